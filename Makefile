@@ -1,0 +1,37 @@
+# make quickstart   train an agent with HGPO on household games, on a CPU, and see what changed
+# make test         run the quick tests
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: quickstart test test-slow lint types imports check clean
+
+quickstart: $(INSTALLED)
+	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(INSTALLED)
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	@$(BIN)/mypy
+
+imports: $(INSTALLED)
+	@$(BIN)/lint-imports
+
+check: lint types imports test
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing pinned dependencies into .venv (once; PyTorch is the large one) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
+	@touch $@

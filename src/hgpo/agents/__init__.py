@@ -1,0 +1,7 @@
+"""What turns an observation into a prompt and a response into an action."""
+
+from hgpo.agents.actions import ParsedAction
+from hgpo.agents.memory import Memory
+from hgpo.agents.prompts import Situation, Template, get_template, template_names
+
+__all__ = ["Memory", "ParsedAction", "Situation", "Template", "get_template", "template_names"]

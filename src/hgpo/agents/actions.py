@@ -1,0 +1,60 @@
+"""From a model's response to the action that is sent to the environment. Responses are untrusted text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_ACTION_CHARACTERS = 512
+_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+_CJK = re.compile("[\u4e00-\u9fff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAction:
+    """What to send, and whether the response kept to the format.
+
+    ``fault`` says in a few words what was wrong; it is empty exactly when ``valid`` is true.
+    Example: ``ParsedAction("go to fridge 1", valid=True, fault="")``.
+    """
+
+    action: str
+    valid: bool
+    fault: str = ""
+
+
+def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
+    """The published rules: the lower-cased text of the first ``<action>…</action>``.
+
+    Invalid when the tag pair is missing, when the ``<think>…</think>`` pair is missing, or when the response holds
+    a CJK character. Without a tag the last ``fallback_characters`` of the response are sent on (30 for ALFWorld, 20
+    for WebShop in the published recipe).
+    """
+    lowered = response.lower()
+    found = _ACTION.search(lowered)
+    if found is None:
+        return ParsedAction(_clean(lowered[-fallback_characters:]), False, "no <action></action>")
+    action = _clean(found.group(1))
+    if "<think>" not in lowered or "</think>" not in lowered:
+        return ParsedAction(action, False, "no <think></think>")
+    if _CJK.search(response):
+        return ParsedAction(action, False, "CJK characters")
+    return ParsedAction(action, True)
+
+
+def parse_bare(response: str) -> ParsedAction:
+    """For models that answer with the command alone: the whole response, lower-cased, is the action."""
+    if len(response) > MAX_ACTION_CHARACTERS:
+        return ParsedAction(_clean(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
+    action = _clean(response.lower())
+    if not action:
+        return ParsedAction("", False, "empty")
+    if _CONTROL.search(response.strip()):
+        return ParsedAction(action, False, "control characters")
+    return ParsedAction(action, True)
+
+
+def _clean(text: str) -> str:
+    """One line, no control characters, single spaces, bounded length: what an environment can take from anyone."""
+    return " ".join(_CONTROL.sub(" ", text[:MAX_ACTION_CHARACTERS]).split())

@@ -1,0 +1,70 @@
+"""The ``hgpo`` command. Each verb is a module of ``hgpo.commands``; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+VERBS = {
+    "train": "train an agent from a recipe, or continue a run",
+    "eval": "play a run's policy on a split, each game once per seed",
+    "rollout": "play games with a policy and store every step",
+    "advantages": "compute advantages from stored rollouts alone",
+    "play": "play a game yourself in the terminal",
+    "generate-games": "write household games to files",
+    "doctor": "say what is installed, what runs here and what is missing",
+}
+EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
+EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit status: 0 done, 1 a check failed, 2 a mistake in the input, 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="hgpo", description=__doc__.partition("\n")[0], epilog=EPILOG)
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == chosen:  # only the chosen verb's module is loaded
+            _command(name).configure(verb)
+    parsed = parser.parse_args(words)
+    if parsed.version:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"hgpo {version('hgpo')}\n")
+        return 0
+    if parsed.verb is None:
+        parser.print_help()
+        return 2
+    return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from hgpo.rollout.collect import RolloutError
+
+    try:
+        status: int = _command(parsed.verb).run(parsed)
+        return status
+    except (*EXPECTED_ERRORS, RolloutError) as error:
+        if os.environ.get("HGPO_DEBUG"):
+            raise
+        sys.stderr.write(f"hgpo {parsed.verb}: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "\nStopped. What was written is kept; `hgpo train --resume RUN` goes on from the newest checkpoint.\n"
+        )
+        return 130
+
+
+def _command(verb: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"hgpo.commands.{verb.replace('-', '_')}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""``hgpo rollout``: episodes of a run's policy, stored step by step."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """\
+Play games with the policy of a run, N rollouts each from the same start, and store every step: prompt, response,
+action, reward, tokens. `hgpo advantages` reads the file.
+
+examples:
+  hgpo rollout runs/quickstart -o rollouts.parquet
+  hgpo rollout runs/quickstart --split valid_seen --games 32 --group-size 8 --temperature 1.0 -o seen.jsonl
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = DESCRIPTION
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write (.parquet or .jsonl)")
+    parser.add_argument("--split", help="split to play (default: the run's training split)")
+    parser.add_argument("--games", type=int, default=16, help="the first so many games of the split (default: 16)")
+    parser.add_argument("--group-size", type=int, help="rollouts per game (default: the run's)")
+    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, in training)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    if arguments.output.exists() and not arguments.force:
+        raise ValueError(f"{arguments.output} exists already; choose another name or add --force")
+    import dataclasses
+
+    import numpy as np
+
+    from hgpo.rollout.collect import collect
+    from hgpo.rollout.records import episodes
+    from hgpo.rollout.storage import write_rollouts
+    from hgpo.training.assemble import build_suite, rollout_rules
+    from hgpo.training.progress import Reporter
+    from hgpo.training.run_directory import open_run_directory
+    from hgpo.training.starting_policy import load_checkpoint_policy
+
+    run_directory, config = open_run_directory(arguments.run)
+    reporter = Reporter(quiet=arguments.quiet)
+    tasks = build_suite(config).tasks(arguments.split or config.environment.train_split)[: arguments.games]
+    rules = rollout_rules(config)
+    if arguments.temperature is not None:
+        rules = dataclasses.replace(rules, temperature=arguments.temperature)
+    policy, _ = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
+    group_size = arguments.group_size or config.rollout.group_size
+    with reporter.counting("playing") as count:
+        steps = collect(
+            tasks,
+            policy,
+            rules,
+            np.random.default_rng(arguments.seed),
+            group_size=group_size,
+            on_turn=lambda turn, live: count(len(tasks) * group_size - live, len(tasks) * group_size),
+        )
+    write_rollouts(arguments.output, steps)
+    played = episodes(steps)
+    won = sum(episode.won for episode in played)
+    reporter.say(f"{len(steps):,} steps of {len(played)} episodes, {won} won, in {arguments.output}")
+    return 0

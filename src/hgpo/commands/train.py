@@ -1,0 +1,135 @@
+"""``hgpo train``: a new run from a recipe, or the continuation of one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from hgpo.config import Config, describe_settings, load_config
+
+DESCRIPTION = """\
+Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
+games it has not seen. Everything goes to runs/<run.name>/.
+
+examples:
+  hgpo train recipes/quickstart/hgpo.toml
+  hgpo train recipes/quickstart/hgpo.toml run.name=gigpo advantage.estimator=gigpo
+  hgpo train recipes/quickstart/hgpo.toml run.name=presets advantage.options.preset=verl-agent
+  hgpo train --resume runs/quickstart
+  hgpo train --settings            list every setting with its default
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = DESCRIPTION
+    parser.add_argument("recipe", nargs="?", type=Path, help="a TOML file with settings")
+    parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
+    mode.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="start the run, go on with it if it is unfinished, show its result if it is finished",
+    )
+    parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
+    parser.add_argument("--dry-run", action="store_true", help="print the complete settings and end")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    started = time.monotonic()
+    if arguments.settings:
+        print_settings()
+        return 0
+    if arguments.resume is not None:
+        if arguments.recipe is not None:
+            raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
+        return _resume(arguments.resume, arguments.quiet, started)
+    if arguments.recipe is None:
+        raise ValueError("name a recipe (e.g. recipes/quickstart/hgpo.toml) or a run to --resume")
+    recipe, overrides = _split(arguments)
+    config = load_config(recipe, overrides)
+    if arguments.dry_run:
+        from hgpo.config import dump_config
+
+        _say(dump_config(config))
+        return 0
+    if arguments.go_on and (config.run_directory / "config.toml").exists():
+        _refuse_other_settings(config)
+        return _resume(config.run_directory, arguments.quiet, started)
+    return _train(config, arguments.quiet, started)
+
+
+def print_settings() -> None:
+    """Every setting, its default and what it is for."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("setting", "default", "what it is")
+    for row in describe_settings():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
+    """A first word of the form a.b=c is an override, not a recipe."""
+    if "=" in str(arguments.recipe) and not arguments.recipe.exists():
+        return None, [str(arguments.recipe), *arguments.overrides]
+    return arguments.recipe, arguments.overrides
+
+
+def _train(config: Config, quiet: bool, started: float) -> int:
+    _prepare_libraries()
+    from hgpo.training.progress import Reporter
+    from hgpo.training.summary import show_summary
+    from hgpo.training.trainer import train
+
+    reporter = Reporter(quiet=quiet)
+    show_summary(train(config, reporter, started=started), reporter)
+    return 0
+
+
+def _resume(path: Path, quiet: bool, started: float) -> int:
+    from hgpo.training.progress import Reporter
+    from hgpo.training.run_directory import open_run_directory
+    from hgpo.training.summary import show_summary
+
+    reporter = Reporter(quiet=quiet)
+    run_directory, _ = open_run_directory(path)
+    if run_directory.complete:
+        reporter.say(f"{path} is complete; delete it to run it again. Its result:")
+    else:
+        _prepare_libraries()
+        from hgpo.training.trainer import resume
+
+        resume(path, reporter, started=started)
+    show_summary(run_directory, reporter)
+    return 0
+
+
+def _refuse_other_settings(config: Config) -> None:
+    from hgpo.training.run_directory import open_run_directory
+
+    _, stored = open_run_directory(config.run_directory)
+    if stored != config:
+        raise ValueError(
+            f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+            f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+        )
+
+
+def _prepare_libraries() -> None:
+    """Keep libraries quiet and offline where nothing asked otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _say(text: str) -> None:
+    import sys
+
+    sys.stdout.write(text)

@@ -1,0 +1,99 @@
+"""The parts of a game that never change while it is played, numbered so that the engine can work on small integers.
+
+Objects and receptacles are numbered by their ids in lower case, because that is the order in which the simulator
+lists things. Listing what stands somewhere is then sorting integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hgpo.envs.alfworld.game import Game, GameObject, Receptacle
+
+CLEANING_KINDS = frozenset({"Sink", "SinkBasin"})
+HEATING_KINDS = frozenset({"Microwave"})
+COOLING_KINDS = frozenset({"Fridge"})
+KNIFE_KINDS = frozenset({"Knife", "ButterKnife"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A game's things by number: ``objects[3]`` is the object that every set of numbers calls 3."""
+
+    receptacles: tuple[Receptacle, ...]
+    receptacle_names: tuple[str, ...]
+    objects: tuple[GameObject, ...]
+    object_names: tuple[str, ...]
+    receptacles_at: dict[str, tuple[int, ...]]
+    openable: frozenset[int]
+    contents: tuple[frozenset[int], ...]
+    inside: dict[int, tuple[int, ...]]
+    """Objects in an object that is a container itself; no command moves them out."""
+
+    @classmethod
+    def of(cls, game: Game) -> Layout:
+        """Number a game. ``ValueError`` names an id that does not exist or a name or id that stands for two things."""
+        receptacles = tuple(sorted(game.receptacles, key=_listing_key))
+        objects = tuple(sorted(game.objects, key=_listing_key))
+        things: list[Receptacle | GameObject] = [*receptacles, *objects]
+        _check_unique(game.name, "id", [thing.id for thing in things])
+        _check_unique(game.name, "name", [thing.name for thing in things])
+        receptacle_number = {receptacle.id: number for number, receptacle in enumerate(receptacles)}
+        object_number = {item.id: number for number, item in enumerate(objects)}
+        contents: list[set[int]] = [set() for _ in receptacles]
+        inside: dict[int, tuple[int, ...]] = {}
+        for number, item in enumerate(objects):
+            for holder in item.receptacles:
+                contents[_lookup(receptacle_number, holder, item, game)].add(number)
+            for holder in () if item.inside is None else (item.inside, *item.also_inside):
+                holder_number = _lookup(object_number, holder, item, game)
+                inside[holder_number] = (*inside.get(holder_number, ()), number)
+        return cls(
+            receptacles=receptacles,
+            receptacle_names=tuple(receptacle.name for receptacle in receptacles),
+            objects=objects,
+            object_names=tuple(item.name for item in objects),
+            receptacles_at=_by_location(receptacles),
+            openable=frozenset(number for number, receptacle in enumerate(receptacles) if receptacle.openable),
+            contents=tuple(map(frozenset, contents)),
+            inside=inside,
+        )
+
+    def with_property(self, name: str) -> frozenset[int]:
+        """Numbers of the objects of which a PDDL predicate such as ``"cleanable"`` is true at the start."""
+        return frozenset(number for number, item in enumerate(self.objects) if name in item.properties)
+
+    def objects_of(self, kinds: Iterable[str]) -> frozenset[int]:
+        """Numbers of the objects of any of these kinds."""
+        return frozenset(number for number, item in enumerate(self.objects) if item.kind in kinds)
+
+    def receptacles_of(self, kinds: Iterable[str]) -> frozenset[int]:
+        """Numbers of the receptacles of any of these kinds."""
+        return frozenset(number for number, place in enumerate(self.receptacles) if place.kind in kinds)
+
+
+def _listing_key(thing: Receptacle | GameObject) -> str:
+    return thing.id.lower()
+
+
+def _by_location(receptacles: tuple[Receptacle, ...]) -> dict[str, tuple[int, ...]]:
+    result: dict[str, tuple[int, ...]] = {}
+    for number, receptacle in enumerate(receptacles):
+        result[receptacle.location] = (*result.get(receptacle.location, ()), number)
+    return result
+
+
+def _check_unique(game_name: str, what: str, values: list[str]) -> None:
+    if len(set(values)) != len(values):
+        repeated = next(value for value in values if values.count(value) > 1)
+        raise ValueError(f"{game_name}: the {what} {repeated!r} stands for two things; give each its own")
+
+
+def _lookup(numbers: dict[str, int], identifier: str, item: GameObject, game: Game) -> int:
+    if identifier not in numbers:
+        raise ValueError(
+            f"{game.name}: {item.id!r} is said to be in {identifier!r}, which the game does not have; "
+            "add it to the game or take the object out"
+        )
+    return numbers[identifier]

@@ -1,0 +1,158 @@
+"""Reading a real ``game.tw-pddl`` file into a ``Game``.
+
+The file is JSON with five entries: the planning domain (the rules), the problem (one household and its goal), a
+text grammar, whether the game can be won, and a walkthrough. Rules and grammar are the same in every
+published game, so they are not interpreted: it is checked that they have the actions and command words that
+the engine plays. Nothing in a file is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hgpo.envs.alfworld.game import Game
+from hgpo.envs.alfworld.problem import ProblemReader
+from hgpo.envs.alfworld.sexpr import SyntaxProblem, parse
+from hgpo.envs.alfworld.text import TASK_PREFIX
+
+MAX_BYTES = 2 * 1024 * 1024  # published files have at most 160 thousand bytes
+
+# Per action of the published domain, the fixed words of its command.
+_COMMAND_WORDS = {
+    "CleanObject": "clean with",
+    "CloseObject": "close",
+    "CoolObject": "cool with",
+    "GotoLocation": "go to",
+    "HeatObject": "heat with",
+    "OpenObject": "open",
+    "PickupObject": "take from",
+    "PutObject": "move to",
+    "SliceObject": "slice with",
+    "ToggleObject": "use",
+    "examineObject": "examine",
+    "examineReceptacle": "examine",
+    "help": "help",
+    "inventory": "inventory",
+    "look": "look",
+}
+
+_REGENERATE = "download the games again with `alfworld-download` (alfworld 0.4)"
+
+_COMMENT = re.compile(r";[^\n]*")
+_DOMAIN_ACTION = re.compile(r"\(\s*:action\s+([^\s()]+)")
+_TEMPLATE = re.compile(r'^[ \t]*action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)"', re.MULTILINE)
+_SLOT = re.compile(r"\[[^\[\]]*\]|\{[^{}]*\}")
+_TASK = re.compile(r'"rhs"\s*:\s*"' + re.escape(TASK_PREFIX) + r'((?:[^"\\]|\\.)*)"')
+
+
+class GameFileError(ValueError):
+    """A game file that cannot be read; the message names the file, what is wrong with it and what to do."""
+
+
+def load_game(path: str | PathLike[str]) -> Game:
+    """Read a game file. ``GameFileError`` if it is missing, damaged or not a game this engine can play."""
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise GameFileError(
+            f"{file}: cannot be read ({error.strerror}); give the path of a game.tw-pddl file"
+        ) from error
+    return parse_game(content, str(file))
+
+
+def parse_game(text: str | bytes, name: str) -> Game:
+    """Read the content of a game file; ``name`` is what error messages and the game are called by."""
+    try:
+        return _read(text, name)
+    except GameFileError:
+        raise
+    except ValueError as error:
+        raise GameFileError(f"{name}: {error}; {_REGENERATE}") from error
+
+
+def _read(text: str | bytes, name: str) -> Game:
+    entries = _read_json(text, name)
+    _check_rules(_entry(entries, "pddl_domain", str))
+    grammar = _entry(entries, "grammar", str)
+    _check_command_words(grammar)
+    walkthrough = _entry(entries, "walkthrough", list)
+    if not all(isinstance(command, str) for command in walkthrough):
+        raise ValueError("'walkthrough' holds something that is not text")
+    problem = _entry(entries, "pddl_problem", str)
+    try:
+        reader = ProblemReader(parse(problem))
+    except SyntaxProblem as error:
+        raise ValueError(f"'pddl_problem': {error}") from error
+    receptacles, objects = reader.things()
+    return Game(
+        name=name,
+        task=_task_sentence(grammar),
+        goal=reader.goal(),
+        receptacles=receptacles,
+        objects=objects,
+        can_contain=reader.can_contain(),
+        agent_location=reader.agent_location(),
+        locations=reader.locations(),
+        walkthrough=tuple(walkthrough),
+        solvable=_entry(entries, "solvable", bool),
+    )
+
+
+def _read_json(text: str | bytes, name: str) -> dict[str, Any]:
+    if len(text) > MAX_BYTES:
+        raise GameFileError(f"{name}: more than {MAX_BYTES:,} bytes, which no game has; give one game.tw-pddl file")
+    try:
+        entries = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON, or cut short (line {error.lineno}, column {error.colno}: {error.msg})") from error
+    except RecursionError:
+        raise ValueError("not a game file: its JSON is nested too deep") from None
+    if not isinstance(entries, dict):
+        raise ValueError(f"not a game file: expected a JSON object, found {type(entries).__name__}")
+    return entries
+
+
+def _entry(entries: dict[str, Any], key: str, kind: type) -> Any:
+    if key not in entries:
+        raise ValueError(f"the entry {key!r} is missing")
+    if not isinstance(entries[key], kind):
+        raise ValueError(f"the entry {key!r} is {type(entries[key]).__name__}, not {kind.__name__}")
+    return entries[key]
+
+
+def _check_rules(domain: str) -> None:
+    actions = set(_DOMAIN_ACTION.findall(_COMMENT.sub("", domain)))
+    _check_same("'pddl_domain' defines the actions", actions, set(_COMMAND_WORDS))
+
+
+def _check_command_words(grammar: str) -> None:
+    # Grammars also word some actions that the rules no longer have; those can never be played.
+    words = {
+        f"{action}: {' '.join(_SLOT.sub(' ', template).split())}"
+        for action, template in _TEMPLATE.findall(grammar)
+        if action in _COMMAND_WORDS
+    }
+    _check_same("'grammar' words the commands", words, {f"{key}: {value}" for key, value in _COMMAND_WORDS.items()})
+
+
+def _check_same(what: str, found: set[str], expected: set[str]) -> None:
+    if found != expected:
+        differences = [f"without {item!r}" for item in sorted(expected - found)]
+        differences += [f"with the unknown {item!r}" for item in sorted(found - expected)]
+        raise ValueError(f"{what} {', '.join(differences[:3])}, so this is another version of the game")
+
+
+def _task_sentence(grammar: str) -> str:
+    sentences = _TASK.findall(grammar)
+    if len(sentences) != 1:
+        raise ValueError(f"'grammar' has {len(sentences)} sentences that begin with {TASK_PREFIX!r}, not one")
+    sentence: str = json.loads(f'"{sentences[0]}"')
+    return sentence

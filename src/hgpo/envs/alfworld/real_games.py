@@ -1,0 +1,74 @@
+"""Finds the real ALFWorld games that ``alfworld-download`` has put in a folder."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.game import TASK_TYPES, Game
+from hgpo.envs.alfworld.pddl import GameFileError, load_game
+from hgpo.envs.base import Task
+
+GAME_FILE = "game.tw-pddl"
+_SOLVABLE = re.compile(rb'"solvable":\s*true\b')
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGames:
+    """The tasks of a split, sorted by path, and how many games were left out for which reason."""
+
+    tasks: tuple[Task, ...]
+    skipped: Mapping[str, int]
+
+
+def split_folder(data_dir: Path, split: str) -> Path | None:
+    """The folder of a split: ``<data_dir>/<split>`` or, as downloaded, ``<data_dir>/json_2.1.1/<split>``."""
+    folders = (data_dir / split, data_dir / "json_2.1.1" / split)
+    return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
+
+
+def find_games(folder: Path, split: str, task_types: Collection[str], max_steps: int | None) -> FoundGames:
+    """Every playable game in a split's folder once, sorted by path.
+
+    Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
+    sliced objects or of other types than the six. A task's id is its path, ``<split>/<task folder>/<trial>``, its kind
+    is what the task folder's name begins with.
+    """
+    tasks: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for path in sorted(folder.rglob(GAME_FILE)):
+        name = path.parent.relative_to(folder).as_posix()
+        kind = name.partition("-")[0]
+        reason = _why_not(path, name, kind)
+        if reason:
+            skipped[reason] += 1
+        elif kind in task_types:
+            tasks.append(Task(f"{split}/{name}", kind, partial(_play, str(path), max_steps)))
+    return FoundGames(tuple(tasks), skipped)
+
+
+def _why_not(path: Path, name: str, kind: str) -> str | None:
+    if kind not in TASK_TYPES:
+        return "other task type"
+    if "Sliced" in name:
+        return "sliced object"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise GameFileError(f"{path}: {error.strerror}; make it readable or download it again") from error
+    # A search instead of parsing: it takes a tenth of the time, and within a JSON string the quotes would be escaped.
+    return None if _SOLVABLE.search(content) else "not marked solvable"
+
+
+@lru_cache(maxsize=512)
+def _game(path: str) -> Game:
+    return load_game(path)
+
+
+def _play(path: str, max_steps: int | None) -> AlfworldEnv:
+    return AlfworldEnv(_game(path), max_steps=max_steps)

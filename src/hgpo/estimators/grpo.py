@@ -1,0 +1,41 @@
+"""GRPO: every step of a trajectory gets the trajectory's score, normalised within its task.
+
+Shapes: N steps, G tasks. Source: arXiv 2402.03300; counting by step is the published verl-agent variant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.episode import COUNTS, episode_advantages
+from hgpo.estimators.normalise import MODES, check_choice
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class GrpoOptions:
+    """Options of GRPO.
+
+    Attributes:
+        mode: "mean_std_norm" divides by the unbiased std + 1e-6, "mean_norm" does not.
+        count: "trajectory" counts each trajectory of a task once, "step" once per step.
+
+    Example: `compute_advantages(batch, "grpo", mode="mean_norm")`.
+    """
+
+    mode: str = "mean_std_norm"
+    count: str = "trajectory"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_choice("mode", self.mode, MODES)
+        check_choice("count", self.count, COUNTS)
+
+
+def grpo(batch: StepBatch, gamma: float, options: GrpoOptions) -> Advantages:
+    """A = (S - mean of the task) / (std of the task + 1e-6), S the undiscounted sum of rewards; see `episode_level`.
+
+    gamma only enters `.returns`: the advantage compares undiscounted scores.
+    """
+    return episode_advantages(batch, gamma, options.mode, options.count)

@@ -1,0 +1,130 @@
+"""HGPO: one advantage per context length, averaged with weights that grow with the length.
+
+Shapes: N steps in group order, K = history_length. Source: arXiv 2602.22817 §3, published `recipe/hgpo`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from hgpo.columns import BoolArray
+from hgpo.estimators.advantages import Advantages, Level, weighted_sum
+from hgpo.estimators.episode import episode_level
+from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, check_choice, check_integer, check_number
+from hgpo.estimators.step_level import step_level
+from hgpo.estimators.weights import MISSING, length_weights
+from hgpo.grouping import CONTEXTS, EARLY, group_steps
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+WEIGHT_TYPES = ("length",)
+PRESETS = MappingProxyType(
+    {
+        "paper": MappingProxyType({"length_offset": 1, "missing": "zero", "early": "truncate"}),
+        "verl-agent": MappingProxyType({"length_offset": 2, "missing": "drop_zero", "early": "drop"}),
+    }
+)
+"""What the presets set; the options not named here are the same in both."""
+
+
+@dataclass(frozen=True, slots=True)
+class HgpoOptions:
+    """Options of HGPO; the defaults are the preset "paper". See docs/algorithms/hgpo.md for each one's meaning.
+
+    Attributes:
+        history_length: K, the longest context, at least 0.
+        mode: "mean_std_norm" divides by std + epsilon, "mean_norm" does not.
+        weight_type: "length", the only published one.
+        length_weight_alpha: alpha, at least 0; inf uses the longest level that has something to say.
+        length_offset: level k has length L = k + length_offset (paper 1, published code 2).
+        base_group: add the episode advantage as one more item of length 1.
+        missing: weight of a level that is absent or has no other member: "zero" keeps it (and adds 0), "renormalize"
+            spreads it over the others, "drop_zero" also treats a level with advantage 0 as missing.
+        early: context of steps with t < k, see `group_steps`.
+        context: what must be equal, see `group_steps`.
+        baseline: "mean" of the group, or "leave_one_out": of the other members.
+        ddof: 0 population std, 1 unbiased std, of the step levels (the episode item is always unbiased).
+        epsilon: added to the std of the step levels.
+
+    Example: `HgpoOptions.from_preset("verl-agent", history_length=4).missing == "drop_zero"`.
+    """
+
+    history_length: int = 2
+    mode: str = "mean_std_norm"
+    weight_type: str = "length"
+    length_weight_alpha: float = 1.0
+    length_offset: int = 1
+    base_group: bool = False
+    missing: str = "zero"
+    early: str = "truncate"
+    context: str = "observation"
+    baseline: str = "mean"
+    ddof: int = 0
+    epsilon: float = EPSILON
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_integer("history_length", self.history_length, lowest=0)
+        check_choice("mode", self.mode, MODES)
+        check_choice("weight_type", self.weight_type, WEIGHT_TYPES)
+        check_number("length_weight_alpha", self.length_weight_alpha, finite=False)
+        check_integer("length_offset", self.length_offset, lowest=1)
+        if not isinstance(self.base_group, bool):
+            raise ValueError(f"base_group must be True or False, got {self.base_group!r}")
+        check_choice("missing", self.missing, MISSING)
+        check_choice("early", self.early, EARLY)
+        check_choice("context", self.context, CONTEXTS)
+        check_choice("baseline", self.baseline, BASELINES)
+        check_integer("ddof", self.ddof, lowest=0, highest=1)
+        check_number("epsilon", self.epsilon)
+
+    @classmethod
+    def from_preset(cls, preset: str = "paper", **options: Any) -> HgpoOptions:
+        """Options of a preset, with `options` given explicitly taking precedence.
+
+        Raises:
+            ValueError: an unknown preset or a value out of range.
+        """
+        check_choice("preset", preset, tuple(PRESETS))
+        return cls(**{**PRESETS[preset], **options})
+
+
+def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
+    """A = sum_{k=0..K} w_k A_k.
+
+        A_k = (R - mean(G_k)) / F                     F = std + epsilon, or 1     (`step_level`)
+        w_k = (k + 1)^alpha / sum_l (l + 1)^alpha     paper                       (`length_weights`)
+
+    R is the discounted step return minus the step's penalty. Deviations of the published code are preset "verl-agent".
+
+    Raises:
+        ValueError: the context needs a column that the batch does not have.
+    """
+    groups = group_steps(batch, options.history_length, options.context, options.early)
+    returns = discounted_returns(batch, gamma)
+    return_N = returns[groups.row_N]
+    items = [
+        step_level(k, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon)
+        for k in range(len(groups.starts))
+    ]
+    lengths = [level + options.length_offset for level in range(len(items))]
+    if options.base_group:
+        tasks = (groups.row_N, groups.task_starts_N)
+        items.insert(0, episode_level(batch, *tasks, mode=options.mode, baseline=options.baseline))
+        lengths.insert(0, 1)
+
+    used_IN = [_not_zero(item) if options.missing == "drop_zero" else item.used_N for item in items]
+    weights = length_weights(lengths, options.length_weight_alpha, used_IN, options.missing)
+    items = [item.weighted(w_N, used_N) for item, w_N, used_N in zip(items, weights, used_IN, strict=True)]
+    first = 1 if options.base_group else 0
+    return Advantages(
+        weighted_sum(tuple(items)), returns, tuple(items[first:]), episode=items[0] if options.base_group else None
+    )
+
+
+def _not_zero(item: Level) -> BoolArray:
+    """The published code drops levels whose advantage is exactly 0, not only those without other members."""
+    used_N: BoolArray = item.used_N & (item.advantage_N != 0.0)
+    return used_N

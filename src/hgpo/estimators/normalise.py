@@ -1,0 +1,147 @@
+"""Deviation of each value from its group's mean, and the group's spread: the arithmetic all group estimators share.
+
+Shapes: N steps in group order (the members of a group are neighbours), G groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import FloatArray
+from hgpo.grouping import Runs
+
+MODES = ("mean_std_norm", "mean_norm")
+BASELINES = ("mean", "leave_one_out")
+EPSILON = 1e-6
+"""Added to every standard deviation that divides (the published recipe's value), in the units of the return."""
+
+RELATIVE_TOLERANCE = 1e-12
+"""A deviation of at most this times the group's largest magnitude is rounding and counts as exactly 0.
+
+Summing T rewards of one sign in float64 is off by at most T * 1.1e-16 of the sum, so two returns that are equal on
+paper differ by less than 1e-12 of their size for episodes of several thousand steps. A real difference that small
+would be multiplied by up to 1/EPSILON and still stay below 1e-6 of the return, so nothing is lost.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupStatistics:
+    """Size, mean and spread of each group, and each member's deviation.
+
+    Attributes:
+        count_G: float64[G], members of each group (episode level: trajectories, if those are what is counted).
+        mean_G, std_G: float64[G], units of the values. deviation_N: float64[N], value - mean, 0 where it is rounding.
+
+    Example: values 1, 3 | 5 in two groups, ddof 0: count_G [2, 1], mean_G [2, 5], std_G [1, 0], deviation_N [-1, 1, 0].
+    """
+
+    count_G: FloatArray
+    mean_G: FloatArray
+    std_G: FloatArray
+    deviation_N: FloatArray
+
+
+def group_statistics(
+    value_N: FloatArray, groups: Runs, ddof: int, share_N: FloatArray | None = None
+) -> GroupStatistics:
+    """Mean, standard deviation and deviations of each group.
+
+        mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
+
+    n is the group's number of members, each with share 1; with `share_N`, the sum of its shares, a whole number (the
+    episode level lets the steps of a trajectory share one count). Members are first compared with one of them, so a
+    group of equal values has deviation exactly 0 whatever its size.
+    """
+    if share_N is None:
+        count_G = groups.size_G.astype(np.float64)
+    else:
+        count_G = np.rint(_group_sums(share_N, groups, None))
+    first_G = value_N[groups.start_G]
+    deviation_N = value_N - first_G[groups.run_N]
+    shift_G = _group_sums(deviation_N, groups, share_N) / count_G
+    deviation_N -= shift_G[groups.run_N]
+    _clear_rounding(deviation_N, value_N, groups)
+    degrees_G = count_G - ddof
+    variance_G = _group_sums(deviation_N * deviation_N, groups, share_N)
+    variance_G /= np.where(degrees_G > 0.0, degrees_G, np.inf)
+    return GroupStatistics(count_G, first_G + shift_G, np.sqrt(variance_G), deviation_N)
+
+
+def _group_sums(value_N: FloatArray, groups: Runs, share_N: FloatArray | None) -> FloatArray:
+    if share_N is not None:
+        value_N = value_N * share_N
+    return np.bincount(groups.run_N, weights=value_N).astype(np.float64, copy=False)
+
+
+def _clear_rounding(deviation_N: FloatArray, value_N: FloatArray, groups: Runs) -> None:
+    """Set deviations that are rounding to 0, in place."""
+    magnitude_N = np.abs(value_N)
+    suspect_N = np.abs(deviation_N) <= RELATIVE_TOLERANCE * magnitude_N.max()
+    if not deviation_N[suspect_N].any():  # almost always: then the largest magnitude of each group is not needed
+        return
+    tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(magnitude_N, groups.start_G)
+    deviation_N[np.abs(deviation_N) <= tolerance_G[groups.run_N]] = 0.0
+
+
+def normalised(
+    statistics: GroupStatistics, groups: Runs, mode: str, epsilon: float = EPSILON, factor_G: FloatArray | None = None
+) -> FloatArray:
+    """Advantage of each member inside its group, float64[N]: (value - mean) / F.
+
+    F = std + epsilon for "mean_std_norm", 1 for "mean_norm"; `factor_G` multiplies on top (see `leave_one_out`).
+    """
+    scale_G = None
+    if mode == "mean_std_norm":
+        divisor_G = statistics.std_G + epsilon
+        divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
+        scale_G = 1.0 / divisor_G
+    if factor_G is not None:
+        scale_G = factor_G if scale_G is None else scale_G * factor_G
+    if scale_G is None:
+        return statistics.deviation_N
+    scaled_N: FloatArray = statistics.deviation_N * scale_G[groups.run_N]
+    return scaled_N
+
+
+def leave_one_out(count_G: FloatArray) -> FloatArray:
+    """n / (n - 1) of each group, 0 for a single member: value - mean of the others = n / (n - 1) * (value - mean)."""
+    return np.where(count_G > 1.0, count_G / np.maximum(count_G - 1.0, 1.0), 0.0)
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise a ValueError that names the option and what it may be."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{option} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_number(option: str, value: object, *, finite: bool = True) -> float:
+    """Return the option as a float.
+
+    Raises:
+        ValueError: it is not a number of at least 0 (or not finite where `finite` is asked for).
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ValueError(f"{option} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if not number >= 0.0 or (finite and number == float("inf")):
+        raise ValueError(f"{option} must be {'finite and ' if finite else ''}at least 0, got {value!r}")
+    return number
+
+
+def check_integer(option: str, value: object, lowest: int, highest: int | None = None) -> int:
+    """Return the option as an int.
+
+    Raises:
+        ValueError: it is not an integer in the range.
+    """
+    wanted = f"an integer of at least {lowest}" if highest is None else f"an integer from {lowest} to {highest}"
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{option} must be {wanted}, got {value!r}")
+    if value < lowest or (highest is not None and value > highest):
+        raise ValueError(f"{option} must be {wanted}, got {value!r}")
+    return int(value)

@@ -1,0 +1,42 @@
+"""REINFORCE with the batch mean as baseline: the discounted return of a step against all steps of the batch.
+
+Shapes: N steps. Source: Williams 1992; normalising over the batch instead of a group as in arXiv 2501.03262.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.normalise import MODES, check_choice, group_statistics, normalised
+from hgpo.grouping import Runs
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ReinforceOptions:
+    """Options of REINFORCE.
+
+    Attributes:
+        mode: "mean_norm" subtracts the mean, "mean_std_norm" also divides by the batch's std (population) + 1e-6.
+
+    Example: `compute_advantages(batch, "reinforce", mode="mean_std_norm")`.
+    """
+
+    mode: str = "mean_norm"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_choice("mode", self.mode, MODES)
+
+
+def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Advantages:
+    """A = R - mean of the batch, or that divided by the batch's std + 1e-6, float64[N]; R the discounted return."""
+    return_N = discounted_returns(batch, gamma)
+    starts_N = np.zeros(len(batch), dtype=np.bool_)
+    starts_N[0] = True
+    whole = Runs.from_starts(starts_N)
+    return Advantages(normalised(group_statistics(return_N, whole, ddof=0), whole, options.mode), return_N)

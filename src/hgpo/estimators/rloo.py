@@ -1,0 +1,29 @@
+"""RLOO: a trajectory's score against the mean of the other trajectories of its task.
+
+Shapes: N steps, n trajectories of the task. Source: arXiv 2402.14740.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.episode import episode_advantages
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RlooOptions:
+    """RLOO has no options.
+
+    Example: `compute_advantages(batch, "rloo")`.
+    """
+
+
+def rloo(batch: StepBatch, gamma: float, options: RlooOptions) -> Advantages:
+    """A_i = S_i - sum_{j != i} S_j / (n - 1) = n / (n - 1) * (S_i - mean), float64[N]; see `episode_level`.
+
+    S is the undiscounted sum of rewards; each trajectory counts once; a task with one trajectory gets 0. gamma only
+    enters `.returns`.
+    """
+    return episode_advantages(batch, gamma, "mean_norm", "trajectory", baseline="leave_one_out")

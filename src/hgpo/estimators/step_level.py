@@ -1,0 +1,46 @@
+"""The advantage of each step inside its group of one level.
+
+Shapes: N steps in group order.
+"""
+
+from __future__ import annotations
+
+from hgpo.columns import FloatArray
+from hgpo.estimators.advantages import Level
+from hgpo.estimators.normalise import EPSILON, group_statistics, leave_one_out, normalised
+from hgpo.grouping import Runs, StepGroups
+
+
+def step_level(
+    k: int, groups: StepGroups, return_N: FloatArray, mode: str, baseline: str, ddof: int, epsilon: float = EPSILON
+) -> Level:
+    """Level k of a batch, weight 1.
+
+        A_k = c * (R - mean(G_k)) / F,  F = std(G_k) + epsilon or 1,  c = 1 or n / (n - 1) for "leave_one_out"
+
+    0 for a step alone in its group or without a group at this level.
+
+    Args:
+        k: the level. groups: the hierarchy. return_N: step returns in group order.
+        mode, baseline: one of `MODES`, `BASELINES`. ddof: of the std, 0 population or 1 unbiased.
+        epsilon: added to the std.
+    """
+    runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
+    statistics = group_statistics(return_N, runs, ddof)
+    factor_G = leave_one_out(statistics.count_G) if baseline == "leave_one_out" else None
+    advantage_N = normalised(statistics, runs, mode, epsilon, factor_G)
+    used_N = (statistics.count_G > 1.0)[runs.run_N]
+    if present_N is not None:
+        advantage_N = advantage_N * present_N
+        used_N &= present_N
+    return Level(
+        k=k,
+        row_N=groups.row_N,
+        starts_N=groups.starts[k],
+        value_N=return_N,
+        ddof=ddof,
+        advantage_N=advantage_N,
+        weight_N=1.0,
+        used_N=used_N,
+        present_N=present_N,
+    )

@@ -1,0 +1,157 @@
+"""Held-out success: a fixed panel of tasks, each played exactly once per seed.
+
+The interval is over tasks, the unit that generalises: with one seed it is Wilson's, with several it is the normal
+interval of the per-task means (clustered by task, so that playing a task three times does not count as three tasks).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.base import Task
+from hgpo.policies.base import Policy
+from hgpo.rollout.collect import RolloutRules, collect
+from hgpo.rollout.records import Episode, StepRecord, episodes
+
+NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A mean over tasks with its 95 % interval. Example: ``Rate(mean=0.62, low=0.56, high=0.68, tasks=256)``."""
+
+    mean: float
+    low: float
+    high: float
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a panel showed. Fractions are 0-1; ``by_seed`` holds one success per seed, in the order of ``seeds``."""
+
+    split: str
+    temperature: float
+    seeds: tuple[int, ...]
+    success: Rate
+    score: float
+    by_seed: tuple[float, ...]
+    by_task_type: dict[str, Rate]
+    episode_length: float
+    valid_actions: float
+    admissible_actions: float | None
+    tasks_won: dict[str, float]  # per task: share of seeds in which it was won
+
+    @property
+    def seed_deviation(self) -> float | None:
+        """Standard deviation of success between seeds (ddof 1); None with one seed."""
+        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "seed_deviation": self.seed_deviation}
+
+
+def evaluate(
+    tasks: Sequence[Task],
+    policy: Policy,
+    rules: RolloutRules,
+    *,
+    split: str,
+    seeds: Sequence[int],
+    temperature: float,
+    batch: int = 256,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Play each task once per seed, ``batch`` side by side; ``on_progress(done, total)`` counts episodes."""
+    if not tasks:
+        raise ValueError(f"split {split!r} has no tasks to evaluate on")
+    if len({task.id for task in tasks}) != len(tasks):
+        raise ValueError(f"split {split!r} names a task twice; every task must be played exactly once per seed")
+    rules = replace(rules, temperature=temperature)
+    played: list[list[StepRecord]] = []
+    total = len(tasks) * len(seeds)
+    done = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        steps: list[StepRecord] = []
+        for first in range(0, len(tasks), batch):
+            panel = tasks[first : first + batch]
+            steps += collect(panel, policy, rules, rng)
+            done += len(panel)
+            if on_progress is not None:
+                on_progress(done, total)
+        played.append(steps)
+    return summarise(played, split=split, seeds=seeds, temperature=temperature)
+
+
+def summarise(
+    played: Sequence[Sequence[StepRecord]], *, split: str, seeds: Sequence[int], temperature: float
+) -> Evaluation:
+    """The figures of a panel from its steps, one list of steps per seed."""
+    by_seed = [episodes(steps) for steps in played]
+    everything = [episode for panel in by_seed for episode in panel]
+    steps = [record for panel in played for record in panel]
+    listed = [record.admissible for record in steps if record.admissible is not None]
+    won = _mean_by_task(everything)
+    types = {episode.task_id: episode.task_type for episode in everything}
+    return Evaluation(
+        split=split,
+        temperature=temperature,
+        seeds=tuple(seeds),
+        success=rate(list(won.values()), len(by_seed)),
+        score=float(np.mean([episode.score for episode in everything])),
+        by_seed=tuple(float(np.mean([episode.won for episode in panel])) for panel in by_seed),
+        by_task_type={
+            kind: rate([won[task] for task in won if types[task] == kind], len(by_seed))
+            for kind in sorted(set(types.values()))
+        },
+        episode_length=float(np.mean([episode.length for episode in everything])),
+        valid_actions=float(np.mean([record.valid for record in steps])),
+        admissible_actions=float(np.mean(listed)) if listed else None,
+        tasks_won=won,
+    )
+
+
+def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
+    """Mean of per-task successes with its 95 % interval (see the module's first lines)."""
+    count = len(successes)
+    mean = float(np.mean(successes))
+    deviation = float(np.std(successes, ddof=1)) if count > 1 else 0.0
+    if seeds == 1 or deviation == 0.0:
+        low, high = wilson_interval(mean, count)
+    else:
+        half = NORMAL_95 * deviation / math.sqrt(count)
+        low, high = max(0.0, mean - half), min(1.0, mean + half)
+    return Rate(mean, low, high, count)
+
+
+def wilson_interval(mean: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion ``mean`` seen in ``count`` trials (Wilson 1927)."""
+    square = NORMAL_95**2
+    centre = (mean + square / (2 * count)) / (1 + square / count)
+    half = NORMAL_95 / (1 + square / count) * math.sqrt(mean * (1 - mean) / count + square / (4 * count**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def gain(before: Evaluation, after: Evaluation) -> Rate:
+    """Difference in success on the same tasks, paired by task, with its 95 % normal interval."""
+    if before.tasks_won.keys() != after.tasks_won.keys():
+        raise ValueError("the two evaluations were not on the same tasks, so their difference is not a gain")
+    differences = np.array([after.tasks_won[task] - before.tasks_won[task] for task in before.tasks_won])
+    mean = float(differences.mean())
+    half = NORMAL_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return Rate(mean, mean - half, mean + half, len(differences))
+
+
+def _mean_by_task(played: Sequence[Episode]) -> dict[str, float]:
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for episode in played:
+        outcomes[episode.task_id].append(episode.won)
+    return {task: float(np.mean(values)) for task, values in outcomes.items()}

@@ -1,0 +1,219 @@
+"""Nested step groups: which steps share their present observation and the k observations before it.
+
+    C_k(s_t) = (s_{t-k}, ..., s_t)        G_k(s_t) = all steps of the same group (task) with the same C_k
+    G_0 ⊇ G_1 ⊇ ... ⊇ G_K
+
+(arXiv 2602.22817 §3, "context-aware hierarchical grouping".) Because the levels are nested, one sort by (group, s_t,
+s_{t-1}, ..., s_{t-K}) puts every group of every level into one run of neighbours; level k's runs start where one of
+the first k + 2 sort columns changes. Keys are compared, never hashed, so two different contexts cannot be merged.
+
+Shapes: N steps, G groups of one level. Arrays suffixed _N are in one of three orders, said at each function: the
+batch's rows, time order (`batch.order`), or group order (the sort above).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import BoolArray, IntArray
+from hgpo.steps import StepBatch
+
+CONTEXTS = ("observation", "observation_action", "prompt")
+EARLY = ("drop", "truncate", "pad")
+_KEY_BITS = 62
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """A partition of N consecutive entries into G runs.
+
+    Attributes:
+        start_G: first entry of each run. run_N: the run of each entry.
+
+    Example: entries 0-1 and 2-4 are `Runs(start_G=[0, 2], run_N=[0, 0, 1, 1, 1])`, with size_G [2, 3].
+    """
+
+    start_G: IntArray
+    run_N: IntArray
+
+    @classmethod
+    def from_starts(cls, starts_N: BoolArray) -> Runs:
+        """Runs that begin at each True entry; entry 0 must be True."""
+        run_N = np.cumsum(starts_N, dtype=np.int64)
+        run_N -= 1
+        return cls(np.flatnonzero(starts_N), run_N)
+
+    @property
+    def size_G(self) -> IntArray:
+        """Number of entries of each run, int64[G]."""
+        size_G = np.empty_like(self.start_G)
+        np.subtract(self.start_G[1:], self.start_G[:-1], out=size_G[:-1])
+        size_G[-1] = len(self.run_N) - self.start_G[-1]
+        return size_G
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGroups:
+    """The hierarchy of step groups of a batch, in group order.
+
+    Attributes:
+        row_N: the batch row of each entry in group order.
+        task_starts_N: bool[N], True where the steps of another task begin.
+        starts: per level, bool[N], True where a group begins; `Runs.from_starts` makes the K + 1 nested partitions of
+            it. (Kept in this form because a flag per step is a sixteenth of the memory of the runs.)
+        present: per level, bool[N]: whether the step has a context of that length (None: all steps have).
+
+    Example: three steps of one task with observations x, x, y at steps 0, 1, 2 of one trajectory and history 1 have
+    level-0 groups {x, x}, {y} and, since one x follows x and the other follows nothing, level-1 groups {x}, {x}, {y}.
+    """
+
+    row_N: IntArray
+    task_starts_N: BoolArray
+    starts: tuple[BoolArray, ...]
+    present: tuple[BoolArray | None, ...]
+
+
+def group_steps(
+    batch: StepBatch, history_length: int, context: str = "observation", early: str = "truncate"
+) -> StepGroups:
+    """Partition the steps by their contexts of length 0 to `history_length`.
+
+    Args:
+        batch: the steps.
+        history_length: K, at least 0.
+        context: what a context is made of.
+            "observation": the observations s_{t-k}, ..., s_t (the paper and the published recipe).
+            "observation_action": those and the actions taken between them, a_{t-k}, ..., a_{t-1}; the action of the
+            step itself is what is being judged and stays out.
+            "prompt": the prompt of the step, one level, whatever `history_length` says: the history is in the prompt.
+        early: what C_k is for a step with fewer than k predecessors (t < k), which the paper leaves open.
+            "truncate": the history there is, (s_0, ..., s_t). It equals only other contexts cut short at the same
+            length, so filling up with a blank symbol would give the same groups.
+            "pad": filled up by repeating s_0, as if the agent had stood there before the start; it may then equal the
+            full context of a step that really saw s_0 repeatedly. (With "observation_action", "no action" fills the
+            actions, so that it cannot.)
+            "drop": the step has no group at level k (the published recipe).
+
+    Raises:
+        ValueError: an unknown context or early rule, or a column the context needs was not given.
+    """
+    if context not in CONTEXTS:
+        raise ValueError(f"context must be one of {', '.join(CONTEXTS)}; got {context!r}")
+    if early not in EARLY:
+        raise ValueError(f"early must be one of {', '.join(EARLY)}; got {early!r}")
+    if context == "prompt":
+        if batch.prompt is None:
+            raise ValueError("column 'prompt': context='prompt' needs it and the batch has none")
+        history_length, present_key_N = 0, batch.prompt
+    else:
+        present_key_N = batch.observation
+
+    group_N = batch.group[batch.order]
+    anchor_N = _dense_pairs(group_N, present_key_N[batch.order])
+    history = _history_columns(batch, anchor_N, history_length, context, early)
+    entry_N = _lexicographic_order([anchor_N, *history])
+
+    starts = [changes(anchor_N[entry_N])]
+    for column_N in history:
+        starts.append(starts[-1] | changes(column_N[entry_N]))
+
+    row_N = batch.order[entry_N]
+    present: list[BoolArray | None] = [None] * len(starts)
+    if early == "drop":
+        step_N = batch.step[row_N]
+        present[1:] = [step_N >= k for k in range(1, len(starts))]
+    return StepGroups(row_N, changes(group_N[entry_N]), tuple(starts), tuple(present))
+
+
+def _history_columns(
+    batch: StepBatch, anchor_N: IntArray, history_length: int, context: str, early: str
+) -> list[IntArray]:
+    """Sort columns for the steps 1..K back, in time order: 0 where there is none, else a key above 0.
+
+    The keys are numbered within each group, which keeps them small; the sort's first column tells the groups apart.
+    """
+    if history_length == 0:
+        return []
+    key_N = anchor_N
+    if context == "observation_action":
+        if batch.action is None:
+            raise ValueError("column 'action': context='observation_action' needs it and the batch has none")
+        key_N = _dense_pairs(anchor_N, batch.action[batch.order])
+    step_N = batch.step[batch.order]
+    index_N = np.arange(len(key_N))
+    key_N = _number_within_groups(batch.group[batch.order], key_N)
+    if early == "pad" and context == "observation_action":
+        # A start that was never acted in: its own symbol per observation, above all real (observation, action) keys.
+        first_N = _number_within_groups(batch.group[batch.order], anchor_N) + int(key_N.max())
+    else:
+        first_N = key_N
+
+    history = []
+    for back in range(1, history_length + 1):
+        if early == "pad":
+            at_N = index_N - np.minimum(back, step_N)
+            lagged_N = key_N[at_N] if first_N is key_N else np.where(step_N >= back, key_N[at_N], first_N[at_N])
+        else:
+            lagged_N = np.zeros_like(key_N)
+            lagged_N[back:] = key_N[:-back]
+            lagged_N *= step_N >= back
+        history.append(lagged_N)
+    return history
+
+
+def _number_within_groups(group_N: IntArray, key_N: IntArray) -> IntArray:
+    """Renumber keys, which are ascending from group to group, from 1 within each group."""
+    lowest_G = np.full(int(group_N.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(lowest_G, group_N, key_N)
+    numbered_N: IntArray = key_N - lowest_G[group_N] + 1
+    return numbered_N
+
+
+def changes(sorted_N: IntArray) -> BoolArray:
+    """Return where a value differs from its left neighbour, bool[N]; True at entry 0."""
+    changed_N = np.empty(len(sorted_N), dtype=np.bool_)
+    changed_N[0] = True
+    np.not_equal(sorted_N[1:], sorted_N[:-1], out=changed_N[1:])
+    return changed_N
+
+
+def _dense_pairs(major_N: IntArray, minor_N: IntArray) -> IntArray:
+    """Number the distinct pairs 0, 1, … in sorted order. Both inputs are dense, so the product fits 64 bits."""
+    return _dense(major_N * (int(minor_N.max()) + 1) + minor_N)
+
+
+def _dense(key_N: IntArray) -> IntArray:
+    """Number the distinct keys 0, 1, … in sorted order."""
+    if (highest := int(key_N.max())) < 4 * len(key_N):  # a table of the keys that occur is cheaper than a sort
+        occurs = np.zeros(highest + 1, dtype=np.bool_)
+        occurs[key_N] = True
+        rank = np.cumsum(occurs, dtype=np.int64) - 1
+        return rank[key_N]
+    order_N = np.argsort(key_N, kind="stable")
+    dense_N = np.empty(len(key_N), dtype=np.int64)
+    dense_N[order_N] = np.cumsum(changes(key_N[order_N]), dtype=np.int64) - 1
+    return dense_N
+
+
+def _lexicographic_order(columns: list[IntArray]) -> IntArray:
+    """Return the order that sorts by the first column, then the second, …; each column holds integers from 0.
+
+    Columns are packed into one 64-bit key as long as their bits fit; a full key is replaced by its rank, which keeps
+    its order, and packing goes on. Nearly every batch needs one sort. The stable sort keeps the members of a group in
+    time order and is the faster one here, because time order is nearly sorted already.
+    """
+    key_N, key_bits = columns[0], _bits(columns[0])
+    for column_N in columns[1:]:
+        bits = _bits(column_N)
+        if key_bits + bits > _KEY_BITS:
+            key_N = _dense(key_N)
+            key_bits = _bits(key_N)
+        key_N = (key_N << bits) | column_N
+        key_bits += bits
+    return np.argsort(key_N, kind="stable")
+
+
+def _bits(column_N: IntArray) -> int:
+    return int(column_N.max()).bit_length()

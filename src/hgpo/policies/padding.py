@@ -1,0 +1,59 @@
+"""Rectangular batches out of token sequences of unequal length.
+
+Shape suffixes: B batch rows, P prompt tokens, T response tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+TokenIds = NDArray[np.int32]
+
+
+def pad_left(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sequences flush right, so that the token after each is in one column; returns ids [B, P] and mask [B, P].
+
+    Example: ``pad_left([[5, 6], [7]], 0)`` -> ``[[5, 6], [0, 7]]``, ``[[True, True], [False, True]]``.
+    """
+    ids_BP, mask_BP = pad_right([sequence[::-1] for sequence in sequences], pad_token)
+    return np.ascontiguousarray(ids_BP[:, ::-1]), np.ascontiguousarray(mask_BP[:, ::-1])
+
+
+def pad_right(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sequences flush left; returns ids [B, T] and mask [B, T].
+
+    Example: ``pad_right([[5, 6], [7]], 0)`` -> ``[[5, 6], [7, 0]]``, ``[[True, True], [True, False]]``.
+    """
+    lengths_B = np.fromiter((len(sequence) for sequence in sequences), dtype=np.int64, count=len(sequences))
+    width = int(lengths_B.max(initial=0))
+    mask_BT = np.arange(width) < lengths_B[:, None]
+    ids_BT = np.full((len(sequences), width), pad_token, dtype=np.int64)
+    if width:
+        ids_BT[mask_BT] = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+    return ids_BT, mask_BT
+
+
+def length_buckets(
+    lengths: Sequence[int] | NDArray[np.int64], *, max_tokens: int, max_rows: int | None = None
+) -> list[NDArray[np.int64]]:
+    """Indices in batches of similar length, each of at most `max_tokens` padded tokens (rows · longest) and `max_rows`.
+
+    Every index appears once; longest batches first, so that a machine short of memory fails at once. A sequence longer
+    than `max_tokens` gets a batch of its own. Equal lengths keep their order.
+
+    Example: ``length_buckets([3, 9, 4, 8], max_tokens=18)`` -> ``[[1, 3], [2, 0]]``.
+    """
+    lengths_N = np.asarray(lengths, dtype=np.int64)
+    order_N = np.argsort(-lengths_N, kind="stable")
+    buckets: list[NDArray[np.int64]] = []
+    start = 0
+    while start < len(order_N):
+        longest = max(1, int(lengths_N[order_N[start]]))
+        rows = max(1, max_tokens // longest)
+        rows = min(rows, max_rows) if max_rows else rows
+        buckets.append(order_N[start : start + rows])
+        start += rows
+    return buckets

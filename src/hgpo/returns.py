@@ -1,0 +1,75 @@
+"""Discounted step returns of all trajectories at once.
+
+Shapes: N steps, M trajectories. Arrays suffixed _N are in time order: whole trajectories, one after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.steps import StepBatch
+
+
+def check_gamma(gamma: object) -> float:
+    """Return the discount as a float.
+
+    Raises:
+        ValueError: gamma is not a number in [0, 1].
+    """
+    if isinstance(gamma, (int, float, np.integer, np.floating)) and not isinstance(gamma, bool) and 0 <= gamma <= 1:
+        return float(gamma)
+    raise ValueError(f"gamma must be a number from 0 to 1, got {gamma!r}")
+
+
+def discounted_returns(batch: StepBatch, gamma: float) -> FloatArray:
+    """Return of every step minus its own penalty, float64[N] in the batch's row order, units of the reward.
+
+        R_t = sum_{j=t}^{T-1} gamma^(j-t) r_j - penalty_t
+
+    The penalty comes after discounting, so it never reaches earlier steps (arXiv 2602.22817 §3 for R_t; the penalty is
+    the published recipe's). Two steps followed by the same rewards get the same bits, wherever they stand.
+
+    Raises:
+        ValueError: gamma outside [0, 1].
+    """
+    return_N = discounted_suffix_sums(batch.reward[batch.order], batch.trajectory_start, check_gamma(gamma))
+    result_N = np.empty(len(batch))
+    result_N[batch.order] = return_N
+    result_N -= batch.penalty
+    return result_N
+
+
+def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: float) -> FloatArray:
+    """Return S_t = r_t + factor * S_{t+1} inside each of M consecutive segments, float64[N].
+
+    Computed by doubling: after round j an entry holds its next 2^j rewards, and the rewards 2^j further on are already
+    summed in the entry there. N log2(longest segment) operations and no Python loop over steps. The additions made for
+    an entry depend on the rewards from there to the end of its segment and on nothing else.
+
+    Args:
+        reward_N: the values to sum, segments one after the other.
+        start_M1: segment m is `reward_N[start_M1[m]:start_M1[m + 1]]`.
+        factor: what one step of time multiplies by, in [0, 1].
+    """
+    length_M = np.diff(start_M1)
+    ends_N = np.repeat(start_M1[1:], length_M)
+    remaining_N = ends_N - np.arange(len(reward_N))
+    sum_N = reward_N.copy()
+    reach, power = 1, factor
+    while reach < int(length_M.max()) and power > 0.0:
+        further_N = sum_N[reach:] * power
+        further_N *= remaining_N[:-reach] > reach
+        sum_N[:-reach] += further_N
+        reach, power = reach * 2, power * power
+    return sum_N
+
+
+def episode_scores(batch: StepBatch) -> FloatArray:
+    """Undiscounted sum of rewards of every step's trajectory minus the step's own penalty, float64[N] in row order.
+
+    All steps of a trajectory share the sum; only penalised steps differ from it.
+    """
+    score_M = np.add.reduceat(batch.reward[batch.order], batch.trajectory_start[:-1])
+    score_N: FloatArray = score_M[batch.trajectory] - batch.penalty
+    return score_N

@@ -1,0 +1,244 @@
+"""The carrier every estimator reads: the steps of many trajectories, one row per step, one array per column.
+
+Shapes: N steps (rows), M trajectories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hgpo import columns
+from hgpo.columns import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """Steps of many trajectories as read-only columns; build it with `from_columns`.
+
+    A *step* is one turn of an agent: observation, response, action, reward. A *trajectory* is one rollout; a *group*
+    holds the trajectories that started from the same initial state (one task of the update).
+
+    Keys are interned: equal values carry equal integers, numbered from 0 by first appearance, and
+    `labels[column][integer]` is the value itself. `observation` and `next_observation` share one numbering.
+
+    Attributes:
+        group, trajectory, observation: int64[N].
+        step: int64[N], time index of the step in its trajectory, 0..T-1.
+        reward: float64[N]. penalty: float64[N], zeros unless given. value: float64[N] or None.
+        action, prompt, next_observation: int64[N] or None. success: bool[N] or None.
+        order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
+        trajectory_start: int64[M+1], trajectory m is `order[trajectory_start[m]:trajectory_start[m + 1]]`.
+        trajectory_group: int64[M], the group of each trajectory.
+        labels: the distinct values of each interned column.
+
+    Example: two trajectories of one task, rows in any order.
+
+    >>> batch = StepBatch.from_columns(
+    ...     group=["task 7"] * 3, trajectory=["a", "b", "a"], step=[1, 0, 0],
+    ...     observation=["kitchen", "hall", "hall"], reward=[1.0, 0.0, 0.0])
+    >>> batch.observation, batch.order, batch.trajectory_start
+    (array([0, 1, 1]), array([2, 0, 1]), array([0, 2, 3]))
+    >>> batch.labels["observation"]
+    ('kitchen', 'hall')
+    """
+
+    group: IntArray
+    trajectory: IntArray
+    step: IntArray
+    observation: IntArray
+    reward: FloatArray
+    penalty: FloatArray
+    order: IntArray
+    trajectory_start: IntArray
+    trajectory_group: IntArray
+    action: IntArray | None = None
+    prompt: IntArray | None = None
+    value: FloatArray | None = None
+    next_observation: IntArray | None = None
+    success: BoolArray | None = None
+    labels: Mapping[str, tuple[Hashable, ...]] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of steps N."""
+        return len(self.step)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by fields (a mapping proxy does not pickle by itself)."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return _restore, (values | {"labels": dict(self.labels)},)
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        group: Any,
+        trajectory: Any,
+        step: Any,
+        observation: Any,
+        reward: Any,
+        action: Any = None,
+        prompt: Any = None,
+        penalty: Any = None,
+        value: Any = None,
+        next_observation: Any = None,
+        success: Any = None,
+    ) -> StepBatch:
+        """Check the columns, intern the keys and sort out time. Rows may come in any order.
+
+        Args:
+            group: what a trajectory is compared within, any hashable.
+            trajectory: any hashable, unique in the whole batch: an id that occurs in two groups is an error, because
+                two rollouts would silently become one.
+            step: time index; a trajectory's steps must be exactly 0..T-1. They start at 0 because a step's history,
+                and with it every level above 0, is counted from the start of the trajectory.
+            observation: the raw environment observation (no memory, no template), any hashable.
+            reward: the environment's reward of this step, units of the task.
+            action: any hashable; needed by context="observation_action".
+            prompt: any hashable; needed by context="prompt".
+            penalty: at least 0; subtracted from this step's return after discounting and from its own episode score
+                (the recipe subtracts 0.1 for an invalid action). It does not flow back to earlier steps.
+            value: a critic's estimate for this step; needed by estimators with a critic.
+            next_observation: the observation after this step, None where there is none.
+            success: True or False per row.
+
+        Raises:
+            ValueError: naming the column and the row: an empty batch, unequal lengths, an unhashable key, a missing
+                (None) group, trajectory or observation, a number that is not finite, a duplicate, missing, negative or
+                fractional step, a trajectory in two groups.
+        """
+        given = {
+            "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,
+            "action": action, "prompt": prompt, "penalty": penalty, "value": value,
+            "next_observation": next_observation, "success": success,
+        }  # fmt: skip
+        required = ("group", "trajectory", "step", "observation", "reward")
+        raw = {name: columns.read(name, c) for name, c in given.items() if c is not None or name in required}
+        count = _common_length({name: len(column) for name, column in raw.items()})
+
+        interned: dict[str, IntArray] = {}
+        labels: dict[str, tuple[Hashable, ...]] = {}
+        for name in ("group", "trajectory", "action", "prompt"):
+            if name in raw:
+                allow_none = name in ("action", "prompt")
+                interned[name], labels[name] = columns.intern(name, raw[name], allow_none)
+        _intern_observations(raw, interned, labels)
+
+        step_N = columns.whole_numbers("step", raw["step"], limit=count)
+        trajectory_group_M = _trajectory_groups(interned["group"], interned["trajectory"], labels)
+        order_N, start_M1 = _time_order(interned["trajectory"], step_N, labels["trajectory"])
+
+        penalty_N = columns.reals("penalty", raw["penalty"]) if "penalty" in raw else np.zeros(count)
+        if (penalty_N < 0).any():
+            row = int(np.argmax(penalty_N < 0))
+            columns.fail("penalty", row, f"is subtracted, so it must be at least 0, got {penalty_N[row]}")
+        batch = cls(
+            group=interned["group"],
+            trajectory=interned["trajectory"],
+            step=step_N,
+            observation=interned["observation"],
+            reward=columns.reals("reward", raw["reward"]),
+            penalty=penalty_N,
+            order=order_N,
+            trajectory_start=start_M1,
+            trajectory_group=trajectory_group_M,
+            action=interned.get("action"),
+            prompt=interned.get("prompt"),
+            value=columns.reals("value", raw["value"]) if "value" in raw else None,
+            next_observation=interned.get("next_observation"),
+            success=columns.truths("success", raw["success"]) if "success" in raw else None,
+            labels=MappingProxyType(labels),
+        )
+        return _read_only(batch)
+
+
+def _restore(values: dict[str, Any]) -> StepBatch:
+    return _read_only(StepBatch(**(values | {"labels": MappingProxyType(values["labels"])})))
+
+
+def _read_only(batch: StepBatch) -> StepBatch:
+    for name in batch.__slots__:
+        array = getattr(batch, name)
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return batch
+
+
+def _common_length(lengths: Mapping[str, int]) -> int:
+    count = lengths["group"]
+    for name, length in lengths.items():
+        if length != count:
+            row = min(length, count)
+            columns.fail(name, row, f"the column has {length} rows, but 'group' has {count}")
+    if count == 0:
+        raise ValueError("column 'group': the batch is empty (no row 0)")
+    return count
+
+
+def _intern_observations(
+    raw: Mapping[str, Any], interned: dict[str, IntArray], labels: dict[str, tuple[Hashable, ...]]
+) -> None:
+    """Intern observation and next_observation with one numbering, so that they can be compared."""
+    interned["observation"], labels["observation"] = columns.intern("observation", raw["observation"], allow_none=False)
+    if "next_observation" not in raw:
+        return
+    next_N, next_labels = columns.intern("next_observation", raw["next_observation"], allow_none=True)
+    number = {label: i for i, label in enumerate(labels["observation"])}
+    shared_U = np.array([number.setdefault(label, len(number)) for label in next_labels], dtype=np.int64)
+    interned["next_observation"], labels["observation"] = shared_U[next_N], tuple(number)
+
+
+def _trajectory_groups(group_N: IntArray, trajectory_N: IntArray, labels: Mapping[str, Any]) -> IntArray:
+    """Return the group of each trajectory, int64[M]; a trajectory in two groups is an error."""
+    group_M = np.empty(len(labels["trajectory"]), dtype=np.int64)
+    group_M[trajectory_N[::-1]] = group_N[::-1]  # reversed, so that the first row of a trajectory decides
+    other_N = group_M[trajectory_N] != group_N
+    if other_N.any():
+        row = int(np.argmax(other_N))
+        name, first, second = (
+            labels["trajectory"][trajectory_N[row]],
+            labels["group"][group_M[trajectory_N[row]]],
+            labels["group"][group_N[row]],
+        )
+        columns.fail("trajectory", row, f"trajectory {name!r} is in group {first!r} and in group {second!r}")
+    return group_M
+
+
+def _time_order(trajectory_N: IntArray, step_N: IntArray, names: tuple[Hashable, ...]) -> tuple[IntArray, IntArray]:
+    """Return rows sorted by (trajectory, step) and where each trajectory starts among them.
+
+    Steps are 0..T-1, so a row's place is known without sorting: start of its trajectory plus its step.
+    """
+    length_M = np.bincount(trajectory_N, minlength=len(names))
+    start_M1 = np.concatenate([[0], np.cumsum(length_M)])
+    place_N = start_M1[trajectory_N] + step_N
+    fits = bool((step_N < length_M[trajectory_N]).all())
+    if not fits or (np.bincount(place_N, minlength=len(place_N)) != 1).any():
+        _fail_at_first_time_error(trajectory_N, step_N, names)
+    order_N = np.empty(len(place_N), dtype=np.int64)
+    order_N[place_N] = np.arange(len(place_N))
+    return order_N, start_M1
+
+
+def _fail_at_first_time_error(trajectory_N: IntArray, step_N: IntArray, names: tuple[Hashable, ...]) -> None:
+    """Name a duplicate step if there is one, else a gap: a batch that fails to fit has at least one of the two."""
+    order_N = np.lexsort((step_N, trajectory_N))
+    same_trajectory = np.diff(trajectory_N[order_N]) == 0
+    gap = np.diff(step_N[order_N])
+    twice = np.flatnonzero(same_trajectory & (gap == 0))
+    if len(twice):
+        first, row = sorted((int(order_N[twice[0]]), int(order_N[twice[0] + 1])))
+        name = names[trajectory_N[row]]
+        columns.fail("step", row, f"trajectory {name!r} already has step {step_N[row]} in row {first}")
+    expected = np.where(same_trajectory, step_N[order_N][:-1] + 1, 0)
+    expected = np.concatenate([[0], expected])
+    wrong = int(np.argmax(step_N[order_N] != expected))
+    row = int(order_N[wrong])
+    name = names[trajectory_N[row]]
+    columns.fail(
+        "step", row, f"trajectory {name!r} has step {step_N[row]} but no step {expected[wrong]} (steps must be 0..T-1)"
+    )

@@ -1,0 +1,1 @@
+"""Training: losses, the policy update, checkpoints and the supervised warm start."""

@@ -1,0 +1,47 @@
+"""From settings to the parts that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hgpo.agents import get_template
+from hgpo.config import Config, ConfigError
+from hgpo.envs.base import Task, TaskSuite
+from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.registry import make
+from hgpo.rollout.collect import RolloutRules
+
+
+def build_suite(config: Config) -> LimitedSuite:
+    """The environment's tasks, each cut at ``environment.max_steps``; both splits must exist."""
+    suite = LimitedSuite(make(config.environment.name, **config.environment.options), config.environment.max_steps)
+    for setting, split in (
+        ("environment.train_split", config.environment.train_split),
+        ("evaluation.split", config.evaluation.split),
+    ):
+        if split not in suite.splits:
+            raise ConfigError(
+                f"{setting} = {split!r} is not a split of {config.environment.name}: {', '.join(suite.splits)}"
+            )
+    return suite
+
+
+def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:
+    """The fixed panel: the first ``evaluation.games`` tasks of the split, or all."""
+    tasks = suite.tasks(config.evaluation.split)
+    wanted = config.evaluation.games
+    if wanted is not None and wanted > len(tasks):
+        raise ConfigError(f"evaluation.games = {wanted}, but split {config.evaluation.split!r} has {len(tasks)} tasks")
+    return tasks[:wanted]
+
+
+def rollout_rules(config: Config) -> RolloutRules:
+    """How training episodes are played (an evaluation changes the temperature alone)."""
+    return RolloutRules(
+        template=get_template(config.agent.template),
+        history_length=config.agent.history_length,
+        temperature=config.rollout.temperature,
+        reward=config.rollout.reward,
+        reward_scale=config.rollout.reward_scale,
+        invalid_action_penalty=config.rollout.invalid_action_penalty,
+    )

@@ -1,0 +1,143 @@
+"""The folder a run writes, and the rules that nothing already written is lost.
+
+    runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
+
+``start/`` is the policy before the first update; it is also the frozen reference of the KL term.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import Config, ConfigError, dump_config, load_config
+
+
+class RunDirectoryError(ValueError):
+    """The run directory is taken, missing or damaged; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of one run. Example: ``RunDirectory(Path("runs/quickstart")).metrics``."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The complete settings, as TOML."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per update."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def rollouts(self) -> Path:
+        """Stored steps with their advantages, one parquet file per update."""
+        return self.path / "rollouts"
+
+    @property
+    def start(self) -> Path:
+        """The policy before the first update."""
+        return self.path / "start"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per kept checkpoint, named by its update."""
+        return self.path / "checkpoints"
+
+    @property
+    def summary(self) -> Path:
+        """What changed, written once the run is complete."""
+        return self.path / "summary.json"
+
+    def evaluation(self, name: str) -> Path:
+        """A stored evaluation, e.g. ``before``, ``after``, ``update-40``."""
+        return self.path / "evaluations" / f"{name}.json"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end."""
+        return self.summary.exists()
+
+    def rollout_file(self, update: int) -> Path:
+        """Where the steps of one update are stored."""
+        return self.rollouts / f"{update:05d}.parquet"
+
+
+def create_run_directory(config: Config) -> RunDirectory:
+    """Make the folder and write ``config.toml``; a folder that holds a run already is a ``RunDirectoryError``."""
+    run = RunDirectory(config.run_directory)
+    if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+        raise RunDirectoryError(
+            f"{run.path} exists already. Continue it with `hgpo train --resume {run.path}`, choose another "
+            "name with `run.name=…`, or delete it"
+        )
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_text(run.config, dump_config(config))
+    return run
+
+
+def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
+    """An existing run and its settings, for resuming and for evaluation."""
+    run = RunDirectory(path)
+    if not run.config.exists():
+        raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
+    try:
+        config = load_config(run.config)
+    except ConfigError as error:
+        raise RunDirectoryError(f"{run.config}: {error}") from error
+    return run, config
+
+
+def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:
+    """Add one update's metrics; the line is flushed to disk before this returns."""
+    with run.metrics.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
+    """All complete rows; a last line that was cut off by a crash is left out."""
+    if not run.metrics.exists():
+        return []
+    rows = []
+    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise RunDirectoryError(f"{run.metrics} line {number} is not JSON: {error}") from error
+    return rows
+
+
+def rewind_metrics(run: RunDirectory, update: int) -> None:
+    """Keep rows up to ``update``; later ones, which will be made again, move to ``metrics.superseded.jsonl``."""
+    rows = read_metrics(run)
+    later = [row for row in rows if row["update"] > update]
+    if later:
+        with run.path.joinpath("metrics.superseded.jsonl").open("a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in later)
+    if run.metrics.exists():
+        write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write by way of a temporary file, so that a crash leaves the old content or the new, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

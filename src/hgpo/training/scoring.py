@@ -1,0 +1,89 @@
+"""Log-probs and entropies of given responses under a model.
+
+Shape suffixes: B rows, P prompt tokens, T response tokens, L = P + T - 1 input tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.policies.padding import length_buckets, pad_left, pad_right
+from hgpo.training.samples import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """What a model thinks of the tokens of B responses, padded on the right to T."""
+
+    log_prob_BT: torch.Tensor
+    entropy_BT: torch.Tensor
+    mask_BT: torch.Tensor  # bool: a token of the response
+
+
+def score_responses(
+    model: Any, samples: Sequence[Sample], *, temperature: float = 1.0, precision: str = "float32"
+) -> TokenScores:
+    """Score the responses of `samples` in one forward pass, with gradients where autograd is on.
+
+        log_prob[b, t] = log softmax(logits[b, t] / temperature)[response[b, t]]
+        entropy[b, t]  = -Σ_v p_v log p_v,  p = softmax(logits[b, t] / temperature)
+
+    Layout: prompts flush right, responses flush left, so all responses start in one column and logits are computed for
+    response positions only. The last response token predicts nothing and is left out of the input. Values outside the
+    mask are finite but mean nothing.
+    """
+    device = model.device
+    prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
+    response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
+    ids_BL = torch.from_numpy(np.concatenate([prompt_BP, response_BT[:, :-1]], axis=1)).to(device)
+    attend_BL = torch.from_numpy(np.concatenate([prompt_mask_BP, mask_BT[:, :-1]], axis=1)).to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+        output = model(
+            input_ids=ids_BL,
+            attention_mask=attend_BL.long(),
+            position_ids=(attend_BL.cumsum(-1) - 1).clamp(min=0),
+            use_cache=False,
+            logits_to_keep=response_BT.shape[1],
+        )
+    log_prob_BTV = (output.logits.float() / temperature).log_softmax(-1)
+    token_BT = torch.from_numpy(response_BT).to(device)
+    return TokenScores(
+        log_prob_BT=log_prob_BTV.gather(-1, token_BT.unsqueeze(-1)).squeeze(-1),
+        entropy_BT=-(log_prob_BTV.exp() * log_prob_BTV).sum(-1),
+        mask_BT=torch.from_numpy(mask_BT).to(device),
+    )
+
+
+def response_log_probs(
+    model: Any,
+    samples: Sequence[Sample],
+    *,
+    temperature: float = 1.0,
+    precision: str = "float32",
+    max_tokens: int = 8_192,
+) -> list[NDArray[np.float32]]:
+    """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
+
+    No response may be empty.
+    """
+    results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
+    for rows in micro_batches(samples, max_tokens):
+        with torch.no_grad():
+            scores = score_responses(
+                model, [samples[row] for row in rows], temperature=temperature, precision=precision
+            )
+        log_prob_BT = scores.log_prob_BT.cpu().numpy()
+        for row, log_prob_T in zip(rows, log_prob_BT, strict=True):
+            results[row] = log_prob_T[: len(samples[row].response_ids)].copy()
+    return results
+
+
+def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[NDArray[np.int64]]:
+    """Indices of `samples` in batches of similar length; see `length_buckets`."""
+    return length_buckets([sample.token_count for sample in samples], max_tokens=max_tokens)

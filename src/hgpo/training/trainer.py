@@ -1,0 +1,242 @@
+"""The training loop: collect groups, compute advantages, update the policy, write everything down.
+
+    start policy -> evaluate -> [ collect -> advantages -> update -> store ] x updates -> evaluate -> summary
+
+Every stage finds its own result on disk and goes on from there, so a run that was killed at any point continues with
+``resume`` and ends with the figures it would have had.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hgpo.config import Config
+from hgpo.envs.base import Task
+from hgpo.envs.limit import LimitedSuite
+from hgpo.estimators import Advantages, compute_advantages
+from hgpo.rollout.collect import collect
+from hgpo.rollout.records import StepRecord, episodes, to_step_batch
+from hgpo.rollout.storage import write_rollouts
+from hgpo.training.assemble import build_suite, rollout_rules
+from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
+from hgpo.training.generators import generator_state, restore_generator
+from hgpo.training.metrics import advantage_metrics, rollout_metrics
+from hgpo.training.panel import evaluate_policy, stored_evaluation
+from hgpo.training.progress import Reporter, update_line, worth_a_line
+from hgpo.training.run_directory import (
+    RunDirectory,
+    append_metrics,
+    create_run_directory,
+    open_run_directory,
+    rewind_metrics,
+)
+from hgpo.training.samples import Sample
+from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
+from hgpo.training.summary import write_summary
+from hgpo.training.task_order import task_indices
+from hgpo.training.update import make_optimizer, update_policy
+
+
+def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
+    """Carry out a new run. ``started`` is the clock (``time.monotonic``) from which its seconds count."""
+    return _run(create_run_directory(config), config, reporter, started)
+
+
+def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
+    """Continue the run in ``path`` from what it has on disk. A complete run is left as it is."""
+    run, config = open_run_directory(path)
+    return run if run.complete else _run(run, config, reporter, started)
+
+
+def _run(run: RunDirectory, config: Config, reporter: Reporter, started: float | None) -> RunDirectory:
+    started = time.monotonic() if started is None else started
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    suite = build_suite(config)
+    prepare_start(run, config, suite, reporter)
+    trainer = _Trainer(run, config, suite, reporter)
+    before = stored_evaluation(run, "before") or evaluate_policy(run, "before", trainer.policy, suite, config, reporter)
+    trainer.train(started)
+    after = stored_evaluation(run, "after") or evaluate_policy(run, "after", trainer.policy, suite, config, reporter)
+    write_summary(run, config, before, after, seconds=trainer.progress.seconds + time.monotonic() - started)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. ``seconds`` were spent by earlier processes of the run, up to their newest checkpoint."""
+
+    update: int = 0
+    tasks_drawn: int = 0
+    seconds: float = 0.0
+
+
+class _Trainer:
+    """The loop and its state: policy, frozen reference, optimiser, and two generators."""
+
+    def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
+        self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
+        self.tasks = suite.tasks(config.environment.train_split)
+        start = load_policy(start_model(run, config), config, dtype="float32")
+        self.reference = copy.deepcopy(start.model).requires_grad_(False) if config.training.kl_coefficient else None
+        self.policy = start
+        self.optimizer: torch.optim.Optimizer = make_optimizer(start.model, config.training)
+        rollout_seed, update_seed = np.random.SeedSequence(config.run.seed).spawn(2)
+        self.rollout_rng = np.random.default_rng(rollout_seed)
+        self.update_rng = np.random.default_rng(update_seed)
+        self.progress = Progress()
+        self._restore()
+
+    def train(self, started: float) -> None:
+        """Run all updates that are still to be done."""
+        updates = self.config.training.updates
+        left = updates - self.progress.update
+        self.reporter.say(f"Training with {self.config.advantage.estimator}: {left} updates")
+        with self.reporter.counting("updates") as count:
+            while self.progress.update < updates:
+                count(self.progress.update, updates)
+                row = self._one_update()
+                append_metrics(self.run, row)
+                count(self.progress.update, updates, f"success {row['success']:.2f}")
+                if worth_a_line(self.progress.update, updates):
+                    self.reporter.say(update_line(row, updates))
+                self._checkpoint(started)
+
+    def _one_update(self) -> dict[str, Any]:
+        """Collect, estimate, update, store; returns the update's metrics."""
+        update = self.progress.update + 1
+        clock = time.perf_counter
+        began = clock()
+        steps, resampled = self._collect(update)
+        collected = clock()
+        advantages = self._advantages(steps)
+        estimated = clock()
+        samples = [
+            Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value))
+            for record, value in zip(steps, advantages.values, strict=True)
+        ]
+        update_metrics = update_policy(
+            self.policy.model,
+            self.reference,
+            self.optimizer,
+            samples,
+            self.config.training,
+            self.update_rng,
+            temperature=self.config.rollout.temperature,
+        )
+        updated = clock()
+        self._store(update, steps, advantages)
+        self.progress = replace(self.progress, update=update)
+        metrics = rollout_metrics(steps)
+        tokens = metrics["prompt_tokens"] + metrics["response_tokens"]
+        return {
+            "update": update,
+            **metrics,
+            **advantage_metrics(advantages),
+            "kl": 0.0,
+            **update_metrics,
+            "resampled_groups": resampled,
+            "tasks_drawn": self.progress.tasks_drawn,
+            "tokens_per_second": tokens / (updated - began),
+            "seconds_collect": collected - began,
+            "seconds_advantages": estimated - collected,
+            "seconds_update": updated - estimated,
+        }
+
+    def _collect(self, update: int) -> tuple[list[StepRecord], int]:
+        """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""
+        settings = self.config.rollout
+        steps = self._play(f"{update}/", settings.tasks_per_update)
+        resampled = 0
+        for attempt in range(1, settings.resample_uniform_groups + 1):
+            uniform = uniform_groups(steps)
+            if not uniform:
+                break
+            fresh = self._play(f"{update}.{attempt}/", len(uniform))
+            useful = {record.group for record in fresh} - uniform_groups(fresh)
+            replaced = set(sorted(uniform)[: len(useful)])
+            steps = [record for record in steps if record.group not in replaced]
+            steps += [record for record in fresh if record.group in useful]
+            resampled += len(useful)
+        return steps, resampled
+
+    def _play(self, label: str, count: int) -> list[StepRecord]:
+        indices = task_indices(self.config.run.seed, len(self.tasks), self.progress.tasks_drawn, count)
+        self.progress = replace(self.progress, tasks_drawn=self.progress.tasks_drawn + count)
+        tasks: Sequence[Task] = [self.tasks[index] for index in indices]
+        return collect(
+            tasks,
+            self.policy,
+            rollout_rules(self.config),
+            self.rollout_rng,
+            group_size=self.config.rollout.group_size,
+            label=label,
+        )
+
+    def _advantages(self, steps: Sequence[StepRecord]) -> Advantages:
+        return compute_advantages(
+            to_step_batch(steps),
+            estimator=self.config.advantage.estimator,
+            gamma=self.config.advantage.gamma,
+            **self.config.estimator_options,
+        )
+
+    def _store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages) -> None:
+        every = self.config.rollout.store_every
+        if every and update % every == 0:
+            extra = {"advantage": advantages.values, "return": advantages.returns}
+            write_rollouts(self.run.rollout_file(update), steps, extra)
+
+    def _checkpoint(self, started: float) -> None:
+        """Save the state where it is due, and evaluate where that is due (the evaluation's generator is its own)."""
+        settings, update = self.config.training, self.progress.update
+        if update % settings.checkpoint_every == 0 or update == settings.updates:
+            save_checkpoint(
+                self.run.checkpoints,
+                update,
+                model=self.policy.model,
+                tokenizer=self.policy.tokenizer,
+                optimizer=self.optimizer,
+                state={
+                    "tasks_drawn": self.progress.tasks_drawn,
+                    "seconds": self.progress.seconds + time.monotonic() - started,
+                    "rollout_rng": generator_state(self.rollout_rng),
+                    "update_rng": generator_state(self.update_rng),
+                },
+                keep=settings.keep_checkpoints,
+            )
+        every = self.config.evaluation.every
+        if every and update % every == 0 and update < settings.updates:
+            evaluate_policy(self.run, f"update-{update}", self.policy, self.suite, self.config, self.reporter)
+
+    def _restore(self) -> None:
+        """Continue from the newest complete checkpoint, if there is one."""
+        folder = newest_complete(self.run.checkpoints)
+        if folder is not None:
+            checkpoint = load_checkpoint(folder, self.config.training, device=self.config.policy.device)
+            self.policy = wrap_model(checkpoint.model, checkpoint.tokenizer, self.config)
+            self.optimizer = checkpoint.optimizer
+            state = checkpoint.state
+            self.rollout_rng = restore_generator(state["rollout_rng"])
+            self.update_rng = restore_generator(state["update_rng"])
+            self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
+            self.reporter.say(f"Continuing from {folder}")
+        rewind_metrics(self.run, self.progress.update)
+
+
+def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
+    """Names of the groups whose rollouts all earned the same total reward: they teach a group estimator little."""
+    totals: dict[str, set[float]] = {}
+    for episode in episodes(steps):
+        totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
+    sizes = Counter(episode.group for episode in episodes(steps))
+    return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}

@@ -1,0 +1,195 @@
+"""One policy update: a batch of samples becomes a few AdamW steps.
+
+Shape suffixes: B rows of a micro-batch, T response tokens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.training.losses import approximate_kl, clipped_policy_loss, k3_divergence, token_mean
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
+from hgpo.training.settings import UpdateSettings
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A sample with the two distributions the loss compares it to; `reference` is None where the KL weight is 0."""
+
+    sample: Sample
+    old: NDArray[np.float32]
+    reference: NDArray[np.float32] | None
+
+
+def make_optimizer(model: Any, settings: UpdateSettings) -> torch.optim.AdamW:
+    """AdamW over all trainable parameters.
+
+    Raises:
+        ValueError: a trainable parameter is not float32. At the learning rates used here, bfloat16 weights round every
+            step away; keep them float32 and set `precision` to "bfloat16" for speed.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            raise ValueError(
+                f"{name} is {parameter.dtype}: load the model with dtype float32 and set precision = 'bfloat16'"
+            )
+    return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+
+def update_policy(
+    model: Any,
+    reference_model: Any | None,
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
+    settings: UpdateSettings,
+    rng: np.random.Generator,
+    *,
+    temperature: float = 1.0,
+) -> Metrics:
+    """Train `model` in place on `samples`, each `settings.epochs` times.
+
+    `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
+    one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
+    but rounding. Dropout is off, so that the ratio starts at 1. `temperature` is the one the responses were sampled at.
+
+    Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`.
+
+    Returns:
+        Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
+        approximate_kl, gradient_norm (before clipping); and the counts samples, tokens, empty_responses,
+        optimizer_steps.
+
+    Raises:
+        FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
+            mini-batch.
+        ValueError: `kl_coefficient` > 0 without a reference model, or no sample has a response.
+    """
+    if settings.kl_coefficient > 0 and reference_model is None:
+        raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
+    kept = [sample for sample in samples if len(sample.response_ids)]
+    if not kept:
+        raise ValueError("there is no sample with a non-empty response to train on")
+    model.eval()
+    targets = _targets(model, reference_model, kept, settings, temperature)
+    totals: defaultdict[str, float] = defaultdict(float)
+    optimizer_steps = 0
+    for _ in range(settings.epochs):
+        order = rng.permutation(len(kept))
+        for rows in np.array_split(order, ceil(len(kept) / settings.mini_batch_size)):
+            metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, temperature)
+            optimizer_steps += 1
+            for name, value in metrics.items():
+                totals[name] += value
+    return {name: total / optimizer_steps for name, total in totals.items()} | {
+        "samples": len(kept),
+        "tokens": sum(len(sample.response_ids) for sample in kept),
+        "empty_responses": len(samples) - len(kept),
+        "optimizer_steps": optimizer_steps,
+    }
+
+
+def _targets(
+    model: Any, reference_model: Any | None, samples: list[Sample], settings: UpdateSettings, temperature: float
+) -> list[_Target]:
+    """Everything that stays fixed during the update, computed once per sample."""
+
+    def scored_by(scorer: Any) -> list[NDArray[np.float32]]:
+        return response_log_probs(
+            scorer,
+            samples,
+            temperature=temperature,
+            precision=settings.precision,
+            max_tokens=settings.micro_batch_tokens,
+        )
+
+    old = scored_by(model) if settings.recompute_log_probs else [sample.log_probs for sample in samples]
+    reference = scored_by(reference_model) if settings.kl_coefficient > 0 else [None] * len(samples)
+    return [_Target(*columns) for columns in zip(samples, old, reference, strict=True)]
+
+
+def _train_mini_batch(
+    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: UpdateSettings, temperature: float
+) -> Metrics:
+    """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
+    total_tokens = sum(len(target.sample.response_ids) for target in targets)
+    totals: defaultdict[str, float] = defaultdict(float)
+    optimizer.zero_grad(set_to_none=True)
+    for rows in micro_batches([target.sample for target in targets], settings.micro_batch_tokens):
+        parts = _micro_batch_loss(model, [targets[row] for row in rows], total_tokens, settings, temperature)
+        metrics = {name: value.item() for name, value in parts.items()}
+        if not isfinite(metrics["loss"]):
+            optimizer.zero_grad(set_to_none=True)
+            raise FloatingPointError(
+                f"the loss is {metrics['loss']}: the parameters were left as they are ({metrics}). "
+                "Lower the learning rate or resume from an earlier checkpoint"
+            )
+        parts["loss"].backward()  # type: ignore[no-untyped-call]
+        for name, value in metrics.items():
+            totals[name] += value
+    totals["gradient_norm"] = clip_gradients(optimizer, settings.max_gradient_norm)
+    optimizer.step()
+    return dict(totals)
+
+
+def _micro_batch_loss(
+    model: Any, targets: list[_Target], total_tokens: int, settings: UpdateSettings, temperature: float
+) -> dict[str, torch.Tensor]:
+    """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
+    samples = [target.sample for target in targets]
+    scores = score_responses(model, samples, temperature=temperature, precision=settings.precision)
+    log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
+    old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
+    policy = clipped_policy_loss(
+        log_prob_BT,
+        old_log_prob_BT,
+        log_prob_BT.new_tensor([[sample.advantage] for sample in samples]),
+        clip_low=settings.clip_low,
+        clip_high=settings.clip_high,
+        dual_clip=settings.dual_clip,
+    )
+    values_BT = {
+        "policy_loss": policy.loss_BT,
+        "entropy": scores.entropy_BT,
+        "clip_fraction": policy.clipped_BT.float(),
+        "dual_clip_fraction": policy.dual_clipped_BT.float(),
+        "approximate_kl": approximate_kl(log_prob_BT, old_log_prob_BT),
+    }
+    references = [target.reference for target in targets if target.reference is not None]
+    if references:
+        values_BT["kl"] = k3_divergence(log_prob_BT, _stack(references, log_prob_BT))
+    parts = {name: token_mean(value_BT, mask_BT, total_tokens) for name, value_BT in values_BT.items()}
+    parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
+    if references:
+        parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
+    return parts
+
+
+def _stack(rows: list[NDArray[np.float32]], like_BT: torch.Tensor) -> torch.Tensor:
+    """Rows padded with zeros to the shape of `like_BT`, on its device."""
+    padded_BT = np.zeros(tuple(like_BT.shape), dtype=np.float32)
+    for index, row in enumerate(rows):
+        padded_BT[index, : len(row)] = row
+    return torch.from_numpy(padded_BT).to(like_BT.device)
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
+    """Scale the gradients down to `max_norm`; returns the norm they had. Not finite: an error, nothing is changed."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if not torch.isfinite(norm):
+        optimizer.zero_grad(set_to_none=True)
+        raise FloatingPointError(f"the gradient norm is {norm.item()}: the parameters were left as they are")
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm.item()

@@ -1,0 +1,202 @@
+"""Supervised warm start: imitate demonstrations until success lies in a window.
+
+Reinforcement learning from sparse rewards needs a start model that sometimes succeeds and sometimes fails. A model that
+follows the prompt format out of the box needs none of this; a tiny one trained from scratch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.policies.transformers import TransformersPolicy
+from hgpo.training.losses import token_mean
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import micro_batches, score_responses
+from hgpo.training.settings import WarmStartSettings
+from hgpo.training.update import clip_gradients
+
+_BATCHES_SORTED_TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One look at the model: after `step` optimiser steps of its own, with the mean loss since the look before."""
+
+    step: int
+    loss: float
+    success: float
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartReport:
+    """How the warm start went. `evaluations` holds every look, rolled-back ones included, in order of time."""
+
+    stopped: Literal["target", "overshoot", "budget"]
+    success: float  # of the model that was kept
+    step: int  # optimiser steps behind the model that was kept
+    steps_taken: int  # rolled-back ones included
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    step: int
+    success: float
+    parameters: dict[str, torch.Tensor]
+    moments: list[dict[str, torch.Tensor]]
+
+
+def warm_start(
+    policy: TransformersPolicy,
+    demonstrations: Sequence[tuple[str, str]],
+    evaluate: Callable[[], float],
+    settings: WarmStartSettings,
+    rng: np.random.Generator,
+) -> WarmStartReport:
+    """Train `policy.model` in place on (prompt, response) pairs.
+
+    The loss is the cross-entropy of response tokens and end token, averaged over tokens. `evaluate` returns the success
+    rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` steps. Training stops when success
+    lies in the target window ("target"). Where it jumps over the window, model and optimiser go back to the evaluation
+    before and go on in half as many steps at a time; "overshoot" means that even a single step jumps. After "overshoot"
+    and "budget" the model closest to the window is kept.
+
+    Raises:
+        ValueError: there are no demonstrations, or one exceeds the policy's limits.
+        FloatingPointError: the gradient is not finite; the parameters keep the values they had before that step.
+    """
+    return _WarmStart(policy, demonstrations, settings, rng).run(evaluate)
+
+
+class _WarmStart:
+    def __init__(
+        self,
+        policy: TransformersPolicy,
+        demonstrations: Sequence[tuple[str, str]],
+        settings: WarmStartSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self._model = policy.model
+        self._settings = settings
+        self._samples = encode_demonstrations(policy, demonstrations)
+        self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
+        self._optimizer = torch.optim.AdamW(
+            self._model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        self._step = 0
+        self._steps_taken = 0
+
+    def run(self, evaluate: Callable[[], float]) -> WarmStartReport:
+        settings = self._settings
+        stopped: Literal["target", "overshoot", "budget"] = "budget"
+        interval = settings.evaluate_every
+        below = closest = self._snapshot(success=float("-inf"))
+        evaluations: list[Evaluation] = []
+        while self._steps_taken < settings.max_steps:
+            loss = self._train(min(interval, settings.max_steps - self._steps_taken))
+            success = evaluate()
+            evaluations.append(Evaluation(self._step, loss, success))
+            if self._distance(success) <= self._distance(closest.success):
+                closest = self._snapshot(success)
+            if self._distance(success) == 0:
+                stopped = "target"
+                break
+            if success < settings.target_low:
+                below = self._snapshot(success)
+            elif self._step - below.step > 1:
+                self._restore(below)
+                interval = max(1, interval // 2)
+            else:
+                stopped = "overshoot"
+                break
+        self._restore(closest)
+        self._optimizer.zero_grad(set_to_none=True)
+        return WarmStartReport(stopped, closest.success, closest.step, self._steps_taken, tuple(evaluations))
+
+    def _train(self, steps: int) -> float:
+        losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(steps)]
+        return float(np.mean(losses))
+
+    def _train_batch(self, samples: list[Sample]) -> float:
+        settings = self._settings
+        total_tokens = sum(len(sample.response_ids) for sample in samples)
+        total_loss = 0.0
+        self._optimizer.zero_grad(set_to_none=True)
+        for rows in micro_batches(samples, settings.micro_batch_tokens):
+            scores = score_responses(self._model, [samples[row] for row in rows])
+            loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total_loss += loss.item()
+        clip_gradients(self._optimizer, settings.max_gradient_norm)
+        self._step += 1
+        self._steps_taken += 1
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.learning_rate * min(1.0, self._step / (settings.warmup_steps + 1))
+        self._optimizer.step()
+        return total_loss
+
+    def _distance(self, success: float) -> float:
+        return max(self._settings.target_low - success, success - self._settings.target_high, 0.0)
+
+    def _snapshot(self, success: float) -> _Snapshot:
+        return _Snapshot(
+            step=self._step,
+            success=success,
+            parameters={name: value.detach().clone() for name, value in self._model.named_parameters()},
+            moments=[
+                {key: value.clone() for key, value in self._optimizer.state.get(parameter, {}).items()}
+                for parameter in self._model.parameters()
+            ],
+        )
+
+    @torch.no_grad()
+    def _restore(self, snapshot: _Snapshot) -> None:
+        self._step = snapshot.step
+        for name, parameter in self._model.named_parameters():
+            parameter.copy_(snapshot.parameters[name])
+        self._optimizer.state.clear()
+        for parameter, moments in zip(self._model.parameters(), snapshot.moments, strict=True):
+            if moments:
+                self._optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
+
+
+def encode_demonstrations(policy: TransformersPolicy, demonstrations: Sequence[tuple[str, str]]) -> list[Sample]:
+    """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
+
+    Raises:
+        ValueError: there are none, or one exceeds the policy's limits.
+    """
+    if not demonstrations:
+        raise ValueError("there are no demonstrations to learn from")
+    prompts = policy.encode_prompts([prompt for prompt, _ in demonstrations])
+    responses = policy.encode_responses([response for _, response in demonstrations])
+    for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        if len(prompt) > policy.max_prompt_tokens or len(response) > policy.max_response_tokens:
+            raise ValueError(
+                f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
+                f"{policy.max_prompt_tokens} (max_prompt_tokens) and {policy.max_response_tokens} (max_response_tokens)"
+            )
+    return [
+        Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)
+        for prompt, response in zip(prompts, responses, strict=True)
+    ]
+
+
+def _endless_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Batches of similar length, every index once per pass, in random order."""
+    lengths_N = np.asarray(lengths)
+    chunk_size = batch_size * _BATCHES_SORTED_TOGETHER
+    while True:
+        order_N = rng.permutation(len(lengths_N))
+        for start in range(0, len(order_N), chunk_size):
+            chunk = order_N[start : start + chunk_size]
+            chunk = chunk[np.argsort(lengths_N[chunk], kind="stable")]
+            batches = [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
+            for index in rng.permutation(len(batches)):
+                yield batches[index]

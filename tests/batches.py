@@ -1,0 +1,59 @@
+"""Hypothesis strategies for batches of steps and for estimator options."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import strategies as st
+
+Columns = dict[str, list[Any]]
+
+
+@st.composite
+def columns(draw: st.DrawFn, max_groups: int = 3, max_trajectories: int = 4, max_steps: int = 6) -> Columns:
+    """Columns of a valid batch, rows in a random order, with few distinct observations so that groups have members."""
+    number = random.Random(draw(st.integers(0, 2**32)))
+    reward_values = draw(st.sampled_from([[0.0, 10.0], [0.0, 0.0, 1.0], [-1.5, 0.25, 2.0], [0.0]]))
+    penalties = draw(st.sampled_from([[0.0], [0.0, 0.1]]))
+    alphabet = draw(st.integers(1, 4))
+    rows = []
+    for group in range(number.randint(1, max_groups)):
+        for trajectory in range(number.randint(1, max_trajectories)):
+            for step in range(number.randint(1, max_steps)):
+                rows.append(
+                    {
+                        "group": f"task {group}",
+                        "trajectory": (group, trajectory),
+                        "step": step,
+                        "observation": f"room {number.randint(1, alphabet) if step else 1}",
+                        "action": number.choice(["go", "take"]),
+                        "prompt": number.choice(["short prompt", "long prompt"]),
+                        "reward": number.choice(reward_values),
+                        "penalty": number.choice(penalties),
+                    }
+                )
+    number.shuffle(rows)
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def take(batch: Columns, rows: list[int]) -> Columns:
+    return {name: [column[row] for row in rows] for name, column in batch.items()}
+
+
+gammas = st.sampled_from([0.0, 0.5, 0.95, 1.0])
+
+hgpo_options = st.fixed_dictionaries(
+    {
+        "history_length": st.integers(0, 4),
+        "mode": st.sampled_from(["mean_std_norm", "mean_norm"]),
+        "length_weight_alpha": st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]),
+        "length_offset": st.sampled_from([1, 2]),
+        "base_group": st.booleans(),
+        "missing": st.sampled_from(["zero", "renormalize", "drop_zero"]),
+        "early": st.sampled_from(["drop", "truncate", "pad"]),
+        "context": st.sampled_from(["observation", "observation_action", "prompt"]),
+        "baseline": st.sampled_from(["mean", "leave_one_out"]),
+        "ddof": st.sampled_from([0, 1]),
+    }
+)

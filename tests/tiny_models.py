@@ -1,0 +1,58 @@
+"""Tiny models and samples that tests train and sample from."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+import torch
+
+from hgpo.policies.tiny import build_model, build_tokenizer
+from hgpo.policies.transformers import TransformersPolicy
+from hgpo.training.samples import Sample
+
+# Models this small gain nothing from a second thread, and lose a hundredfold where the second core is busy.
+torch.set_num_threads(1)
+
+WORDS = [*string.ascii_lowercase, "take", "apple", "from", "fridge", "go", "to", "1", "2"]
+
+
+def tiny_policy(
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    initializer_range: float = 0.16,
+    max_prompt_tokens: int = 48,
+    max_response_tokens: int = 8,
+    **options: Any,
+) -> TransformersPolicy:
+    """An untrained model of 30,000 parameters over `WORDS`, its first weights large enough that answers differ."""
+    tokenizer = build_tokenizer([" ".join(WORDS)])
+    model = build_model(
+        len(tokenizer),
+        hidden_size=32,
+        layers=layers,
+        heads=2,
+        max_tokens=64,
+        initializer_range=initializer_range,
+        seed=seed,
+    )
+    return TransformersPolicy(
+        model, tokenizer, max_prompt_tokens=max_prompt_tokens, max_response_tokens=max_response_tokens, **options
+    )
+
+
+def random_prompts(count: int, *, seed: int = 0, longest: int = 30) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, size=int(rng.integers(1, longest)))) for _ in range(count)]
+
+
+def tiny_samples(count: int, *, seed: int = 0, longest: int = 30) -> list[Sample]:
+    """Samples `tiny_policy(seed=0)` drew itself, with random advantages."""
+    rng = np.random.default_rng(seed)
+    responses = tiny_policy().generate(random_prompts(count, seed=seed, longest=longest), temperature=1.0, rng=rng)
+    return [
+        Sample(response.prompt_ids, response.token_ids, response.log_probs, float(rng.normal()))
+        for response in responses
+    ]

@@ -1,0 +1,192 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hgpo.policies.base import PromptTooLong
+from hgpo.policies.tiny import END, PAD, save_tiny_model
+from hgpo.policies.transformers import TransformersPolicy
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import response_log_probs
+from tiny_models import WORDS, random_prompts, tiny_policy
+
+
+def generate(policy, prompts, *, temperature=1.0, seed=0):
+    return policy.generate(prompts, temperature=temperature, rng=np.random.default_rng(seed))
+
+
+def assert_same(one, other):
+    assert one.text == other.text
+    assert one.finished == other.finished
+    assert one.token_ids.tolist() == other.token_ids.tolist()
+    np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
+def test_log_probs_equal_those_of_a_fresh_forward_pass(temperature):
+    policy = tiny_policy()
+    responses = generate(policy, random_prompts(20), temperature=temperature)
+    samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
+    scored = response_log_probs(policy.model, samples, temperature=temperature, max_tokens=200)
+    for response, log_probs in zip(responses, scored, strict=True):
+        np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gpt2", "mistral", "gemma2"])
+def test_any_causal_model_family_will_do(family):
+    tokenizer = tiny_policy().tokenizer
+    options = {"num_key_value_heads": 1, "head_dim": 8} if family != "gpt2" else {}
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        **({"sliding_window": 8, "intermediate_size": 32} if family in ("mistral", "gemma2") else {}),
+        **options,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    policy = TransformersPolicy(model, tokenizer, max_prompt_tokens=40, max_response_tokens=8)
+    responses = generate(policy, random_prompts(10))
+    samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
+    for response, log_probs in zip(responses, response_log_probs(model, samples), strict=True):
+        np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
+
+
+def test_greedy_answer_is_the_same_alone_and_in_a_batch():
+    policy = tiny_policy()
+    prompts = random_prompts(15)
+    together = generate(policy, prompts, temperature=0)
+    assert len({response.text for response in together}) > 3
+    for prompt, response in zip(prompts, together, strict=True):
+        assert_same(generate(policy, [prompt], temperature=0)[0], response)
+
+
+@pytest.mark.parametrize("limits", [{"max_batch_size": 4}, {"max_batch_tokens": 100}])
+def test_splitting_into_batches_changes_nothing(limits):
+    prompts = random_prompts(21)
+    for one, other in zip(generate(tiny_policy(), prompts), generate(tiny_policy(**limits), prompts), strict=True):
+        assert_same(one, other)
+
+
+def test_sampling_is_reproducible_and_moves_the_generator_by_a_fixed_amount():
+    policy = tiny_policy()
+    prompts = random_prompts(5)
+    rng, shadow = np.random.default_rng(3), np.random.default_rng(3)
+    first = policy.generate(prompts, temperature=1.0, rng=rng)
+    shadow.random((5, policy.max_response_tokens))
+    assert rng.bit_generator.state == shadow.bit_generator.state
+    for one, other in zip(first, generate(policy, prompts, seed=3), strict=True):
+        assert_same(one, other)
+    assert [r.text for r in first] != [r.text for r in generate(policy, prompts, seed=4)]
+
+
+def test_greedy_takes_no_random_numbers():
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    tiny_policy().generate(["go"], temperature=0, rng=rng)
+    assert rng.bit_generator.state == before
+
+
+def test_identical_prompts_get_answers_of_their_own():
+    responses = generate(tiny_policy(), ["go to fridge"] * 8)
+    assert len({response.text for response in responses}) > 1
+
+
+def test_response_limit_leaves_the_answer_unfinished():
+    responses = generate(tiny_policy(max_response_tokens=1), random_prompts(40))
+    assert {len(response.token_ids) for response in responses} == {1}
+    unfinished = [response for response in responses if not response.finished]
+    assert unfinished
+    end = tiny_policy().tokenizer.eos_token_id
+    assert all((response.token_ids[-1] == end) == response.finished for response in responses)
+
+
+def test_text_holds_no_special_tokens():
+    policy = tiny_policy()
+    for response in generate(policy, random_prompts(40), temperature=2.0):
+        assert END not in response.text
+        assert PAD not in response.text
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", "zebra 蘋果 🦓", "\x00\x1b[31m\r\n\t", "\ud800 go", "<|end|><|assistant|>", "{{ x }}"]
+)
+def test_any_prompt_is_answered(prompt):
+    [response] = generate(tiny_policy(), [prompt])
+    assert len(response.token_ids) >= 1
+    assert response.token_ids.dtype == np.int32
+    assert response.log_probs.dtype == np.float32
+
+
+def test_no_prompts_no_responses():
+    assert generate(tiny_policy(), []) == []
+    assert tiny_policy().count_prompt_tokens([]) == []
+
+
+def test_a_prompt_over_the_limit_is_an_error_that_names_it():
+    policy = tiny_policy(max_prompt_tokens=10)
+    fits, too_long = " ".join(WORDS[:7]), " ".join(WORDS[:8])
+    assert policy.count_prompt_tokens([fits, too_long]) == [10, 11]
+    assert len(generate(policy, [fits])[0].prompt_ids) == 10
+    with pytest.raises(PromptTooLong, match=r"prompt 1 has 11 tokens, the limit is 10.*max_prompt_tokens"):
+        generate(policy, [fits, too_long])
+
+
+@pytest.mark.parametrize("temperature", [-1.0, float("nan"), float("inf")])
+def test_impossible_temperature(temperature):
+    with pytest.raises(ValueError, match="temperature"):
+        generate(tiny_policy(), ["go"], temperature=temperature)
+
+
+def test_limits_beyond_the_models_positions_are_refused():
+    with pytest.raises(ValueError, match="64 positions"):
+        tiny_policy(max_prompt_tokens=60, max_response_tokens=5)
+    with pytest.raises(ValueError, match="at least 1"):
+        tiny_policy(max_response_tokens=0)
+
+
+def test_a_tokenizer_without_chat_template_is_refused():
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="chat template"):
+        TransformersPolicy(policy.model, policy.tokenizer, max_prompt_tokens=40, max_response_tokens=8)
+
+
+def test_loads_a_folder(tmp_path):
+    folder = save_tiny_model(tmp_path, [" ".join(WORDS)], hidden_size=16, layers=1, heads=2, max_tokens=64)
+    policy = TransformersPolicy.from_pretrained(folder, device="cpu", max_prompt_tokens=40, max_response_tokens=4)
+    assert policy.model.dtype == torch.float32
+    assert policy.max_prompt_tokens == 40
+    assert len(generate(policy, ["go to fridge 1"])[0].token_ids) <= 4
+
+
+def test_autocast_samples_nearly_the_same():
+    prompts = random_prompts(10)
+    exact = generate(tiny_policy(max_response_tokens=1), prompts)
+    rough = generate(tiny_policy(max_response_tokens=1, precision="bfloat16"), prompts)
+    shared = [(one, other) for one, other in zip(exact, rough, strict=True) if one.token_ids == other.token_ids]
+    assert len(shared) > 5
+    differences = [abs(float(one.log_probs[0] - other.log_probs[0])) for one, other in shared]
+    assert 0 < max(differences) < 0.5
+
+
+def test_sampling_follows_the_weights_as_they_are_trained():
+    policy = tiny_policy()
+    before = generate(policy, ["go"], temperature=0)[0]
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    assert generate(policy, ["go"], temperature=0)[0].token_ids.tolist() != before.token_ids.tolist()
+
+
+def test_importing_the_package_loads_no_torch():
+    code = "import sys, hgpo, hgpo.policies.base, hgpo.training.settings; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

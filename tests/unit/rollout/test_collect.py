@@ -1,0 +1,145 @@
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+from corridor import Corridor
+from hgpo.agents import get_template
+from hgpo.envs.base import Task
+from hgpo.envs.limit import LimitedSuite
+from hgpo.policies.scripted import ScriptedPolicy
+from hgpo.rollout.collect import RolloutError, RolloutRules, collect, fit_prompts
+from hgpo.rollout.records import episodes
+
+
+def rules(**changes):
+    return RolloutRules(**{"template": get_template("compact"), "history_length": 2, "temperature": 1.0, **changes})
+
+
+def walker(prompt, rng):
+    """Walks to the door named in the task; the current place is the last word."""
+    goal = int(prompt.split("place ")[1].split()[0])
+    return "open door" if prompt.split()[-1] == str(goal) else "go right"
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+class CountingPolicy(ScriptedPolicy):
+    def __init__(self, answer):
+        super().__init__(answer)
+        self.batches = []
+
+    def generate(self, prompts, *, temperature, rng):
+        self.batches.append(len(prompts))
+        return super().generate(prompts, temperature=temperature, rng=rng)
+
+
+def test_groups_share_a_start_and_ids_are_explicit(corridor_suite):
+    tasks = corridor_suite.tasks("train")
+    steps = collect(tasks, ScriptedPolicy(walker), rules(), rng(), group_size=3, label="7/")
+    assert {record.group for record in steps} == {"7/0/train/1", "7/1/train/3", "7/2/train/5"}
+    assert len({record.trajectory for record in steps}) == 9
+    assert len({(record.trajectory, record.step) for record in steps}) == len(steps)
+    assert all(episode.won and episode.length == int(episode.task_id[-1]) + 1 for episode in episodes(steps))
+
+
+def test_only_live_environments_are_generated_for(corridor_suite):
+    policy = CountingPolicy(walker)
+    collect(corridor_suite.tasks("train"), policy, rules(), rng(), group_size=2)
+    assert policy.batches == [6, 6, 4, 4, 2, 2]  # doors at 1, 3 and 5: two rollouts end after 2, 4 and 6 steps
+
+
+def test_the_step_limit_truncates_and_is_not_a_win(corridor_suite):
+    suite = LimitedSuite(corridor_suite, 4)
+    steps = collect(suite.tasks("train"), ScriptedPolicy(walker), rules(), rng())
+    ends = {record.task_id: record for record in steps if record.terminated or record.truncated}
+    assert {task: (end.terminated, end.truncated, end.won) for task, end in ends.items()} == {
+        "train/1": (True, False, True),
+        "train/3": (True, False, True),
+        "train/5": (False, True, False),
+    }
+
+
+def test_the_prompt_remembers_the_last_two_pairs(corridor_suite):
+    steps = collect(corridor_suite.tasks("train")[1:2], ScriptedPolicy(walker), rules(), rng())
+    assert steps[3].prompt == (
+        "task : open the door at place 3 past : you are at place 1 > go right "
+        "past : you are at place 2 > go right now : you are at place 3"
+    )
+
+
+def test_rewards_penalties_and_admissibility(corridor_suite):
+    def clumsy(prompt, rng):
+        return (
+            ""
+            if prompt.endswith("place 0") and "past" not in prompt
+            else "fly"
+            if prompt.count("past") == 1
+            else walker(prompt, rng)
+        )
+
+    [first, second, *_, last] = collect(
+        corridor_suite.tasks("train")[:1],
+        ScriptedPolicy(clumsy),
+        rules(reward_scale=10.0, invalid_action_penalty=0.1),
+        rng(),
+    )
+    assert (first.valid, first.fault, first.penalty, first.admissible) == (False, "empty", 0.1, False)
+    assert (second.valid, second.penalty, second.admissible) == (True, 0.0, False)
+    assert (last.reward, last.won, last.score, last.next_observation) == (10.0, True, 1.0, "you are at place 1")
+
+
+def test_a_long_prompt_loses_its_oldest_memory_first_and_says_so(corridor_suite):
+    policy = ScriptedPolicy(walker)
+    policy.max_prompt_tokens = 25  # words, for a scripted policy: room for one pair
+    steps = collect(corridor_suite.tasks("train")[1:2], policy, rules(), rng())
+    assert [record.forgotten for record in steps] == [0, 0, 1, 1]
+    assert "place 1 > go right" not in steps[3].prompt
+    assert "place 2 > go right" in steps[3].prompt
+
+
+def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
+    policy = ScriptedPolicy(walker)
+    policy.max_prompt_tokens = 5
+    with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
+        collect(corridor_suite.tasks("train"), policy, rules(), rng())
+
+
+def test_fitting_renders_nothing_twice_without_need(corridor_suite):
+    policy = ScriptedPolicy(walker)
+    assert fit_prompts([], policy, get_template("compact")) == ([], [])
+
+
+class BrokenReward(Corridor):
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, self.reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, None, "much"])
+def test_a_reward_that_is_no_finite_number_names_task_and_step(reward):
+    def make():
+        environment = BrokenReward(goal=3)
+        environment.reward = reward
+        return environment
+
+    with pytest.raises(RolloutError, match=r"task 'broken'.*step 0.*finite number"):
+        collect([Task("broken", "corridor", make)], ScriptedPolicy(walker), rules(reward="environment"), rng())
+
+
+class Silent(Corridor):
+    def _look(self):
+        return None
+
+
+def test_an_observation_that_is_no_text_names_the_task():
+    with pytest.raises(RolloutError, match="task 'silent': the observation at step 0 is NoneType"):
+        collect([Task("silent", "corridor", partial(Silent, 1))], ScriptedPolicy(walker), rules(), rng())
+
+
+def test_a_group_needs_a_member(corridor_suite):
+    with pytest.raises(ValueError, match="group_size must be at least 1"):
+        collect(corridor_suite.tasks("train"), ScriptedPolicy(walker), rules(), rng(), group_size=0)

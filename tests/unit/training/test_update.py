@@ -1,0 +1,206 @@
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from hgpo.training.scoring import response_log_probs
+from hgpo.training.settings import UpdateSettings
+from hgpo.training.update import make_optimizer, update_policy
+from tiny_models import tiny_policy, tiny_samples
+
+SETTINGS = UpdateSettings(learning_rate=1e-3, mini_batch_size=10)
+
+
+def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, **options):
+    model = model or tiny_policy().model
+    reference = reference or copy.deepcopy(model)
+    optimizer = make_optimizer(model, settings)
+    metrics = update_policy(model, reference, optimizer, samples, settings, np.random.default_rng(seed), **options)
+    return model, metrics
+
+
+def parameters(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def on_policy_samples(model, count=20):
+    """Samples whose old log-probs are the model's own, so that every ratio starts at 1."""
+    samples = tiny_samples(count)
+    return [
+        replace(sample, log_probs=log_probs)
+        for sample, log_probs in zip(samples, response_log_probs(model, samples), strict=True)
+    ]
+
+
+def test_micro_batch_size_does_not_change_the_update():
+    samples = [replace(sample, prompt_ids=sample.prompt_ids[:5]) for sample in tiny_samples(20, longest=8)]
+    width = max(sample.token_count for sample in samples)
+    # AdamW turns the sign of a gradient that is all rounding into a full step, hence the small learning rate.
+    results = [
+        train(samples, SETTINGS.model_copy(update={"micro_batch_tokens": tokens, "learning_rate": 1e-4}))
+        for tokens in (1, 3 * width, 10_000)  # one sample at a time, three or more, all
+    ]
+    (reference_model, reference_metrics), *others = results
+    for model, metrics in others:
+        assert metrics == pytest.approx(reference_metrics, rel=1e-3, abs=1e-5)
+        for name, value in parameters(model).items():
+            torch.testing.assert_close(value, parameters(reference_model)[name], atol=1e-6, rtol=0)
+
+
+def test_first_step_by_hand():
+    """One sample, plain SGD in place of AdamW: the parameters move along the gradient written out here."""
+    model = tiny_policy().model
+    [sample] = on_policy_samples(model, 1)
+    expected = copy.deepcopy(model)
+    ids = torch.tensor([[*sample.prompt_ids, *sample.response_ids]], dtype=torch.int64)
+    width = len(sample.response_ids)
+    log_prob_TV = expected(input_ids=ids).logits[0, -width - 1 : -1].log_softmax(-1)
+    log_prob_T = log_prob_TV[torch.arange(width), ids[0, -width:]]
+    entropy = -(log_prob_TV.exp() * log_prob_TV).sum(-1).mean()
+    # Ratio 1 and KL 0: both have the gradient of their first-order terms, -A · log_prob and nothing.
+    (-sample.advantage * log_prob_T.mean() - 0.001 * entropy).backward()
+    torch.nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    update_policy(model, copy.deepcopy(model), optimizer, [sample], UpdateSettings(), np.random.default_rng(0))
+    for name, parameter in expected.named_parameters():
+        moved = parameter.detach() - 0.1 * parameter.grad
+        torch.testing.assert_close(model.get_parameter(name), moved, atol=1e-5, rtol=0)
+
+
+def test_likely_actions_become_likelier_and_others_rarer():
+    model = tiny_policy().model
+    samples = on_policy_samples(model)
+    before = response_log_probs(model, samples)
+    settings = SETTINGS.model_copy(update={"learning_rate": 1e-4, "epochs": 3})
+    train(samples, settings, model=model)
+    after = response_log_probs(model, samples)
+    gain = [float(np.mean(new - old)) * s.advantage for new, old, s in zip(after, before, samples, strict=True)]
+    assert np.mean(gain) > 0
+
+
+def test_metrics_at_the_start():
+    model = tiny_policy().model
+    samples = on_policy_samples(model)
+    settings = SETTINGS.model_copy(update={"mini_batch_size": 20})
+    _, metrics = train(samples, settings, model=model)
+    tokens = sum(len(sample.response_ids) for sample in samples)
+    mean_advantage = sum(sample.advantage * len(sample.response_ids) for sample in samples) / tokens
+    assert metrics["policy_loss"] == pytest.approx(-mean_advantage, abs=1e-4)
+    assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
+    assert metrics["clip_fraction"] == metrics["dual_clip_fraction"] == 0
+    assert metrics["loss"] == pytest.approx(
+        metrics["policy_loss"] - 0.001 * metrics["entropy"] + 0.01 * metrics["kl"], abs=1e-6
+    )
+    assert metrics["tokens"] == tokens
+
+
+def test_mini_batches_are_equal_parts_and_epochs_repeat_them():
+    settings = SETTINGS.model_copy(update={"mini_batch_size": 8, "epochs": 2})
+    _, metrics = train(tiny_samples(20), settings)
+    assert metrics["optimizer_steps"] == 6  # 7 + 7 + 6 samples, twice
+    assert metrics["samples"] == 20
+
+
+def test_the_generator_decides_the_order():
+    samples = tiny_samples(20)
+    one, same, other = (parameters(train(samples, seed=seed)[0]) for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_kl_pulls_back_to_the_reference():
+    reference = tiny_policy().model
+    model = copy.deepcopy(reference)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    samples = [replace(sample, advantage=0.0) for sample in on_policy_samples(model)]
+    settings = SETTINGS.model_copy(
+        update={"kl_coefficient": 1.0, "entropy_coefficient": 0.0, "epochs": 10, "weight_decay": 0.0}
+    )
+    _, first = train(
+        samples, settings.model_copy(update={"epochs": 1}), model=copy.deepcopy(model), reference=reference
+    )
+    _, after = train(samples, settings, model=model, reference=reference)
+    assert 0 < after["kl"] < first["kl"]
+
+
+def test_without_kl_no_reference_is_needed():
+    settings = SETTINGS.model_copy(update={"kl_coefficient": 0.0})
+    model = tiny_policy().model
+    metrics = update_policy(
+        model, None, make_optimizer(model, settings), tiny_samples(5), settings, np.random.default_rng(0)
+    )
+    assert "kl" not in metrics
+    with pytest.raises(ValueError, match="needs a reference model"):
+        update_policy(model, None, make_optimizer(model, SETTINGS), tiny_samples(5), SETTINGS, np.random.default_rng(0))
+
+
+def test_empty_responses_are_skipped_and_counted():
+    samples = tiny_samples(6)
+    empty = replace(samples[0], response_ids=samples[0].response_ids[:0], log_probs=samples[0].log_probs[:0])
+    with_empty, metrics = train([empty, *samples[1:], empty])
+    without, _ = train(samples[1:])
+    assert metrics["empty_responses"] == 2
+    assert metrics["samples"] == 5
+    for name, value in parameters(with_empty).items():
+        assert torch.equal(value, parameters(without)[name])
+    with pytest.raises(ValueError, match="no sample"):
+        train([empty])
+
+
+def test_recomputed_log_probs_start_at_ratio_one():
+    stale = [replace(sample, log_probs=sample.log_probs - 1) for sample in tiny_samples(10)]
+    _, metrics = train(stale, SETTINGS.model_copy(update={"recompute_log_probs": True}))
+    assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
+
+
+def test_temperature_is_that_of_sampling():
+    model = tiny_policy().model
+    samples = tiny_samples(10)
+    log_probs = response_log_probs(model, samples, temperature=0.5)
+    samples = [replace(sample, log_probs=values) for sample, values in zip(samples, log_probs, strict=True)]
+    _, metrics = train(samples, model=model, temperature=0.5)
+    assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_non_finite_numbers_leave_the_parameters_alone(what):
+    model = tiny_policy().model
+    optimizer = make_optimizer(model, SETTINGS)
+    reference = copy.deepcopy(model)
+    if what == "loss":
+        model.lm_head.weight.data[5, 0] = float("nan")
+    else:
+        model.model.norm.weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = parameters(model)
+    with pytest.raises(FloatingPointError, match=f"{what}.*left as they are"):
+        update_policy(model, reference, optimizer, tiny_samples(10), SETTINGS, np.random.default_rng(0))
+    for name, value in parameters(model).items():
+        assert torch.equal(value, before[name]) or torch.isnan(before[name]).any()
+    assert not optimizer.state
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_low_precision_weights_are_refused():
+    with pytest.raises(ValueError, match="float32"):
+        make_optimizer(tiny_policy().model.to(torch.bfloat16), SETTINGS)
+
+
+def test_autocast_trains_float32_weights():
+    model, metrics = train(tiny_samples(10), SETTINGS.model_copy(update={"precision": "bfloat16"}))
+    assert np.isfinite(metrics["loss"])
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_settings_reject_unknown_and_impossible_values():
+    with pytest.raises(ValidationError):
+        UpdateSettings(learning_rat=1e-6)
+    with pytest.raises(ValidationError):
+        UpdateSettings(clip_low=1.0)
+    with pytest.raises(ValidationError):
+        UpdateSettings(dual_clip=0.5)

@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from hgpo.training.settings import WarmStartSettings
+from hgpo.training.warm_start import encode_demonstrations, warm_start
+from tiny_models import WORDS, tiny_policy
+
+LETTERS = WORDS[:12]
+DEMONSTRATIONS = [(f"take {letter}", f"go to {letter} 1") for letter in LETTERS]
+SETTINGS = WarmStartSettings(
+    learning_rate=3e-3, warmup_steps=2, batch_size=6, max_steps=200, evaluate_every=10, target_low=0.9, target_high=1.0
+)
+
+
+def untrained():
+    return tiny_policy(initializer_range=0.08)
+
+
+def accuracy_of(policy):
+    """Share of demonstrations the policy repeats word for word."""
+
+    def evaluate():
+        responses = policy.generate(
+            [prompt for prompt, _ in DEMONSTRATIONS], temperature=0, rng=np.random.default_rng(0)
+        )
+        right = [r.finished and r.text == text for r, (_, text) in zip(responses, DEMONSTRATIONS, strict=True)]
+        return float(np.mean(right))
+
+    return evaluate
+
+
+def run(policy, settings=SETTINGS, evaluate=None):
+    return warm_start(policy, DEMONSTRATIONS, evaluate or accuracy_of(policy), settings, np.random.default_rng(0))
+
+
+def test_learns_the_demonstrations_and_stops_in_the_window():
+    policy = untrained()
+    report = run(policy)
+    assert report.stopped == "target"
+    assert report.success >= 0.9
+    assert report.step == report.steps_taken < 200
+    assert accuracy_of(policy)() == report.success
+    assert report.evaluations[-1].loss < report.evaluations[0].loss
+    [response] = policy.generate(["take c"], temperature=0, rng=np.random.default_rng(0))
+    assert response.text == "go to c 1"
+
+
+def test_is_reproducible():
+    reports, weights = [], []
+    for _ in range(2):
+        policy = untrained()
+        reports.append(run(policy, SETTINGS.model_copy(update={"max_steps": 30})))
+        weights.append(policy.model.get_input_embeddings().weight)
+    assert reports[0] == reports[1]
+    assert torch.equal(*weights)
+
+
+def test_budget_ends_the_training():
+    report = run(untrained(), SETTINGS.model_copy(update={"max_steps": 5}))
+    assert report.stopped == "budget"
+    assert report.steps_taken == 5
+    assert len(report.evaluations) == 1
+
+
+def test_overshooting_rolls_back_and_takes_smaller_steps():
+    policy = untrained()
+    seen = []
+
+    def evaluate():
+        seen.append(policy.model.get_input_embeddings().weight.detach().clone())
+        return [0.1, 0.8, 0.2, 0.4][len(seen) - 1]
+
+    settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
+    report = run(policy, settings, evaluate)
+    assert report.stopped == "target"
+    assert [evaluation.step for evaluation in report.evaluations] == [8, 16, 12, 16]
+    assert report.step == 16
+    assert report.steps_taken == 24
+    assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
+
+
+def test_a_window_no_step_hits_ends_with_the_closest_model():
+    policy = untrained()
+    seen = []
+
+    def evaluate():
+        seen.append(policy.model.get_input_embeddings().weight.detach().clone())
+        return 0.1 if len(seen) == 1 else 0.6
+
+    settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 4})
+    report = run(policy, settings, evaluate)
+    assert report.stopped == "overshoot"
+    assert [evaluation.step for evaluation in report.evaluations] == [4, 8, 6, 5]
+    assert report.success == 0.6
+    assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
+
+
+def test_micro_batches_change_nothing():
+    weights = []
+    for tokens in (1, 10_000):
+        policy = untrained()
+        run(policy, SETTINGS.model_copy(update={"max_steps": 5, "micro_batch_tokens": tokens}))
+        weights.append(policy.model.get_input_embeddings().weight)
+    torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
+
+
+def test_demonstrations_end_with_the_end_token():
+    policy = tiny_policy()
+    [sample] = encode_demonstrations(policy, [("take a", "go to a 1")])
+    assert policy.tokenizer.decode(sample.response_ids) == "go to a 1<|end|>"
+    assert sample.prompt_ids.tolist() == policy.encode_prompts(["take a"])[0].tolist()
+
+
+def test_impossible_demonstrations_are_refused():
+    policy = tiny_policy(max_response_tokens=4)
+    with pytest.raises(ValueError, match="no demonstrations"):
+        encode_demonstrations(policy, [])
+    with pytest.raises(ValueError, match=r"demonstration 1 has .* 5 response tokens.*4 \(max_response_tokens\)"):
+        encode_demonstrations(policy, [("take a", "go"), ("take a", "go to a 1")])
+
+
+def test_settings_need_a_window():
+    with pytest.raises(ValidationError, match="exceeds target_high"):
+        WarmStartSettings(target_low=0.6, target_high=0.5)
