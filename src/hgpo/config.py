@@ -71,7 +71,6 @@ class PolicySettings(Section):
     model: str = Field("tiny", description='A folder or hub name in Hugging Face format, or "tiny" to build one.')
     tiny: TinyModelSettings = TinyModelSettings()
     device: str = Field("auto", description="auto: CUDA where there is one, else CPU.")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on CUDA, else float32.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
     max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
 

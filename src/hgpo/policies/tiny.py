@@ -1,8 +1,7 @@
 """Tiny language models with a word-level vocabulary, small enough to train from scratch on a laptop.
 
-A tiny model is an ordinary Hugging Face folder (Llama architecture, `tokenizer.json`, chat template): everything that
-runs on it runs on a downloaded model too. Qwen2 would be closer to the published models, but transformers 5 ignores the
-tokenizer class stored in a Qwen2 folder and re-reads any `tokenizer.json` there as byte-level BPE.
+A tiny model is an ordinary Hugging Face folder (Qwen2 architecture, `tokenizer.json`, chat template): everything that
+runs on it runs on a downloaded model too, and `AutoTokenizer` reads it as it is (see `_TRUST_STORED_CLASS`).
 
 The tokenizer lower-cases, turns every run of white space or control characters into one space, and cuts text into
 words, tags (`<action>`) and single punctuation marks. A token remembers whether a space came before it ("▁apple" or
@@ -19,7 +18,7 @@ from typing import Any
 import tokenizers
 import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 PAD = "<|pad|>"
 UNKNOWN = "<|unknown|>"
@@ -33,6 +32,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
+# transformers 5 takes every tokenizer in a Qwen2 folder for Qwen's byte-level BPE, whatever class the folder names,
+# unless the folder also maps AutoTokenizer; an empty map names no code to run and makes it believe the folder.
+_TRUST_STORED_CLASS = {"AutoTokenizer": [None, None]}
 _SPACE = "▁"
 _WORD = rf"{_SPACE}?(?:</?\w+>|[^\W_]+|[^\w\s]|_)"  # a tag, a word or number, or one punctuation mark
 
@@ -66,6 +68,7 @@ def build_tokenizer(texts: Iterable[str], *, max_words: int | None = None) -> Pr
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
         padding_side="left",
+        auto_map=_TRUST_STORED_CLASS,
     )
 
 
@@ -78,8 +81,8 @@ def build_model(
     max_tokens: int = 1024,
     initializer_range: float = 0.08,
     seed: int = 0,
-) -> LlamaForCausalLM:
-    """Untrained Llama model; the same `seed` gives the same weights and leaves torch's global generator untouched.
+) -> Qwen2ForCausalLM:
+    """Untrained Qwen2 model; the same `seed` gives the same weights and leaves torch's global generator untouched.
 
     Parameters ≈ vocabulary_size · hidden_size + layers · 13 · hidden_size² (embeddings are tied, the inner layer is
     3 · hidden_size wide): a vocabulary of 500 gives about 140,000 with the defaults. `initializer_range` is the
@@ -91,7 +94,7 @@ def build_model(
     """
     if hidden_size % (2 * heads):
         raise ValueError(f"hidden_size {hidden_size} is not a multiple of 2 * heads = {2 * heads}")
-    config = LlamaConfig(
+    config = Qwen2Config(
         vocab_size=vocabulary_size,
         hidden_size=hidden_size,
         intermediate_size=3 * hidden_size,
@@ -107,7 +110,7 @@ def build_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model = Qwen2ForCausalLM(config)
     return model.eval()
 
 

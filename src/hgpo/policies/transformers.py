@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,7 +14,10 @@ from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.base import PromptTooLong, Response
 from hgpo.policies.padding import TokenIds, length_buckets
+from hgpo.policies.precision import Precision, autocast
 from hgpo.policies.sampling import sample_responses
+
+transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
 
 
 class TransformersPolicy:
@@ -36,12 +40,12 @@ class TransformersPolicy:
         max_response_tokens: int = 512,
         max_batch_size: int | None = None,
         max_batch_tokens: int = 262_144,
-        precision: Literal["weights", "bfloat16"] = "weights",
+        precision: Precision = "auto",
     ) -> None:
         """`max_batch_size` rows and `max_batch_tokens` (prompt and response, padded) bound the memory of one batch.
 
         Left open, the batch size is 256 rows on an accelerator and 64 on a CPU, whose caches hold no more. `precision`
-        "bfloat16" samples a float32 model under autocast, as `UpdateSettings.precision` trains it.
+        is that of the forward pass, as `UpdateSettings.precision` is in training.
 
         Raises:
             ValueError: the tokenizer has no chat template or no end token, or the limits exceed the model's positions.
@@ -55,6 +59,7 @@ class TransformersPolicy:
         self._precision = precision
         self._end_tokens = _end_tokens(model, tokenizer)
         self._pad_token = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._end_tokens)
+        self._control_tokens = _control_token_pattern(tokenizer)
         if not tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template; use an instruction-tuned model")
         _check_limits(model, max_prompt_tokens, max_response_tokens)
@@ -121,12 +126,16 @@ class TransformersPolicy:
         if not prompts:
             return []
         texts = self.tokenizer.apply_chat_template(
-            [[{"role": "user", "content": _encodable(prompt)}] for prompt in prompts],
+            [[{"role": "user", "content": self._defused(_encodable(prompt))}] for prompt in prompts],
             add_generation_prompt=True,
             tokenize=False,
         )
         encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+
+    def _defused(self, text: str) -> str:
+        """A control token spelled out in untrusted text becomes ordinary text: "<|end|>" -> "< |end|>"."""
+        return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
 
     def encode_responses(self, responses: Sequence[str]) -> list[TokenIds]:
         """Token ids of each response as the model would write it, end token included."""
@@ -140,8 +149,7 @@ class TransformersPolicy:
     def _respond(
         self, prompts: list[TokenIds], uniform_BT: np.ndarray[Any, Any] | None, temperature: float
     ) -> list[Response]:
-        autocast = torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self._precision == "bfloat16")
-        with autocast:
+        with autocast(self.model.device, self._precision):
             sampled = sample_responses(
                 self.model,
                 prompts,
@@ -166,7 +174,6 @@ def load_pretrained(path_or_hub_id: str | Path, *, device: str = "auto", dtype: 
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype == "auto":
         dtype = "bfloat16" if torch.device(device).type == "cuda" else "float32"
-    transformers_logging.disable_progress_bar()
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": Path(path_or_hub_id).is_dir()}
     tokenizer = AutoTokenizer.from_pretrained(path_or_hub_id, **options)
     model = AutoModelForCausalLM.from_pretrained(
@@ -183,6 +190,15 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     if not tokens:
         raise ValueError("neither the model nor its tokenizer names an end-of-sequence token")
     return sorted(tokens)
+
+
+def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
+    """Matches every special token's text; longest first, so that none hides inside another."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    texts = sorted(
+        (text for text in special | set(tokenizer.all_special_tokens) if len(text) > 1), key=len, reverse=True
+    )
+    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
 
 def _check_limits(model: Any, max_prompt_tokens: int, max_response_tokens: int) -> None:

@@ -109,6 +109,8 @@ def read_trainer_state(path: Path | str) -> dict[str, Any]:
         raise _unusable(path / STATE_FILE, error) from error
     if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
         raise _unusable(path / STATE_FILE, f"not a trainer state of format_version {FORMAT_VERSION}")
+    if missing := {"update", "files", "state"} - document.keys():
+        raise _unusable(path / STATE_FILE, f"{min(missing)} is missing")
     for name, size in document["files"].items():
         found = (path / name).stat().st_size if (path / name).is_file() else None
         if found != size:

@@ -26,11 +26,10 @@ class Reporter:
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or Console(stderr=False, quiet=quiet)
-        self._last_line = 0.0
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:

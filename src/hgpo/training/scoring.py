@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.policies.padding import length_buckets, pad_left, pad_right
+from hgpo.policies.precision import autocast
 from hgpo.training.samples import Sample
 
 
@@ -27,7 +28,7 @@ class TokenScores:
 
 
 def score_responses(
-    model: Any, samples: Sequence[Sample], *, temperature: float = 1.0, precision: str = "float32"
+    model: Any, samples: Sequence[Sample], *, temperature: float = 1.0, precision: str = "auto"
 ) -> TokenScores:
     """Score the responses of `samples` in one forward pass, with gradients where autograd is on.
 
@@ -43,7 +44,7 @@ def score_responses(
     response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
     ids_BL = torch.from_numpy(np.concatenate([prompt_BP, response_BT[:, :-1]], axis=1)).to(device)
     attend_BL = torch.from_numpy(np.concatenate([prompt_mask_BP, mask_BT[:, :-1]], axis=1)).to(device)
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+    with autocast(device, precision):
         output = model(
             input_ids=ids_BL,
             attention_mask=attend_BL.long(),
@@ -65,7 +66,7 @@ def response_log_probs(
     samples: Sequence[Sample],
     *,
     temperature: float = 1.0,
-    precision: str = "float32",
+    precision: str = "auto",
     max_tokens: int = 8_192,
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.

@@ -40,8 +40,9 @@ class UpdateSettings(BaseModel):
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
         "Use it where sampling runs in another precision or engine than training.",
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Arithmetic of the forward pass; bfloat16 is autocast, the weights stay float32."
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, else float32. Weights stay float32.",
     )
 
 

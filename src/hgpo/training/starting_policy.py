@@ -51,9 +51,9 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     os.replace(partial, run.start)
 
 
-def load_policy(source: str | Path, config: Config, *, dtype: str) -> TransformersPolicy:
-    """A policy with the run's limits from a folder or hub name."""
-    return wrap_model(*load_pretrained(source, device=config.policy.device, dtype=dtype), config)
+def load_policy(source: str | Path, config: Config) -> TransformersPolicy:
+    """A policy with the run's limits from a folder or hub name; weights in float32, as training needs them."""
+    return wrap_model(*load_pretrained(source, device=config.policy.device, dtype="float32"), config)
 
 
 def wrap_model(model: Any, tokenizer: Any, config: Config) -> TransformersPolicy:
@@ -63,20 +63,21 @@ def wrap_model(model: Any, tokenizer: Any, config: Config) -> TransformersPolicy
         tokenizer,
         max_prompt_tokens=config.policy.max_prompt_tokens,
         max_response_tokens=config.policy.max_response_tokens,
+        precision=config.training.precision,
     )
 
 
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[TransformersPolicy, str]:
     """The policy of a run for playing: ``newest``, ``start`` or an update's number; also what was meant by it."""
     if checkpoint == "start":
-        return load_policy(start_model(run, config), config, dtype=config.policy.dtype), "start"
+        return load_policy(start_model(run, config), config), "start"
     folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
     if folder is None or not folder.is_dir():
         kept = sorted(path.name for path in run.checkpoints.glob("[0-9]*"))
         raise RunDirectoryError(
             f"{run.path} has no checkpoint {checkpoint!r}; it has start{', ' if kept else ''}{', '.join(kept)}"
         )
-    return load_policy(folder, config, dtype=config.policy.dtype), folder.name
+    return load_policy(folder, config), folder.name
 
 
 def _demonstrations(
@@ -109,7 +110,7 @@ def _demonstrations(
 def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> TransformersPolicy:
     """The model that is to imitate: a tiny one with the demonstrations' words, or the configured one."""
     if config.policy.model != "tiny":
-        return load_policy(config.policy.model, config, dtype="float32")
+        return load_policy(config.policy.model, config)
     from hgpo.policies.tiny import build_model, build_tokenizer
 
     tiny = config.policy.tiny

@@ -86,7 +86,7 @@ class _Trainer:
     def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
         self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
         self.tasks = suite.tasks(config.environment.train_split)
-        start = load_policy(start_model(run, config), config, dtype="float32")
+        start = load_policy(start_model(run, config), config)
         self.reference = copy.deepcopy(start.model).requires_grad_(False) if config.training.kl_coefficient else None
         self.policy = start
         self.optimizer: torch.optim.Optimizer = make_optimizer(start.model, config.training)

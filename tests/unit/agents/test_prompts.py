@@ -18,7 +18,8 @@ SITUATION = Situation(
 def test_household_compact_says_everything_in_one_short_line():
     prompt = get_template("household-compact").render(SITUATION)
     assert prompt == (
-        "task : put a mug in desk. places : desk 1 past : start > go to shelf 1 now : on shelf 1 mug 2 pen 1"
+        "task : put a mug in desk. places : desk 1 past : start > go to shelf 1 now : on shelf 1 mug 2 pen 1 "
+        "can : take mug 2 from shelf 1"
     )
 
 

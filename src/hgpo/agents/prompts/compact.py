@@ -12,11 +12,16 @@ class CompactTemplate:
     def render(self, situation: Situation) -> str:
         """One line; nothing is cut, only white space is folded."""
         past = [f"past : {self.shorten(seen)} > {done}" for seen, done in situation.history]
-        return " ".join([*self.head(situation), *past, f"now : {self.shorten(situation.observation)}"])
+        now = f"now : {self.shorten(situation.observation)}"
+        return " ".join([*self.head(situation), *past, now, *self.tail(situation)])
 
     def head(self, situation: Situation) -> list[str]:
         """What stands before the history."""
         return [f"task : {' '.join(situation.task.split())}"]
+
+    def tail(self, situation: Situation) -> list[str]:
+        """What stands after the observation."""
+        return []
 
     def shorten(self, observation: str) -> str:
         """Environment-specific shortening; here only white space."""

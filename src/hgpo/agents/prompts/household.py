@@ -9,12 +9,16 @@ from hgpo.agents.prompts.compact import CompactTemplate
 from hgpo.agents.prompts.reasoning import ReasoningTemplate
 
 _GO_TO = "go to "
+_HARDLY_EVER_OF_USE = (_GO_TO, "examine ", "look", "inventory", "help")
 _ARRIVAL = re.compile(r"^you arrive at [^.]*\. ")
 _FILLER = re.compile(r"\b(?:you|see|the|an?|and|in it)\b|[,.]")
 
 
 class HouseholdCompactTemplate(CompactTemplate):
-    """Adds the places one can go to, and drops the words that every observation repeats.
+    """Adds what can be done, told briefly, and drops the words that every observation repeats.
+
+    Of the admissible commands, places to go to are listed by name; ``examine``, ``look``, ``inventory`` and ``help``,
+    which are hardly ever of use, are not listed.
 
     ``You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.`` becomes ``on shelf 1 mug 2 pen 1``
     and the opening description of the room, which ``places`` repeats, becomes ``start``.
@@ -24,6 +28,11 @@ class HouseholdCompactTemplate(CompactTemplate):
         """Task, then the places, in the engine's order."""
         places = [action.removeprefix(_GO_TO) for action in situation.admissible if action.startswith(_GO_TO)]
         return [*super().head(situation), *([f"places : {' '.join(places)}"] if places else [])]
+
+    def tail(self, situation: Situation) -> list[str]:
+        """The commands that change something where the agent stands."""
+        useful = [action for action in situation.admissible if not action.startswith(_HARDLY_EVER_OF_USE)]
+        return [f"can : {' , '.join(useful)}"] if useful else []
 
     def shorten(self, observation: str) -> str:
         """Lower case, without arrival sentence and filler words."""

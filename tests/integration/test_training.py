@@ -1,0 +1,127 @@
+"""The whole loop with real parts on a user's own environment: a corridor, a tiny model, real updates."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hgpo.config import load_config
+from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.training.progress import Reporter
+from hgpo.training.run_directory import RunDirectory, RunDirectoryError, read_metrics
+from hgpo.training.summary import read_summary
+from hgpo.training.trainer import resume, train
+
+TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second")
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
+
+
+def config(directory, *overrides):
+    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *overrides])
+
+
+def quiet():
+    return Reporter(Console(quiet=True))
+
+
+def untimed(run):
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("runs")), quiet())
+
+
+def test_a_run_writes_everything_it_promises(finished):
+    summary = read_summary(finished)
+    wanted = {"estimator", "updates", "seconds", "success_before", "success_after", "episodes_evaluated", "split"}
+    assert wanted <= summary.keys()
+    assert summary["episodes_evaluated"] == 3
+    assert [row["update"] for row in read_metrics(finished)] == [1, 2, 3, 4]
+    assert len(list(finished.rollouts.glob("*.parquet"))) == 4
+    newest = finished.checkpoints / "4"
+    assert (newest / "model.safetensors").exists()
+    assert (finished.start / "model.safetensors").exists()
+    assert load_config(finished.config).run.name == "corridor"
+
+
+def test_stored_advantages_are_those_of_the_library(finished):
+    from hgpo.estimators import compute_advantages
+
+    table = read_table(finished.rollout_file(2))
+    again = compute_advantages(step_batch_from_table(table), estimator="hgpo", history_length=2)
+    assert table.column("advantage").to_numpy() == pytest.approx(again.values, abs=1e-12)
+
+
+def test_every_metric_is_explained(finished):
+    page = (RECIPE.parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"`([a-z0-9_]+)`", page))
+    written = {re.sub(r"_\d$", "_k", name) for row in read_metrics(finished) for name in row}
+    assert not written - explained
+    assert {"group_size_k", "kl", "success"} <= written
+
+
+def test_a_run_is_repeatable(finished, tmp_path):
+    assert untimed(train(config(tmp_path), quiet())) == untimed(finished)
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one(finished, tmp_path):
+    """Killed after update 3, with its newest checkpoint at 2, a line half written, and a damaged newer checkpoint."""
+    run = train(config(tmp_path, "training.updates=3", "training.checkpoint_every=2"), quiet())
+    run.summary.unlink()
+    run.evaluation("after").unlink()
+    (run.checkpoints / "3" / "optimizer.safetensors").write_bytes(b"cut")
+    run.config.write_text(run.config.read_text().replace("updates = 3", "updates = 4"))
+    with run.metrics.open("a") as lines:
+        lines.write('{"update": 4, "succ')
+    resume(run.path, quiet())
+    assert untimed(run) == untimed(finished)
+    superseded = (run.path / "metrics.superseded.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in superseded] == [3]
+    assert {**read_summary(run), "seconds": 0} == {**read_summary(finished), "seconds": 0}
+
+
+def test_an_existing_run_is_refused_and_left_as_it_is(finished):
+    before = finished.metrics.read_bytes()
+    with pytest.raises(RunDirectoryError, match=r"exists already. Continue it with `hgpo train --resume"):
+        train(config(finished.path.parent), quiet())
+    assert finished.metrics.read_bytes() == before
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(tmp_path):
+    with pytest.raises(RunDirectoryError, match=r"is not a run directory: it has no config\.toml"):
+        resume(tmp_path, quiet())
+
+
+def test_uniform_groups_can_be_drawn_anew(tmp_path):
+    run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=2"), quiet())
+    rows = read_metrics(run)
+    drawn = [row["tasks_drawn"] for row in rows]
+    assert drawn[0] >= 3
+    assert all(row["episodes"] == 12 for row in rows)
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_same_figures(finished, tmp_path):
+    """The real thing: SIGKILL in the middle, then `hgpo train --resume`."""
+    environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
+    command = [sys.executable, "-m", "hgpo.cli", "train"]
+    overrides = [f"run.directory={str(tmp_path)!r}", "training.checkpoint_every=1"]
+    process = subprocess.Popen([*command, str(RECIPE), *overrides], env=environment, stdout=subprocess.DEVNULL)
+    run = RunDirectory(tmp_path / "corridor")
+    deadline = time.monotonic() + 120
+    while not (run.checkpoints / "2").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not run.complete
+    subprocess.run([*command, "--resume", str(run.path)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert untimed(run) == untimed(finished)

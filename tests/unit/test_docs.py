@@ -1,0 +1,57 @@
+"""Documentation that contains code, commands or names is checked against what it speaks of."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hgpo.config import load_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_environment_page_shows_the_environment_that_is_tested():
+    shown = blocks(ROOT / "docs/environments.md", "python")[0]
+    assert shown.strip() in (ROOT / "tests/corridor.py").read_text(encoding="utf-8")
+    assert blocks(ROOT / "docs/environments.md", "toml")[0].strip() in (ROOT / "tests/corridor.toml").read_text()
+
+
+@pytest.mark.parametrize("recipe", sorted(ROOT.glob("recipes/**/*.toml")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_recipe_is_valid(recipe):
+    load_config(recipe)
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_the_example_learns_and_agrees_with_the_library():
+    code = "import hgpo_loop; won = hgpo_loop.main(updates=45); assert sum(won[-5:]) > 2 * sum(won[:5]), won"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT / "examples", check=True, stdout=subprocess.DEVNULL)
+    assert len((ROOT / "examples/hgpo_loop.py").read_text().splitlines()) < 150
+
+
+def test_the_repository_speaks_of_the_project_alone():
+    """No path of a machine and no package registry's host in what is shipped."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".yaml", ""} and path.is_file() and name != "LICENSE":
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found = re.search("/(?:work|root|home)" + r"/\w+|py" + "pi" + r"\.(?:org|python)", text)
+            assert not found, f"{name}: {found[0]}"
