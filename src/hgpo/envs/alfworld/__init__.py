@@ -1,7 +1,22 @@
 """ALFWorld's household games: real game files or generated ones, played by a native engine."""
 
 from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.pddl import GameFileError, load_game, parse_game
+from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite, generate_games
 
-__all__ = ["AlfworldEnv", "Game", "GameFileError", "GameObject", "Goal", "Receptacle", "load_game", "parse_game"]
+__all__ = [
+    "AlfworldEnv",
+    "AlfworldSuite",
+    "Expert",
+    "Game",
+    "GameFileError",
+    "GameObject",
+    "Goal",
+    "Receptacle",
+    "alfworld_suite",
+    "generate_games",
+    "load_game",
+    "parse_game",
+]
