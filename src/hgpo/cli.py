@@ -17,13 +17,14 @@ VERBS = {
     "generate-games": "write household games to files",
     "doctor": "say what is installed, what runs here and what is missing",
 }
+DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share their history (HGPO)."
 EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status: 0 done, 1 a check failed, 2 a mistake in the input, 130 interrupted."""
-    parser = argparse.ArgumentParser(prog="hgpo", description=__doc__.partition("\n")[0], epilog=EPILOG)
+    parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="store_true", help="print the version and end")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     words = list(sys.argv[1:] if arguments is None else arguments)

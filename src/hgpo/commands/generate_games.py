@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="small", help="small, medium or full (default: small)")
     for split, count in DEFAULT_GAMES.items():
         name = split.replace("_", "-")
-        parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"games in {split} (default: {count})")
+        parser.add_argument(
+            f"--{name}", type=int, default=count, metavar="N", help=f"games in {split} (default: {count})"
+        )
     parser.add_argument(
         "--task-types", nargs="+", default=list(TASK_TYPES), metavar="TYPE", help=f"some of: {', '.join(TASK_TYPES)}"
     )

@@ -61,7 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _ask() -> str:
     sys.stdout.write("> ")
     sys.stdout.flush()
-    return sys.stdin.readline().strip()
+    line = sys.stdin.readline()
+    if not line:
+        sys.stdout.write("\n")
+    return line.strip()
 
 
 def _show(text: str) -> None:

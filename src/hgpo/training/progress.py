@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,7 +77,8 @@ def update_line(row: Mapping[str, Any], updates: int) -> str:
     groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
     return (
         f"update {row['update']:>4}/{updates}  success {row['success']:.2f}  reward {row['reward']:6.2f}  "
-        f"KL {row['kl']:.4f}  clip {row['clip_fraction']:.3f}{groups}  {row['tokens_per_second']:,.0f} tokens/s"
+        f"KL {row.get('kl', math.nan):.4f}  clip {row.get('clip_fraction', math.nan):.3f}{groups}  "
+        f"{row['tokens_per_second']:,.0f} tokens/s"
     )
 
 

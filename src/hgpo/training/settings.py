@@ -35,6 +35,10 @@ class UpdateSettings(BaseModel):
         ge=1,
         description="Most tokens (padding included) per forward and backward pass. Bounds memory, not the update.",
     )
+    skip_zero_advantage: bool = Field(
+        False,
+        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them.",
+    )
     recompute_log_probs: bool = Field(
         False,
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "

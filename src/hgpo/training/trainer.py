@@ -142,7 +142,6 @@ class _Trainer:
             "update": update,
             **metrics,
             **advantage_metrics(advantages),
-            "kl": 0.0,
             **update_metrics,
             "resampled_groups": resampled,
             "tasks_drawn": self.progress.tasks_drawn,

@@ -64,7 +64,9 @@ def update_policy(
     one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
     but rounding. Dropout is off, so that the ratio starts at 1. `temperature` is the one the responses were sampled at.
 
-    Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`.
+    Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
+    `skip_zero_advantage`, so are those with advantage 0; if none is left,
+    nothing is trained, `samples` is 0 and there are no means.
 
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
@@ -78,26 +80,33 @@ def update_policy(
     """
     if settings.kl_coefficient > 0 and reference_model is None:
         raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
-    kept = [sample for sample in samples if len(sample.response_ids)]
-    if not kept:
+    answered = [sample for sample in samples if len(sample.response_ids)]
+    if not answered:
         raise ValueError("there is no sample with a non-empty response to train on")
+    kept = [sample for sample in answered if sample.advantage != 0] if settings.skip_zero_advantage else answered
     model.eval()
     targets = _targets(model, reference_model, kept, settings, temperature)
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer_steps = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
-        for rows in np.array_split(order, ceil(len(kept) / settings.mini_batch_size)):
+        for rows in _mini_batches(order, settings.mini_batch_size):
             metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, temperature)
             optimizer_steps += 1
             for name, value in metrics.items():
                 totals[name] += value
-    return {name: total / optimizer_steps for name, total in totals.items()} | {
+    means = {name: total / max(1, optimizer_steps) for name, total in totals.items()}
+    return means | {
         "samples": len(kept),
         "tokens": sum(len(sample.response_ids) for sample in kept),
-        "empty_responses": len(samples) - len(kept),
+        "empty_responses": len(samples) - len(answered),
         "optimizer_steps": optimizer_steps,
     }
+
+
+def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Equal parts of at most `size`; none of nothing."""
+    return np.array_split(order_N, ceil(len(order_N) / size)) if len(order_N) else []
 
 
 def _targets(

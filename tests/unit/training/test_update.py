@@ -153,6 +153,22 @@ def test_empty_responses_are_skipped_and_counted():
         train([empty])
 
 
+def test_samples_that_teach_nothing_can_be_left_out():
+    samples = tiny_samples(6)
+    silent = [replace(sample, advantage=0.0) for sample in samples]
+    settings = SETTINGS.model_copy(update={"skip_zero_advantage": True})
+    model, metrics = train([*samples, *silent], settings)
+    alone, _ = train(samples, settings)
+    assert metrics["samples"] == 6
+    for name, value in parameters(model).items():
+        assert torch.equal(value, parameters(alone)[name])
+    untouched = parameters(tiny_policy().model)
+    model, metrics = train(silent, settings)
+    assert metrics == {"samples": 0, "tokens": 0, "empty_responses": 0, "optimizer_steps": 0}
+    for name, value in parameters(model).items():
+        assert torch.equal(value, untouched[name])
+
+
 def test_recomputed_log_probs_start_at_ratio_one():
     stale = [replace(sample, log_probs=sample.log_probs - 1) for sample in tiny_samples(10)]
     _, metrics = train(stale, SETTINGS.model_copy(update={"recompute_log_probs": True}))

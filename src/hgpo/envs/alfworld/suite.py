@@ -71,9 +71,9 @@ def alfworld_suite(
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
-    ``data_dir`` holds real games as ``alfworld-download`` leaves them, or files that ``generate_games`` wrote. Without
-    it, games are generated: of ``size`` ("small" is the default), as many per split as ``games`` or the ``..._games``
-    options say (default 2000, 200 and 200; 0 leaves a split out), by ``seed`` (default 0). If none of these options
+    ``data_dir`` holds real games as ``alfworld-download`` leaves them, or files that ``generate_games`` wrote; ``~``
+    and ``$VARIABLES`` in it are filled in. Without it, games are generated: of ``size`` ("small" is the default), as
+    many per split as ``games`` or the ``..._games`` options say (default 2000, 200 and 200; 0 leaves a split out), by ``seed`` (default 0). If none of these options
     is given either, the folder that $ALFWORLD_DATA names is used if there is one.
 
     ``task_types`` limits the tasks to some of the six types. Without ``max_steps`` an episode has no step limit.
@@ -92,7 +92,18 @@ def alfworld_suite(
         raise ValueError(
             f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
         )
-    return _suite_on_disk(Path(data_dir), task_types, max_steps)
+    return _suite_on_disk(_expanded(data_dir), task_types, max_steps)
+
+
+def _expanded(data_dir: str | Path) -> Path:
+    """The folder with ``~`` and ``$VARIABLES`` filled in, so that a recipe can say ``data_dir = "$ALFWORLD_DATA"``."""
+    text = os.path.expanduser(os.path.expandvars(str(data_dir)))
+    if "$" in text:
+        raise FileNotFoundError(
+            f"data_dir = {str(data_dir)!r}: the variable is not set. Real games: pip install alfworld, run "
+            "alfworld-download, then export ALFWORLD_DATA=its folder"
+        )
+    return Path(text)
 
 
 def generate_games(

@@ -33,7 +33,7 @@ Seen = tuple[str, tuple[str, ...], str]  # observation, legal commands, command 
 
 
 def play(game: Game, expert: Expert, limit: int = 200, noise: float = 0.0, seed: int = 0) -> list[Seen]:
-    """Let the expert win the game; with probability `noise` a random legal command is carried out instead of its own."""
+    """Let the expert win the game; with probability `noise` a random legal command is carried out instead."""
     rng = np.random.default_rng(seed)
     env = AlfworldEnv(game, max_steps=limit)
     observation, info = env.reset()

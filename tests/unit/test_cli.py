@@ -1,0 +1,129 @@
+"""The command line as a person meets it: every verb's help, its examples, and one clear line for each mistake."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from hgpo.cli import VERBS, _command, main
+
+
+def test_help_of_every_verb_shows_examples_that_parse(capsys):
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as stop:
+            main([verb, "--help"])
+        assert stop.value.code == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"examples?:", shown), verb
+        for line in re.findall(rf"^  hgpo ({verb}.*)$", shown, re.MULTILINE):
+            words = shlex.split(re.split(r"\s{3,}", line)[0])
+            assert parses(words), words
+
+
+def parses(words):
+    import argparse
+
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    _command(words[0]).configure(parser)
+    return parser.parse_args(words[1:])
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"hgpo \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_without_a_verb_help_is_shown(capsys):
+    assert main([]) == 2
+    assert "generate-games" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train"], "name a recipe"),
+        (["train", "none.toml"], "no such recipe: none.toml"),
+        (["train", "x.toml", "--resume", "runs/x"], "leave out the recipe"),
+        (["train", "--resume", "no_such_run"], "is not a run directory"),
+        (["eval", "no_such_run"], "is not a run directory"),
+        (["advantages", "no_such_file.parquet"], "no such file or folder"),
+        (["play", "nowhere"], "unknown environment 'nowhere'"),
+        (["play", "corridor:CorridorSuite", "--game", "9"], "the split has games 0 to 2"),
+        (["generate-games", ".", "--train", "1"], "exists"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(words, message, capsys, monkeypatch):
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_settings_are_listed_and_a_dry_run_prints_them(capsys):
+    assert main(["train", "--settings"]) == 0
+    assert "warm_start.noise" in capsys.readouterr().out
+    assert main(["train", "warm_start.enabled=true", "--dry-run"]) == 0
+    assert "history_length = 2" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys, hgpo.cli\ntry: hgpo.cli.main(['train', '--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def stored(tmp_path):
+    rows = [
+        {"group": "g", "trajectory": t, "step": s, "observation": f"o{s}", "reward": float(t * s)}
+        for t in range(3)
+        for s in range(2)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_advantages_from_a_file(stored, tmp_path, capsys):
+    output = tmp_path / "out.jsonl"
+    words = ["advantages", str(stored), "--option", "history_length=1", "--option", "mode=mean_norm", "-o", str(output)]
+    assert main(words) == 0
+    assert "6 steps" in capsys.readouterr().out
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["advantage"] for row in rows if row["step"] == 1] == pytest.approx([-1.0, 0.0, 1.0])
+    assert {"return", "level_0_size", "level_1_weight"} <= rows[0].keys()
+    assert main(words) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_wrong_estimator_option_is_named(stored, capsys):
+    assert main(["advantages", str(stored), "--option", "moode=mean_norm"]) == 2
+    assert "unknown option 'moode'" in capsys.readouterr().err
+
+
+def test_playing_a_game_shows_no_control_characters(monkeypatch, capsys):
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("?\ngo right\nopen door\n"))
+    assert main(["play", "corridor:CorridorSuite"]) == 0
+    shown = capsys.readouterr().out
+    assert "you are at place 1" in shown
+    assert "[won; reward 1]" in shown
+
+
+def test_generated_games_can_be_trained_on_again(tmp_path, capsys):
+    folder = tmp_path / "games"
+    words = ["generate-games", str(folder), "--train", "12", "--valid-seen", "0", "--valid-unseen", "6"]
+    assert main(words) == 0
+    assert "12 games" in capsys.readouterr().out
+    from hgpo.envs import make
+
+    assert len(make("alfworld", data_dir=str(folder)).tasks("valid_unseen")) == 6
+    assert main(words) == 2

@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from hgpo.config import load_config
+from hgpo.training.run_directory import (
+    RunDirectory,
+    RunDirectoryError,
+    append_metrics,
+    create_run_directory,
+    open_run_directory,
+    read_metrics,
+    rewind_metrics,
+)
+
+
+def config(tmp_path, *overrides):
+    return load_config(None, ["warm_start.enabled=true", f"run.directory={str(tmp_path)!r}", *overrides])
+
+
+def test_a_run_opens_with_the_settings_it_was_made_with(tmp_path):
+    made = config(tmp_path, "run.name=a", "agent.history_length=3")
+    run = create_run_directory(made)
+    assert open_run_directory(run.path) == (run, made)
+    assert not run.complete
+
+
+@pytest.mark.parametrize("content", ["file", "folder"])
+def test_what_is_there_is_never_overwritten(tmp_path, content):
+    place = tmp_path / "a"
+    if content == "file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert (place if content == "file" else place / "notes.txt").read_text() == "mine"
+
+
+def test_an_edited_config_that_is_wrong_is_named(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    run.config.write_text(run.config.read_text().replace("history_length = 2", "history_length = -2"))
+    with pytest.raises(RunDirectoryError, match=r"config\.toml: agent\.history_length"):
+        open_run_directory(run.path)
+
+
+def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):
+    run = RunDirectory(tmp_path)
+    assert read_metrics(run) == []
+    append_metrics(run, {"update": 1})
+    with run.metrics.open("a") as lines:
+        lines.write('{"update": 2, "su')
+    assert read_metrics(run) == [{"update": 1}]
+    run.metrics.write_text('{"update": 1}\n{"upda\n{"update": 3}\n')
+    with pytest.raises(RunDirectoryError, match="line 2 is not JSON"):
+        read_metrics(run)
+
+
+def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
+    run = RunDirectory(tmp_path)
+    for update in (1, 2, 3):
+        append_metrics(run, {"update": update})
+    rewind_metrics(run, 1)
+    assert read_metrics(run) == [{"update": 1}]
+    aside = (tmp_path / "metrics.superseded.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in aside] == [2, 3]
