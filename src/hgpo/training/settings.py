@@ -56,15 +56,15 @@ class WarmStartSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
-    warmup_steps: int = Field(20, ge=0, description="Optimiser steps over which the learning rate rises linearly.")
+    warmup_updates: int = Field(20, ge=0, description="Updates over which the learning rate rises linearly.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
-    batch_size: int = Field(64, ge=1, description="Demonstrated steps per optimiser step.")
+    batch_size: int = Field(64, ge=1, description="Demonstrated steps per update.")
     max_gradient_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this L2 norm.")
     micro_batch_tokens: int = Field(
         8_192, ge=1, description="Most tokens (padding included) per forward and backward pass."
     )
-    max_steps: int = Field(2_000, ge=1, description="Most optimiser steps, those rolled back included.")
-    evaluate_every: int = Field(100, ge=1, description="Optimiser steps between evaluations; halved when overshot.")
+    max_updates: int = Field(2_000, ge=1, description="Most supervised updates, those rolled back included.")
+    evaluate_every: int = Field(100, ge=1, description="Supervised updates between evaluations; halved when overshot.")
     target_low: float = Field(0.35, ge=0, le=1, description="Stop once success is between this and target_high.")
     target_high: float = Field(0.50, ge=0, le=1, description="Success above this is an overshoot and is rolled back.")
 

@@ -167,8 +167,8 @@ def _imitate(
     return {
         "stopped": report.stopped,
         "success": report.success,
-        "supervised_updates": report.step,
+        "supervised_updates": report.update,
         "parameters": parameters,
         "demonstrated_steps": len(shown),
-        "probes": [[probe.step, probe.loss, probe.success] for probe in report.evaluations],
+        "probes": [[probe.update, probe.loss, probe.success] for probe in report.evaluations],
     }

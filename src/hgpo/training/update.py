@@ -71,7 +71,7 @@ def update_policy(
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
         approximate_kl, gradient_norm (before clipping); and the counts samples, tokens, empty_responses,
-        optimizer_steps.
+        mini_batches.
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
@@ -87,20 +87,20 @@ def update_policy(
     model.eval()
     targets = _targets(model, reference_model, kept, settings, temperature)
     totals: defaultdict[str, float] = defaultdict(float)
-    optimizer_steps = 0
+    mini_batches = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
         for rows in _mini_batches(order, settings.mini_batch_size):
             metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, temperature)
-            optimizer_steps += 1
+            mini_batches += 1
             for name, value in metrics.items():
                 totals[name] += value
-    means = {name: total / max(1, optimizer_steps) for name, total in totals.items()}
+    means = {name: total / max(1, mini_batches) for name, total in totals.items()}
     return means | {
         "samples": len(kept),
         "tokens": sum(len(sample.response_ids) for sample in kept),
         "empty_responses": len(samples) - len(answered),
-        "optimizer_steps": optimizer_steps,
+        "mini_batches": mini_batches,
     }
 
 

@@ -26,9 +26,9 @@ _BATCHES_SORTED_TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One look at the model: after `step` optimiser steps of its own, with the mean loss since the look before."""
+    """One look at the model: after `update` updates of its own, with the mean loss since the look before."""
 
-    step: int
+    update: int
     loss: float
     success: float
 
@@ -39,14 +39,14 @@ class WarmStartReport:
 
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
-    step: int  # optimiser steps behind the model that was kept
-    steps_taken: int  # rolled-back ones included
+    update: int  # updates behind the model that was kept
+    updates_taken: int  # rolled-back ones included
     evaluations: tuple[Evaluation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    step: int
+    update: int
     success: float
     parameters: dict[str, torch.Tensor]
     moments: list[dict[str, torch.Tensor]]
@@ -62,14 +62,14 @@ def warm_start(
     """Train `policy.model` in place on (prompt, response) pairs.
 
     The loss is the cross-entropy of response tokens and end token, averaged over tokens. `evaluate` returns the success
-    rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` steps. Training stops when success
+    rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` updates. Training stops when success
     lies in the target window ("target"). Where it jumps over the window, model and optimiser go back to the evaluation
-    before and go on in half as many steps at a time; "overshoot" means that even a single step jumps. After "overshoot"
+    before and go on in half as many updates at a time; "overshoot" means that even a single update jumps. After "overshoot"
     and "budget" the model closest to the window is kept.
 
     Raises:
         ValueError: there are no demonstrations, or one exceeds the policy's limits.
-        FloatingPointError: the gradient is not finite; the parameters keep the values they had before that step.
+        FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
     """
     return _WarmStart(policy, demonstrations, settings, rng).run(evaluate)
 
@@ -89,8 +89,8 @@ class _WarmStart:
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        self._step = 0
-        self._steps_taken = 0
+        self._update = 0
+        self._updates_taken = 0
 
     def run(self, evaluate: Callable[[], float]) -> WarmStartReport:
         settings = self._settings
@@ -98,10 +98,10 @@ class _WarmStart:
         interval = settings.evaluate_every
         below = closest = self._snapshot(success=float("-inf"))
         evaluations: list[Evaluation] = []
-        while self._steps_taken < settings.max_steps:
-            loss = self._train(min(interval, settings.max_steps - self._steps_taken))
+        while self._updates_taken < settings.max_updates:
+            loss = self._train(min(interval, settings.max_updates - self._updates_taken))
             success = evaluate()
-            evaluations.append(Evaluation(self._step, loss, success))
+            evaluations.append(Evaluation(self._update, loss, success))
             if self._distance(success) <= self._distance(closest.success):
                 closest = self._snapshot(success)
             if self._distance(success) == 0:
@@ -109,7 +109,7 @@ class _WarmStart:
                 break
             if success < settings.target_low:
                 below = self._snapshot(success)
-            elif self._step - below.step > 1:
+            elif self._update - below.update > 1:
                 self._restore(below)
                 interval = max(1, interval // 2)
             else:
@@ -117,10 +117,10 @@ class _WarmStart:
                 break
         self._restore(closest)
         self._optimizer.zero_grad(set_to_none=True)
-        return WarmStartReport(stopped, closest.success, closest.step, self._steps_taken, tuple(evaluations))
+        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(evaluations))
 
-    def _train(self, steps: int) -> float:
-        losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(steps)]
+    def _train(self, updates: int) -> float:
+        losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(updates)]
         return float(np.mean(losses))
 
     def _train_batch(self, samples: list[Sample]) -> float:
@@ -134,10 +134,10 @@ class _WarmStart:
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         clip_gradients(self._optimizer, settings.max_gradient_norm)
-        self._step += 1
-        self._steps_taken += 1
+        self._update += 1
+        self._updates_taken += 1
         for group in self._optimizer.param_groups:
-            group["lr"] = settings.learning_rate * min(1.0, self._step / (settings.warmup_steps + 1))
+            group["lr"] = settings.learning_rate * min(1.0, self._update / (settings.warmup_updates + 1))
         self._optimizer.step()
         return total_loss
 
@@ -146,7 +146,7 @@ class _WarmStart:
 
     def _snapshot(self, success: float) -> _Snapshot:
         return _Snapshot(
-            step=self._step,
+            update=self._update,
             success=success,
             parameters={name: value.detach().clone() for name, value in self._model.named_parameters()},
             moments=[
@@ -157,7 +157,7 @@ class _WarmStart:
 
     @torch.no_grad()
     def _restore(self, snapshot: _Snapshot) -> None:
-        self._step = snapshot.step
+        self._update = snapshot.update
         for name, parameter in self._model.named_parameters():
             parameter.copy_(snapshot.parameters[name])
         self._optimizer.state.clear()

@@ -101,7 +101,7 @@ def test_metrics_at_the_start():
 def test_mini_batches_are_equal_parts_and_epochs_repeat_them():
     settings = SETTINGS.model_copy(update={"mini_batch_size": 8, "epochs": 2})
     _, metrics = train(tiny_samples(20), settings)
-    assert metrics["optimizer_steps"] == 6  # 7 + 7 + 6 samples, twice
+    assert metrics["mini_batches"] == 6  # 7 + 7 + 6 samples, twice
     assert metrics["samples"] == 20
 
 
@@ -164,7 +164,7 @@ def test_samples_that_teach_nothing_can_be_left_out():
         assert torch.equal(value, parameters(alone)[name])
     untouched = parameters(tiny_policy().model)
     model, metrics = train(silent, settings)
-    assert metrics == {"samples": 0, "tokens": 0, "empty_responses": 0, "optimizer_steps": 0}
+    assert metrics == {"samples": 0, "tokens": 0, "empty_responses": 0, "mini_batches": 0}
     for name, value in parameters(model).items():
         assert torch.equal(value, untouched[name])
 

@@ -10,7 +10,13 @@ from tiny_models import WORDS, tiny_policy
 LETTERS = WORDS[:12]
 DEMONSTRATIONS = [(f"take {letter}", f"go to {letter} 1") for letter in LETTERS]
 SETTINGS = WarmStartSettings(
-    learning_rate=3e-3, warmup_steps=2, batch_size=6, max_steps=200, evaluate_every=10, target_low=0.9, target_high=1.0
+    learning_rate=3e-3,
+    warmup_updates=2,
+    batch_size=6,
+    max_updates=200,
+    evaluate_every=10,
+    target_low=0.9,
+    target_high=1.0,
 )
 
 
@@ -40,7 +46,7 @@ def test_learns_the_demonstrations_and_stops_in_the_window():
     report = run(policy)
     assert report.stopped == "target"
     assert report.success >= 0.9
-    assert report.step == report.steps_taken < 200
+    assert report.update == report.updates_taken < 200
     assert accuracy_of(policy)() == report.success
     assert report.evaluations[-1].loss < report.evaluations[0].loss
     [response] = policy.generate(["take c"], temperature=0, rng=np.random.default_rng(0))
@@ -51,16 +57,16 @@ def test_is_reproducible():
     reports, weights = [], []
     for _ in range(2):
         policy = untrained()
-        reports.append(run(policy, SETTINGS.model_copy(update={"max_steps": 30})))
+        reports.append(run(policy, SETTINGS.model_copy(update={"max_updates": 30})))
         weights.append(policy.model.get_input_embeddings().weight)
     assert reports[0] == reports[1]
     assert torch.equal(*weights)
 
 
 def test_budget_ends_the_training():
-    report = run(untrained(), SETTINGS.model_copy(update={"max_steps": 5}))
+    report = run(untrained(), SETTINGS.model_copy(update={"max_updates": 5}))
     assert report.stopped == "budget"
-    assert report.steps_taken == 5
+    assert report.updates_taken == 5
     assert len(report.evaluations) == 1
 
 
@@ -75,9 +81,9 @@ def test_overshooting_rolls_back_and_takes_smaller_steps():
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
     report = run(policy, settings, evaluate)
     assert report.stopped == "target"
-    assert [evaluation.step for evaluation in report.evaluations] == [8, 16, 12, 16]
-    assert report.step == 16
-    assert report.steps_taken == 24
+    assert [evaluation.update for evaluation in report.evaluations] == [8, 16, 12, 16]
+    assert report.update == 16
+    assert report.updates_taken == 24
     assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
 
 
@@ -92,7 +98,7 @@ def test_a_window_no_step_hits_ends_with_the_closest_model():
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 4})
     report = run(policy, settings, evaluate)
     assert report.stopped == "overshoot"
-    assert [evaluation.step for evaluation in report.evaluations] == [4, 8, 6, 5]
+    assert [evaluation.update for evaluation in report.evaluations] == [4, 8, 6, 5]
     assert report.success == 0.6
     assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
 
@@ -101,7 +107,7 @@ def test_micro_batches_change_nothing():
     weights = []
     for tokens in (1, 10_000):
         policy = untrained()
-        run(policy, SETTINGS.model_copy(update={"max_steps": 5, "micro_batch_tokens": tokens}))
+        run(policy, SETTINGS.model_copy(update={"max_updates": 5, "micro_batch_tokens": tokens}))
         weights.append(policy.model.get_input_embeddings().weight)
     torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
 

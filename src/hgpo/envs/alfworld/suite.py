@@ -73,8 +73,9 @@ def alfworld_suite(
 
     ``data_dir`` holds real games as ``alfworld-download`` leaves them, or files that ``generate_games`` wrote; ``~``
     and ``$VARIABLES`` in it are filled in. Without it, games are generated: of ``size`` ("small" is the default), as
-    many per split as ``games`` or the ``..._games`` options say (default 2000, 200 and 200; 0 leaves a split out), by ``seed`` (default 0). If none of these options
-    is given either, the folder that $ALFWORLD_DATA names is used if there is one.
+    many per split as ``games`` or the ``..._games`` options say (default 2000, 200 and 200; 0 leaves a split out), by
+    ``seed`` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
+    there is one.
 
     ``task_types`` limits the tasks to some of the six types. Without ``max_steps`` an episode has no step limit.
 
