@@ -64,8 +64,8 @@ def warm_start(
     The loss is the cross-entropy of response tokens and end token, averaged over tokens. `evaluate` returns the success
     rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` updates. Training stops when success
     lies in the target window ("target"). Where it jumps over the window, model and optimiser go back to the evaluation
-    before and go on in half as many updates at a time; "overshoot" means that even a single update jumps. After "overshoot"
-    and "budget" the model closest to the window is kept.
+    before and go on in half as many updates at a time; "overshoot" means that even a single update jumps. After
+    "overshoot" and "budget" the model closest to the window is kept.
 
     Raises:
         ValueError: there are no demonstrations, or one exceeds the policy's limits.
