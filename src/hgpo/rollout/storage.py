@@ -6,7 +6,6 @@ Text columns hold untrusted model and environment output; whoever shows them esc
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hgpo.files import whole_file
 from hgpo.rollout.records import StepRecord
 from hgpo.steps import StepBatch
 
@@ -60,14 +60,12 @@ def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write any table with the schema version, by way of a temporary file, so that readers never see half of it."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    if path.suffix == ".jsonl":
-        rows = ({"schema_version": SCHEMA_VERSION, **row} for row in table.to_pylist())
-        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    else:
-        pq.write_table(table, partial, compression="zstd")
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        if path.suffix == ".jsonl":
+            rows = ({"schema_version": SCHEMA_VERSION, **row} for row in table.to_pylist())
+            partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        else:
+            pq.write_table(table, partial, compression="zstd")
 
 
 def read_table(path: Path) -> pa.Table:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError, dump_config, load_config
+from hgpo.files import write_text
 
 
 class RunDirectoryError(ValueError):
@@ -133,11 +134,3 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON whole or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write by way of a temporary file, so that a crash leaves the old content or the new, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)

@@ -6,8 +6,6 @@ A line is the JSON object of a ``Game``; ``can_contain`` is written as receptacl
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,27 +13,14 @@ from typing import Any
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.layout import Layout
 from hgpo.envs.alfworld.pddl import GameFileError
+from hgpo.files import write_text
 
 SCHEMA_VERSION = 1
 
 
 def write_games(path: str | Path, games: Iterable[Game]) -> None:
     """Write games, one per line; the file appears whole or not at all."""
-    write_text(path, "".join(json.dumps(game_to_json(game), sort_keys=True) + "\n" for game in games))
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a file under a temporary name and rename it, so that no reader ever sees half of it."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp's files are private, these are not
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_text(Path(path), "".join(json.dumps(game_to_json(game), sort_keys=True) + "\n" for game in games))
 
 
 def read_games(path: str | Path) -> tuple[Game, ...]:

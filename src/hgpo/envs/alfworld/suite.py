@@ -15,10 +15,11 @@ from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.floor_plans import Size, named_size
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.game_files import SCHEMA_VERSION, read_games, write_games, write_text
+from hgpo.envs.alfworld.game_files import SCHEMA_VERSION, read_games, write_games
 from hgpo.envs.alfworld.real_games import FoundGames, find_games, split_folder
 from hgpo.envs.alfworld.splits import SPLITS, check_request, generate_splits
 from hgpo.envs.base import Task
+from hgpo.files import write_text
 
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 DATA_VARIABLE = "ALFWORLD_DATA"
