@@ -39,7 +39,7 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("agent.template=chatty", "agent.template 'chatty' is not one of"),
         ("evaluation.split=train", "would not be held out"),
         ("warm_start.enabled=false", "starts from random weights"),
-        ("warm_start.success_from=0.9", "success_from must lie below"),
+        ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),
         ("run.name=../x", "run.name"),
         ("training.epochs", "is not of the form section.name=value"),
         ("run.name.x=1", "is a value, not a section"),
