@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import re
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hgpo.estimators.advantages import Level
+    from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
 
 DESCRIPTION = """\
 Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, or a folder of them. Needed
 columns: group, trajectory, step, observation, reward; used where present: action, prompt, penalty, value,
 next_observation, success.
 
+Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
+with these columns added:
+
+  advantage, return     the final advantage and the discounted return of the step
+  level_K_group         number of the step's group at level K; -1: it has none
+  level_K_size          members of the group, the step included; 0: none
+  level_K_trajectories  different trajectories among them
+  level_K_mean, _std    of what is compared in the group, the returns for most estimators; empty: no group
+  level_K_advantage     advantage inside the group
+  level_K_weight        what it was multiplied by
+  level_K_unused        why the level said nothing about the step: no_context (fewer than K steps came before), alone
+                        (in its group), dropped (its advantage is 0), only_trajectory (of the task); empty: it is used
+  episode_…             the same for the episode level, where the estimator has one
+
 examples:
   hgpo advantages runs/quickstart --estimator hgpo -o advantages.parquet
   hgpo advantages rollouts.jsonl --estimator hgpo --option preset=verl-agent --option history_length=4
   hgpo advantages rollouts.parquet --estimator gigpo --gamma 0.95
+  hgpo advantages rollouts.parquet --json
 """
 
 
@@ -31,14 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, help="write the rows with the new columns here (.parquet, .jsonl)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    import pyarrow as pa
-
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
+    from hgpo.estimators.diagnostics import summarise
     from hgpo.rollout.storage import read_table, step_batch_from_table, write_table
 
     if arguments.output is not None and arguments.output.exists() and not arguments.force:
@@ -49,43 +74,118 @@ def run(arguments: argparse.Namespace) -> int:
     table = read_table(arguments.rollouts)
     batch = step_batch_from_table(table, str(arguments.rollouts))
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
-    print_summary(arguments.estimator, advantages)
     if arguments.output is not None:
         columns: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}
-        for level in advantages.levels:
-            columns |= {
-                f"level_{level.k}_group": level.group,
-                f"level_{level.k}_size": level.size,
-                f"level_{level.k}_advantage": level.advantage,
-                f"level_{level.k}_weight": level.weight,
-            }
-        table = table.drop_columns([name for name in columns if name in table.column_names])
-        for name, values in columns.items():
-            table = table.append_column(name, pa.array(values))
-        write_table(arguments.output, table)
+        for level in ([] if advantages.episode is None else [advantages.episode]) + list(advantages.levels):
+            columns |= level_columns(dataclasses.replace(level, batch_trajectory=batch.trajectory))
+        write_table(arguments.output, with_columns(table, columns))
+    summary = summarise(batch, advantages)
+    if arguments.json:
+        described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
+        sys.stdout.write(json.dumps(described | summary.to_dict(), indent=2) + "\n")
+    else:
+        print_summary(arguments.estimator, summary)
     return 0
 
 
-def print_summary(estimator: str, advantages: Any) -> None:
+_OUR_COLUMNS = re.compile(
+    r"advantage|return|(episode|level_\d+)_(group|size|trajectories|mean|std|advantage|weight|unused)"
+)
+
+
+def level_columns(level: Level) -> dict[str, Any]:
+    """The columns of one level by name, each [N]; null where the step has no group or the level is used."""
+    import numpy as np
+    import pyarrow as pa
+
+    from hgpo.estimators.advantages import Unused
+
+    prefix = "episode" if level.k is None else f"level_{level.k}"
+    reasons = np.array([None, *(reason.name.lower() for reason in Unused if reason)], dtype=object)
+    return {
+        f"{prefix}_group": level.group,
+        f"{prefix}_size": level.size,
+        f"{prefix}_trajectories": level.trajectories,
+        f"{prefix}_mean": pa.array(level.mean, from_pandas=True),  # from_pandas: NaN becomes null
+        f"{prefix}_std": pa.array(level.std, from_pandas=True),
+        f"{prefix}_advantage": level.advantage,
+        f"{prefix}_weight": level.weight,
+        f"{prefix}_unused": pa.array(reasons[level.unused], type=pa.string()),
+    }
+
+
+def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """The table with the new columns; those that an earlier call wrote, perhaps for more levels, are left out."""
+    import pyarrow as pa
+
+    table = table.drop_columns([name for name in table.column_names if _OUR_COLUMNS.fullmatch(name)])
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    return table
+
+
+_SAID = (
+    *("usable", "no\ncontext", "alone", "dropped", "mean\nweight", "variance\nexplained", "\nadjusted"),
+    *("sign as\nprevious", "sign as\nfinal"),
+)
+_SIZES = ("groups", "single", "mean\nsize", "trajec-\ntories", "10 %", "50 %", "90 %", "largest", "prompts\ndiffer")
+
+
+def print_summary(estimator: str, summary: BatchSummary) -> None:
     """Spread of the advantages, and what each level had to work with."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    values = advantages.values
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     console.print(
-        f"{estimator}: {len(values):,} steps, advantage mean {values.mean():+.4f}, deviation {values.std():.4f}, "
-        f"range {values.min():+.3f} to {values.max():+.3f}, exactly 0 for {100 * (values == 0).mean():.1f} %",
-        highlight=False,
+        f"{estimator}: {summary.steps:,} steps of {summary.trajectories:,} trajectories, {summary.tasks:,} tasks\n"
+        f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
+        f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
+        f"{percent(summary.advantage_zero_share)}"
     )
-    if advantages.levels:
-        table = Table("level", "groups", "mean size", "steps in a group of 2 or more", "mean weight")
-        for level in advantages.levels:
-            table.add_row(
-                str(level.k),
-                f"{len(set(level.group.tolist())):,}",
-                f"{level.size.mean():.2f}",
-                f"{100 * (level.size > 1).mean():.1f} %",
-                f"{level.weight.mean():.3f}",
-            )
+    levels = [*([summary.episode] if summary.episode else []), *summary.levels]
+    if not levels:
+        return
+    for title, headings, cells in (
+        ("What the levels had to say, in shares of steps", _SAID, _said),
+        ("Their groups: how many, how large for a step, how alike", _SIZES, _sizes),
+    ):
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("\nlevel")
+        for heading in headings:
+            table.add_column(heading if "\n" in heading else f"\n{heading}", justify="right", no_wrap=True)
+        for level in levels:
+            table.add_row("episode" if level.k is None else str(level.k), *cells(level))
         console.print(table)
+
+
+def _said(level: LevelSummary) -> list[str]:
+    return [
+        percent(level.usable_share),
+        percent(level.no_context_share),
+        percent(level.alone_share + level.only_trajectory_share),
+        percent(level.dropped_share),
+        f"{level.mean_weight:.3f}",
+        percent(level.variance_explained),
+        percent(level.variance_explained_adjusted),
+        percent(level.sign_agreement),
+        percent(level.sign_agreement_final),
+    ]
+
+
+def _sizes(level: LevelSummary) -> list[str]:
+    sizes = (level.size_p10, level.size_p50, level.size_p90, level.size_max)
+    return [
+        f"{level.groups:,}",
+        percent(level.singleton_share),
+        f"{level.mean_size:.2f}",
+        f"{level.mean_trajectories:.2f}",
+        *("–" if size is None else f"{size:,}" for size in sizes),
+        percent(level.prompts_differ_groups),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """``0.4375`` as ``43.8 %``, None as a dash."""
+    return "–" if share is None else f"{100 * share:.1f} %"

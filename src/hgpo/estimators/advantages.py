@@ -1,11 +1,14 @@
 """The carriers an estimator returns: `Advantages` for the batch, `Level` for one group level of it.
 
+A level also says, for every step, why it had nothing to say (`Unused`).
+
 Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, public columns in the batch's row order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,41 @@ from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.normalise import GroupStatistics, group_statistics
-from hgpo.grouping import Runs
+from hgpo.grouping import Runs, changes
+
+
+class Unused(IntEnum):
+    """Why a level had nothing to say about a step; the codes of `Level.unused`.
+
+    Attributes:
+        NO: it had: the step is used.
+        NO_CONTEXT: the step has no group at this level: fewer than k steps came before it (early="drop").
+        ALONE: it is the only member of its group.
+        DROPPED: the group has others, but the estimator left it out: its advantage is 0 (missing="drop_zero").
+        ONLY_TRAJECTORY: episode level: there is no other trajectory of its task.
+
+    Example: `Unused(2).name == "ALONE"`, `Unused.ALONE.text == "alone in its group"`.
+    """
+
+    NO = 0
+    NO_CONTEXT = 1
+    ALONE = 2
+    DROPPED = 3
+    ONLY_TRAJECTORY = 4
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return _UNUSED_TEXT[self]
+
+
+_UNUSED_TEXT = {
+    Unused.NO: "used",
+    Unused.NO_CONTEXT: "no context of that length yet",
+    Unused.ALONE: "alone in its group",
+    Unused.DROPPED: "left out because its advantage is 0",
+    Unused.ONLY_TRAJECTORY: "the only trajectory of its task",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,9 +66,11 @@ class Level:
         value_N: what is compared (return or score). ddof, share_N: see `group_statistics`.
         advantage_N, weight_N, used_N: the result; weight_N may be one number for all steps.
         present_N: False where the step has no group at this level (None: every step has one).
+        batch_trajectory: the batch's trajectory column, in row order; `trajectories` counts in it (None: it cannot).
 
-    Example: two steps share a context with returns 1 and 3, a third step is alone with return 5 (ddof 0):
-    group [0, 0, 1], size [2, 2, 1], mean [2, 2, 5], std [1, 1, 0], advantage [-1, 1, 0], used [True, True, False].
+    Example: two steps of one trajectory share a context with returns 1 and 3, a third step is alone with return 5
+    (ddof 0): group [0, 0, 1], size [2, 2, 1], trajectories [1, 1, 1], mean [2, 2, 5], std [1, 1, 0],
+    advantage [-1, 1, 0], used [True, True, False], unused [0, 0, 2] (`Unused.ALONE`).
     """
 
     k: int | None
@@ -44,27 +83,40 @@ class Level:
     used_N: BoolArray
     present_N: BoolArray | None = None
     share_N: FloatArray | None = None
+    batch_trajectory: IntArray | None = field(default=None, kw_only=True)
 
     @property
     def group(self) -> IntArray:
         """Group number of each step, int64[N]; -1 where the step has no group at this level."""
-        return self._to_rows(self._runs().run_N, absent=-1)
+        return self._to_rows(self.runs().run_N, absent=-1)
 
     @property
     def size(self) -> IntArray:
         """Number of steps in the group, int64[N]; 0 where there is none."""
-        runs = self._runs()
+        runs = self.runs()
         return self._to_rows(runs.size_G[runs.run_N], absent=0)
+
+    @property
+    def trajectories(self) -> IntArray:
+        """Number of different trajectories in the group, int64[N]; 0 where there is none.
+
+        Less than `size` where a trajectory was in the same situation more than once.
+
+        Raises:
+            ValueError: the level was built without `batch_trajectory`.
+        """
+        runs = self.runs()
+        return self._to_rows(self._trajectories_G(runs)[runs.run_N], absent=0)
 
     @property
     def mean(self) -> FloatArray:
         """Mean of the group, the step itself included, float64[N]; NaN where there is no group."""
-        return self._to_rows(self._statistics().mean_G[self._runs().run_N], absent=np.nan)
+        return self._to_rows(self._statistics().mean_G[self.runs().run_N], absent=np.nan)
 
     @property
     def std(self) -> FloatArray:
         """Standard deviation of the group, float64[N], with the estimator's ddof; NaN where there is no group."""
-        return self._to_rows(self._statistics().std_G[self._runs().run_N], absent=np.nan)
+        return self._to_rows(self._statistics().std_G[self.runs().run_N], absent=np.nan)
 
     @property
     def advantage(self) -> FloatArray:
@@ -83,15 +135,40 @@ class Level:
         """Whether the level had something to say about the step, bool[N]: a group, with others in it, not dropped."""
         return self._to_rows(self.used_N)
 
+    @property
+    def unused(self) -> NDArray[np.int8]:
+        """Why the level had nothing to say about the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it had.
+
+        Raises:
+            ValueError: an episode level that was built without `batch_trajectory`.
+        """
+        runs = self.runs()
+        if self.k is None:
+            alone_G, reason = self._trajectories_G(runs) == 1, Unused.ONLY_TRAJECTORY
+        else:
+            alone_G, reason = runs.size_G == 1, Unused.ALONE
+        code_N = np.where(alone_G, np.int8(reason), np.int8(Unused.DROPPED))[runs.run_N]
+        if self.present_N is not None:
+            code_N[~self.present_N] = Unused.NO_CONTEXT
+        code_N[self.used_N] = Unused.NO
+        return self._to_rows(code_N)
+
     def weighted(self, weight_N: FloatArray | float, used_N: BoolArray | None = None) -> Level:
         """Return the level with other weights (float64[N] in group order or one number) and, if given, `used` marks."""
         return replace(self, weight_N=weight_N, used_N=self.used_N if used_N is None else used_N)
 
-    def _runs(self) -> Runs:
+    def runs(self) -> Runs:
+        """The groups as runs of neighbours in group order (where `present_N` is False, of steps without a group)."""
         return Runs.from_starts(self.starts_N)
 
+    def _trajectories_G(self, runs: Runs) -> IntArray:
+        if self.batch_trajectory is None:
+            name = "the episode level" if self.k is None else f"level {self.k}"
+            raise ValueError(f"{name} does not know the trajectories; build it with batch_trajectory=batch.trajectory")
+        return distinct_per_run(self.batch_trajectory[self.row_N], runs)
+
     def _statistics(self) -> GroupStatistics:
-        return group_statistics(self.value_N, self._runs(), self.ddof, self.share_N)
+        return group_statistics(self.value_N, self.runs(), self.ddof, self.share_N)
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:
@@ -116,6 +193,13 @@ class Advantages:
     returns: FloatArray
     levels: tuple[Level, ...] = ()
     episode: Level | None = None
+
+
+def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
+    """Number of different keys in each run, int64[G]; keys are integers from 0. One sort, whatever the runs."""
+    pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
+    pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
+    return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
 
 
 def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:

@@ -61,4 +61,5 @@ def episode_level(
         weight_N=1.0,
         used_N=compared_G[tasks.run_N],
         share_N=share_N,
+        batch_trajectory=batch.trajectory,
     )

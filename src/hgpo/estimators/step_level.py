@@ -5,14 +5,21 @@ Shapes: N steps in group order.
 
 from __future__ import annotations
 
-from hgpo.columns import FloatArray
+from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.advantages import Level
 from hgpo.estimators.normalise import EPSILON, group_statistics, leave_one_out, normalised
 from hgpo.grouping import Runs, StepGroups
 
 
 def step_level(
-    k: int, groups: StepGroups, return_N: FloatArray, mode: str, baseline: str, ddof: int, epsilon: float = EPSILON
+    k: int,
+    groups: StepGroups,
+    return_N: FloatArray,
+    mode: str,
+    baseline: str,
+    ddof: int,
+    epsilon: float = EPSILON,
+    batch_trajectory: IntArray | None = None,
 ) -> Level:
     """Level k of a batch, weight 1.
 
@@ -23,7 +30,7 @@ def step_level(
     Args:
         k: the level. groups: the hierarchy. return_N: step returns in group order.
         mode, baseline: one of `MODES`, `BASELINES`. ddof: of the std, 0 population or 1 unbiased.
-        epsilon: added to the std.
+        epsilon: added to the std. batch_trajectory: the batch's trajectory column, see `Level`.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
     statistics = group_statistics(return_N, runs, ddof)
@@ -43,4 +50,5 @@ def step_level(
         weight_N=1.0,
         used_N=used_N,
         present_N=present_N,
+        batch_trajectory=batch_trajectory,
     )

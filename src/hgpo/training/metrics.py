@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgpo.estimators import Advantages
+from hgpo.estimators.diagnostics import summarise
 from hgpo.rollout.records import StepRecord, episodes
+from hgpo.steps import StepBatch
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
@@ -33,15 +35,6 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     return metrics
 
 
-def advantage_metrics(advantages: Advantages) -> dict[str, float]:
-    """Spread of the advantages; per level the mean group size a step sees and the share of usable groups."""
-    values_N = advantages.values
-    metrics = {
-        "advantage_mean": float(values_N.mean()),
-        "advantage_deviation": float(values_N.std()),
-        "advantage_zero_share": float(np.mean(values_N == 0)),
-    }
-    for level in advantages.levels:
-        metrics[f"group_size_{level.k}"] = float(level.size.mean())
-        metrics[f"group_usable_{level.k}"] = float(np.mean(level.used))
-    return metrics
+def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, float]:
+    """Spread of the advantages, and per level what its groups had to say; see `hgpo.estimators.diagnostics`."""
+    return summarise(batch, advantages).flat()

@@ -26,6 +26,7 @@ from hgpo.estimators import Advantages, compute_advantages
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.storage import write_rollouts
+from hgpo.steps import StepBatch
 from hgpo.training.assemble import build_suite, rollout_rules
 from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
 from hgpo.training.generators import generator_state, restore_generator
@@ -118,7 +119,8 @@ class _Trainer:
         began = clock()
         steps, resampled = self._collect(update)
         collected = clock()
-        advantages = self._advantages(steps)
+        batch = to_step_batch(steps)
+        advantages = self._advantages(batch)
         estimated = clock()
         samples = [
             Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value))
@@ -141,7 +143,7 @@ class _Trainer:
         return {
             "update": update,
             **metrics,
-            **advantage_metrics(advantages),
+            **advantage_metrics(batch, advantages),
             **update_metrics,
             "resampled_groups": resampled,
             "tasks_drawn": self.progress.tasks_drawn,
@@ -181,9 +183,9 @@ class _Trainer:
             label=label,
         )
 
-    def _advantages(self, steps: Sequence[StepRecord]) -> Advantages:
+    def _advantages(self, batch: StepBatch) -> Advantages:
         return compute_advantages(
-            to_step_batch(steps),
+            batch,
             estimator=self.config.advantage.estimator,
             gamma=self.config.advantage.gamma,
             **self.config.estimator_options,

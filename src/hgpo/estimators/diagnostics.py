@@ -1,0 +1,269 @@
+"""What the groups of a batch had to say: one summary per level, from the advantages that were computed.
+
+What each figure means and how to read it: docs/diagnostics.md.
+
+Shapes: N steps, P steps that have a group at the level, G groups of the level, I levels. Arrays suffixed _P are in the
+level's group order, _N in the batch's row order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hgpo.columns import FloatArray
+from hgpo.estimators.advantages import Advantages, Level, Unused, distinct_per_run, to_rows
+from hgpo.estimators.group_figures import (
+    SizeBin,
+    TaskSpread,
+    prompts_differ,
+    size_histogram,
+    sizes_seen,
+    variance_explained,
+)
+from hgpo.grouping import Runs
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSummary:
+    """One level of groups in figures. Shares are 0 to 1; None stands where there is nothing to count.
+
+    Attributes:
+        k: context length of the level, None for the episode level.
+        usable_share: share of steps the level had something to say about. With the next four, which are the reasons in
+            `Unused`, it adds up to 1.
+        no_context_share, alone_share, dropped_share, only_trajectory_share: share of steps unused for that reason.
+        mean_weight: mean over all steps of the weight of the level where it is used, 0 elsewhere.
+        sign_agreement: among the steps where this level and the one before it (for level 0: the episode level, where
+            there is one) are used and neither advantage is 0, the share where both have the same sign.
+        sign_agreement_final: the same with the final advantage.
+        groups: number of groups. singleton_share: share of the groups that have one member.
+        mean_size, mean_trajectories: members and different trajectories of the group, mean over all steps (a group of
+            five counts five times, a step without a group counts 0).
+        size_p10, size_p50, size_p90, size_max: the size that 10, 50, 90 and 100 % of the steps with a group do not
+            exceed.
+        size_histogram: the groups by size, bins 1, 2-3, 4-7, 8-15, … up to the largest.
+        variance_explained: 1 - W / T. T: squared deviations of the returns from the mean of their task, summed over
+            the steps that have a group; W: the same from the mean of their group. HGPO's levels are nested, so what one
+            explains contains what the shorter contexts explain, and groups of one member explain everything.
+        variance_explained_adjusted: 1 - W / E[W], where E[W] = sum over tasks of T_j (n_j - g_j) / (n_j - 1) is the
+            mean of W over all ways to deal the returns of a task out to its n_j steps, g_j being its groups. 0: no
+            more than so many groups explain by chance, negative: less; 1: equal returns in every group. With one task
+            it is Kelley's epsilon squared (1935), the adjusted R squared.
+        prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
+        prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
+
+    Example: `summarise(batch, advantages).levels[2].usable_share`; see `summarise`.
+    """
+
+    k: int | None
+    usable_share: float
+    no_context_share: float
+    alone_share: float
+    dropped_share: float
+    only_trajectory_share: float
+    mean_weight: float
+    sign_agreement: float | None
+    sign_agreement_final: float | None
+    groups: int = 0
+    singleton_share: float | None = None
+    mean_size: float = 0.0
+    mean_trajectories: float = 0.0
+    size_p10: int | None = None
+    size_p50: int | None = None
+    size_p90: int | None = None
+    size_max: int | None = None
+    size_histogram: tuple[SizeBin, ...] = ()
+    variance_explained: float | None = None
+    variance_explained_adjusted: float | None = None
+    prompts_differ_groups: float | None = None
+    prompts_differ_steps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """The advantages of a batch in figures.
+
+    Attributes:
+        steps, trajectories, tasks: how many of each.
+        advantage_mean, advantage_deviation, advantage_min, advantage_max: of the final advantages.
+        advantage_zero_share: share of steps whose final advantage is exactly 0.
+        levels: one summary per level, `levels[k].k == k`; empty for an estimator without step groups.
+        episode: the episode level, where the estimator has one.
+
+    Example: see `summarise`.
+    """
+
+    steps: int
+    trajectories: int
+    tasks: int
+    advantage_mean: float
+    advantage_deviation: float
+    advantage_min: float
+    advantage_max: float
+    advantage_zero_share: float
+    levels: tuple[LevelSummary, ...]
+    episode: LevelSummary | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, nested as the fields are, as plain values for JSON."""
+        return asdict(self)
+
+    def flat(self) -> dict[str, float]:
+        """The figures that are followed over updates (docs/metrics.md), one key each: `group_size_0`, ….
+
+        A figure that is None has no key; the episode level's keys end in `_episode`.
+        """
+        figures = {
+            "advantage_mean": self.advantage_mean,
+            "advantage_deviation": self.advantage_deviation,
+            "advantage_zero_share": self.advantage_zero_share,
+        }
+        for level in ([] if self.episode is None else [self.episode]) + list(self.levels):
+            suffix = "episode" if level.k is None else str(level.k)
+            for name, field in _FLAT_NAMES.items():
+                if (figure := getattr(level, field)) is not None:
+                    figures[f"{name}_{suffix}"] = figure
+        return figures
+
+
+_FLAT_NAMES = {
+    "group_size": "mean_size",
+    "group_trajectories": "mean_trajectories",
+    "group_usable": "usable_share",
+    "level_weight": "mean_weight",
+    "level_variance_explained": "variance_explained",
+    "level_variance_explained_adjusted": "variance_explained_adjusted",
+    "level_sign_agreement": "sign_agreement",
+    "level_sign_agreement_final": "sign_agreement_final",
+    "level_prompts_differ": "prompts_differ_steps",
+}
+
+
+def summarise(batch: StepBatch, advantages: Advantages) -> BatchSummary:
+    """Figures of a batch and of each of its levels; O(N log N) per level.
+
+    Args:
+        batch: the steps. advantages: what an estimator made of them.
+
+    Raises:
+        ValueError: the advantages are not those of this batch: another number of steps.
+
+    Example: three trajectories of one task meet in the kitchen; two of them come from the same room.
+
+    >>> from hgpo import StepBatch, compute_advantages
+    >>> batch = StepBatch.from_columns(
+    ...     group=["task"] * 6, trajectory=["a", "a", "b", "b", "c", "c"], step=[0, 1, 0, 1, 0, 1],
+    ...     observation=["hall", "kitchen", "hall", "kitchen", "garden", "kitchen"], reward=[0, 1, 0, 0, 0, 1])
+    >>> summary = summarise(batch, compute_advantages(batch, "hgpo", gamma=1.0, history_length=1))
+    >>> [level.groups for level in summary.levels], [level.singleton_share for level in summary.levels]
+    ([3, 4], [0.3333333333333333, 0.5])
+    >>> [round(level.usable_share, 3) for level in summary.levels]
+    [0.833, 0.667]
+    """
+    if len(batch) != len(advantages.values):
+        raise ValueError(
+            f"the batch has {len(batch)} steps and the advantages {len(advantages.values)}; "
+            "pass the batch that the advantages were computed from"
+        )
+    values_N = advantages.values
+    episode = () if advantages.episode is None else (advantages.episode,)
+    items = [replace(item, batch_trajectory=batch.trajectory) for item in (*episode, *advantages.levels)]
+    sign_IN = [_signs(item) for item in items]
+    tasks = TaskSpread.of(advantages.returns, batch.group)
+    summaries = [
+        _summarise_level(
+            batch, advantages.returns, tasks, item, _agreement(sign_N, before_N), _agreement(sign_N, np.sign(values_N))
+        )
+        for item, sign_N, before_N in zip(items, sign_IN, [None, *sign_IN[:-1]], strict=False)
+    ]
+    return BatchSummary(
+        steps=len(batch),
+        trajectories=len(batch.trajectory_group),
+        tasks=int(batch.group.max()) + 1,
+        advantage_mean=float(values_N.mean()),
+        advantage_deviation=float(values_N.std()),
+        advantage_min=float(values_N.min()),
+        advantage_max=float(values_N.max()),
+        advantage_zero_share=float(np.mean(values_N == 0)),
+        levels=tuple(summaries[len(episode) :]),
+        episode=summaries[0] if episode else None,
+    )
+
+
+def _summarise_level(
+    batch: StepBatch,
+    return_N: FloatArray,
+    tasks: TaskSpread,
+    level: Level,
+    agreement: float | None,
+    agreement_final: float | None,
+) -> LevelSummary:
+    unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
+    summary = LevelSummary(
+        k=level.k,
+        usable_share=float(unused[Unused.NO]),
+        no_context_share=float(unused[Unused.NO_CONTEXT]),
+        alone_share=float(unused[Unused.ALONE]),
+        dropped_share=float(unused[Unused.DROPPED]),
+        only_trajectory_share=float(unused[Unused.ONLY_TRAJECTORY]),
+        mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(batch),
+        sign_agreement=agreement,
+        sign_agreement_final=agreement_final,
+    )
+    return _with_groups(summary, batch, return_N, tasks, level)
+
+
+def _with_groups(
+    summary: LevelSummary, batch: StepBatch, return_N: FloatArray, tasks: TaskSpread, level: Level
+) -> LevelSummary:
+    """Add the figures of the level's groups, if it has any."""
+    row_P, starts_P = level.row_N, level.starts_N
+    if level.present_N is not None:
+        row_P, starts_P = row_P[level.present_N], starts_P[level.present_N]
+    if not len(row_P):
+        return summary
+    runs = Runs.from_starts(starts_P)
+    size_G = runs.size_G
+    trajectories_G = distinct_per_run(batch.trajectory[row_P], runs)
+    p10, p50, p90, largest = sizes_seen(size_G, (10, 50, 90, 100))
+    summary = replace(
+        summary,
+        groups=len(size_G),
+        singleton_share=float(np.mean(size_G == 1)),
+        mean_size=float(np.sum(size_G * size_G)) / len(batch),
+        mean_trajectories=float(np.sum(trajectories_G * size_G)) / len(batch),
+        size_p10=p10,
+        size_p50=p50,
+        size_p90=p90,
+        size_max=largest,
+        size_histogram=size_histogram(size_G),
+    )
+    if level.k is None:
+        return summary
+    return_P, task_P = return_N[row_P], batch.group[row_P]
+    if level.present_N is not None:  # compare with the spread of the steps that have a group
+        tasks = TaskSpread.of(return_P, task_P)
+    explained, adjusted = variance_explained(return_P, task_P, runs, tasks)
+    summary = replace(summary, variance_explained=explained, variance_explained_adjusted=adjusted)
+    if batch.prompt is None:
+        return summary
+    by_groups, by_steps = prompts_differ(batch.prompt[row_P], runs)
+    return replace(summary, prompts_differ_groups=by_groups, prompts_differ_steps=by_steps)
+
+
+def _signs(level: Level) -> FloatArray:
+    """Sign of the level's advantage, float64[N] in row order: 0 where it is 0 or the level is unused."""
+    return to_rows(np.sign(level.advantage_N) * level.used_N, level.row_N)
+
+
+def _agreement(sign_N: FloatArray, other_N: FloatArray | None) -> float | None:
+    """Share of equal signs where neither is 0; None where that is nowhere, or there is no other."""
+    if other_N is None:
+        return None
+    product_N = sign_N * other_N
+    compared = int(np.count_nonzero(product_N))
+    return int(np.count_nonzero(product_N > 0)) / compared if compared else None
