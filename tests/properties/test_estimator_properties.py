@@ -25,6 +25,9 @@ EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("gigpo", {}),
     ("grpo", {}),
     ("grpo", {"count": "step", "mode": "mean_norm"}),
+    ("hgpo", {"weight_type": "pooled"}),
+    ("mixed_effects", {}),
+    ("g2po", {}),
     ("rloo", {}),
     ("reinforce", {"mode": "mean_std_norm"}),
 ]

@@ -11,10 +11,13 @@ from typing import Any
 
 from hgpo.estimators.advantages import Advantages, Level
 from hgpo.estimators.dr_grpo import DrGrpoOptions, dr_grpo
+from hgpo.estimators.g2po import G2poOptions, g2po
 from hgpo.estimators.gae import GaeOptions, gae
 from hgpo.estimators.gigpo import GigpoOptions, gigpo
+from hgpo.estimators.graphgpo import GraphgpoOptions, graphgpo
 from hgpo.estimators.grpo import GrpoOptions, grpo
 from hgpo.estimators.hgpo import HgpoOptions, hgpo
+from hgpo.estimators.mixed_effects import MixedEffectsOptions, mixed_effects
 from hgpo.estimators.reinforce import ReinforceOptions, reinforce
 from hgpo.estimators.rloo import RlooOptions, rloo
 from hgpo.returns import check_gamma
@@ -129,8 +132,11 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
 
 register("grpo", grpo, GrpoOptions)
 register("gigpo", gigpo, GigpoOptions)
+register("g2po", g2po, G2poOptions)
+register("graphgpo", graphgpo, GraphgpoOptions)
 register("dr_grpo", dr_grpo, DrGrpoOptions)
 register("rloo", rloo, RlooOptions)
 register("reinforce", reinforce, ReinforceOptions)
 register("gae", gae, GaeOptions)
 register("hgpo", hgpo, HgpoOptions, make_options=HgpoOptions.from_preset, extra_keywords=("preset",))
+register("mixed_effects", mixed_effects, MixedEffectsOptions)

@@ -1,15 +1,16 @@
-"""GiGPO: episode advantage plus the advantage among steps with the same observation.
+"""GiGPO: episode advantage plus the advantage among steps with the same (or a similar) observation.
 
 Shapes: N steps. Source: arXiv 2505.10978 and the published verl-agent code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hgpo.estimators.advantages import Advantages, weighted_sum
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.normalise import MODES, check_choice, check_number
+from hgpo.estimators.similarity import similar_observations
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_returns
@@ -23,17 +24,23 @@ class GigpoOptions:
     Attributes:
         mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
         step_advantage_w: weight of the step term, at least 0.
+        similarity_threshold: above 0 and at most 1: observations of a task whose texts have at least this similarity
+            ratio count as the same, see `similar_observations`. None: only equal observations do.
 
     Example: `compute_advantages(batch, "gigpo", step_advantage_w=0.5)`.
     """
 
     mode: str = "mean_std_norm"
     step_advantage_w: float = 1.0
+    similarity_threshold: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
+        threshold = self.similarity_threshold
+        if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
+            raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
 
 
 def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
@@ -42,11 +49,20 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
         A_episode = (S - mean over the steps of the task) / (std + 1e-6)     (see `episode_level`)
         A_step    = (R - mean of G_0) / (std of G_0 + 1e-6), 0 for a single member
 
-    Both std are unbiased (ddof 1); "mean_norm" leaves them out.
+    Both std are unbiased (ddof 1); "mean_norm" leaves them out. With a similarity_threshold, G_0 are the steps of the
+    task whose observations are similar.
+
+    Raises:
+        ValueError: a similarity_threshold and an observation that is not text.
     """
-    groups = group_steps(batch, history_length=0)
+    compared = batch
+    if options.similarity_threshold is not None:
+        compared = replace(batch, observation=similar_observations(batch, float(options.similarity_threshold)))
+    groups = group_steps(compared, history_length=0)
     return_N = discounted_returns(batch, gamma)
     episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
-    step = step_level(0, groups, return_N[groups.row_N], options.mode, "mean", ddof=1)
+    step = step_level(
+        0, groups, return_N[groups.row_N], options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory
+    )
     step = step.weighted(float(options.step_advantage_w))
     return Advantages(weighted_sum((episode, step)), return_N, levels=(step,), episode=episode)

@@ -13,13 +13,14 @@ from hgpo.columns import BoolArray
 from hgpo.estimators.advantages import Advantages, Level, weighted_sum
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, check_choice, check_integer, check_number
+from hgpo.estimators.pooling import pooled_levels
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.weights import MISSING, length_weights
 from hgpo.grouping import CONTEXTS, EARLY, group_steps
 from hgpo.returns import discounted_returns
 from hgpo.steps import StepBatch
 
-WEIGHT_TYPES = ("length",)
+WEIGHT_TYPES = ("length", "pooled")
 PRESETS = MappingProxyType(
     {
         "paper": MappingProxyType({"length_offset": 1, "missing": "zero", "early": "truncate"}),
@@ -27,6 +28,8 @@ PRESETS = MappingProxyType(
     }
 )
 """What the presets set; the options not named here are the same in both."""
+
+_LENGTH_WEIGHTS_ONLY = ("length_weight_alpha", "length_offset", "base_group", "missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class HgpoOptions:
     Attributes:
         history_length: K, the longest context, at least 0.
         mode: "mean_std_norm" divides by std + epsilon, "mean_norm" does not.
-        weight_type: "length", the only published one.
+        weight_type: "length", as published, or "pooled": decided by the batch's returns, see `pooled_levels`; it reads
+            history_length, mode, early, context, baseline, ddof and epsilon.
         length_weight_alpha: alpha, at least 0; inf uses the longest level that has something to say.
         length_offset: level k has length L = k + length_offset (paper 1, published code 2).
         base_group: add the episode advantage as one more item of length 1.
@@ -88,6 +92,9 @@ class HgpoOptions:
             ValueError: an unknown preset or a value out of range.
         """
         check_choice("preset", preset, tuple(PRESETS))
+        unread = [name for name in _LENGTH_WEIGHTS_ONLY if name in options]
+        if options.get("weight_type") == "pooled" and unread:
+            raise ValueError(f"{', '.join(unread)} has no meaning with weight_type='pooled': leave it out")
         return cls(**{**PRESETS[preset], **options})
 
 
@@ -105,8 +112,11 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
     return_N = returns[groups.row_N]
+    if options.weight_type == "pooled":
+        levels = pooled_levels(batch, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon)
+        return Advantages(weighted_sum(levels), returns, levels)
     items = [
-        step_level(k, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon)
+        step_level(k, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon, batch.trajectory)
         for k in range(len(groups.starts))
     ]
     lengths = [level + options.length_offset for level in range(len(items))]

@@ -95,4 +95,6 @@ def to_step_batch(steps: Sequence[StepRecord]) -> StepBatch:
         action=[record.action for record in steps],
         prompt=[record.prompt for record in steps],
         penalty=[record.penalty for record in steps],
+        next_observation=[record.next_observation for record in steps],
+        success=[record.won for record in steps],
     )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hgpo.estimators import compute_advantages
+from hgpo.estimators import Advantages, compute_advantages
 from hgpo.steps import StepBatch
 
 # Scores 2 2 | 0; returns at gamma .5: 1 2 | 0; observation s holds returns 1 and 0, t is alone.
@@ -41,3 +41,36 @@ def test_the_step_level_is_hgpo_without_history() -> None:
     hgpo = compute_advantages(BATCH, "hgpo", 0.5, history_length=0, ddof=1).levels[0]
     assert gigpo.advantage.tolist() == hgpo.advantage.tolist()
     assert gigpo.size.tolist() == [2, 1, 2]
+
+
+def similar(threshold: float | None) -> Advantages:
+    """Returns 1 and 0 in observations that differ in one character of 13, ratio 24/26."""
+    batch = StepBatch.from_columns(
+        group=[0, 0],
+        trajectory=[0, 1],
+        step=[0, 0],
+        observation=["you see a cup", "you see a cap"],
+        reward=[1.0, 0.0],
+    )
+    return compute_advantages(batch, "gigpo", mode="mean_norm", similarity_threshold=threshold)
+
+
+def test_similar_observations_are_one_group() -> None:
+    assert similar(24 / 26).levels[0].advantage.tolist() == [0.5, -0.5]
+    assert similar(24 / 26).levels[0].size.tolist() == [2, 2]
+    assert similar(24 / 26).values.tolist() == [1.0, -1.0]
+    for threshold in (None, 0.93, 1):
+        assert similar(threshold).levels[0].advantage.tolist() == [0.0, 0.0]
+        assert similar(threshold).levels[0].size.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("threshold", [0, -0.5, 1.01, float("nan"), "0.9", True])
+def test_a_threshold_out_of_range(threshold: float) -> None:
+    with pytest.raises(ValueError, match="similarity_threshold must be"):
+        similar(threshold)
+
+
+def test_similar_observations_must_be_text() -> None:
+    batch = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[3], reward=[0.0])
+    with pytest.raises(ValueError, match="column 'observation', row 0: similarity_threshold compares text, got int 3"):
+        compute_advantages(batch, "gigpo", similarity_threshold=0.9)

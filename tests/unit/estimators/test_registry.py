@@ -24,7 +24,9 @@ def scaled(batch: StepBatch, gamma: float, options: ScaledOptions) -> Advantages
 
 
 def test_names() -> None:
-    assert names() == ("dr_grpo", "gae", "gigpo", "grpo", "hgpo", "reinforce", "rloo")
+    assert names() == (
+        "dr_grpo", "g2po", "gae", "gigpo", "graphgpo", "grpo", "hgpo", "mixed_effects", "reinforce", "rloo",
+    )  # fmt: skip
     assert get("hgpo").keywords[:2] == ("preset", "history_length")
     assert get("grpo").keywords == ("mode", "count")
 
@@ -40,7 +42,7 @@ def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: dr_grpo, gae, gigpo, grpo, hgpo"):
+    with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: dr_grpo, g2po, gae, gigpo, graphgpo"):
         compute_advantages(BATCH, "ppo")
 
 

@@ -1,0 +1,128 @@
+"""G2PO: episode advantage plus two advantages of the node a step led to, within its node and over the whole task.
+
+Shapes: N steps, V nodes of the transition graph, G tasks. Source: arXiv 2606.22995 and its published code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import FloatArray
+from hgpo.estimators.advantages import Advantages, Level, weighted_sum
+from hgpo.estimators.episode import episode_level
+from hgpo.estimators.normalise import (
+    MODES,
+    RELATIVE_TOLERANCE,
+    check_choice,
+    check_number,
+    group_statistics,
+    normalised,
+)
+from hgpo.estimators.step_level import step_level
+from hgpo.estimators.transition_graph import TransitionGraph, total_rewards, transition_graph
+from hgpo.grouping import Runs, StepGroups, changes, group_steps
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class G2poOptions:
+    """Options of G2PO; the defaults are the published ones.
+
+    Attributes:
+        mode: "mean_std_norm" divides each term by its unbiased std + 1e-6, "mean_norm" none.
+        step_advantage_w: weight of the two step terms (the paper's omega), at least 0.
+
+    Example: `compute_advantages(batch, "g2po", step_advantage_w=0.8)`.
+    """
+
+    mode: str = "mean_std_norm"
+    step_advantage_w: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_choice("mode", self.mode, MODES)
+        check_number("step_advantage_w", self.step_advantage_w)
+
+
+def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
+    """A = A_episode + step_advantage_w * (A_node + A_edge).
+
+        A_episode = (S - mean over the steps of the task) / (std + 1e-6)                          (see `episode_level`)
+        A_node    = V(next) - penalty, normalised over the steps taken in the same node; 0 for a single step
+        A_edge    = V(next) - V(here), normalised over all steps of the task
+
+    V is the mean discounted score of the visits to a node, see `node_values`. All std are unbiased (ddof 1);
+    "mean_norm" leaves them out. `levels[0]` is A_node; `levels[1]`, whose groups are the tasks, is A_edge.
+    """
+    groups = group_steps(batch, history_length=0)
+    graph = transition_graph(batch, ends="own")
+    value_V = node_values(batch, graph, gamma)
+    next_value_N = (value_V[graph.target_N] - batch.penalty)[groups.row_N]
+    gain_N = value_gains(graph, value_V)[groups.row_N]
+
+    weight = float(options.step_advantage_w)
+    episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
+    node = step_level(0, groups, next_value_N, options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory)
+    edge = _edge_level(batch, groups, gain_N, options.mode)
+    levels = (node.weighted(weight), edge.weighted(weight))
+    return Advantages(
+        weighted_sum((episode, *levels)), discounted_returns(batch, gamma), levels=levels, episode=episode
+    )
+
+
+def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> FloatArray:
+    """Value of each node, float64[V], units of the reward.
+
+        V(node) = mean over the visits to the node of gamma^(T - t) * R
+
+    R is the undiscounted sum of the trajectory's rewards, T its number of steps. A step taken in the node is a visit at
+    its own time t = 0..T-1. An arrival that is not the place of the trajectory's next step is a visit too, at the time
+    it led to: the end of a trajectory is one at t = T, so the value of an end is R itself. A node whose visits are all
+    equal has exactly their value.
+    """
+    length_M = np.diff(batch.trajectory_start)
+    score_N = np.repeat(total_rewards(batch), length_M)
+    remaining_N = np.repeat(batch.trajectory_start[1:], length_M) - np.arange(len(batch))
+    source_N, target_N = graph.source_N[batch.order], graph.target_N[batch.order]
+    arrival_only_N = target_N != np.append(source_N[1:], -1)  # an end is the place of nobody's step
+
+    visited = np.concatenate([source_N, target_N[arrival_only_N]])
+    discounted = np.concatenate(
+        [gamma**remaining_N * score_N, gamma ** (remaining_N - 1)[arrival_only_N] * score_N[arrival_only_N]]
+    )
+    by_node = np.argsort(visited, kind="stable")
+    runs = Runs.from_starts(changes(visited[by_node]))
+    return group_statistics(discounted[by_node], runs, ddof=0).mean_G
+
+
+def value_gains(graph: TransitionGraph, value_V: FloatArray) -> FloatArray:
+    """V(next) - V(here) of every step, float64[N] in the batch's row order; 0 where it is rounding.
+
+    Two values that are equal on paper are sums of different numbers, so their difference is judged by the size of what
+    was summed, the largest value of the task (an end has the whole score), and not by its own.
+    """
+    gain_N = value_V[graph.target_N] - value_V[graph.source_N]
+    largest_G = np.zeros(int(graph.task_V.max()) + 1)
+    np.maximum.at(largest_G, graph.task_V, np.abs(value_V))
+    gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * largest_G[graph.task_V[graph.source_N]]] = 0.0
+    return gain_N
+
+
+def _edge_level(batch: StepBatch, groups: StepGroups, gain_N: FloatArray, mode: str) -> Level:
+    """Gains against all gains of the task, weight 1; `gain_N` is in group order."""
+    tasks = Runs.from_starts(groups.task_starts_N)
+    statistics = group_statistics(gain_N, tasks, ddof=1)
+    return Level(
+        k=1,
+        row_N=groups.row_N,
+        starts_N=groups.task_starts_N,
+        value_N=gain_N,
+        ddof=1,
+        advantage_N=normalised(statistics, tasks, mode),
+        weight_N=1.0,
+        used_N=(statistics.count_G > 1.0)[tasks.run_N],
+        batch_trajectory=batch.trajectory,
+    )

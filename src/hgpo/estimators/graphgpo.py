@@ -1,0 +1,103 @@
+"""GraphGPO: episode advantage plus the advantage of where a step led, measured as its distance to a winning end.
+
+Shapes: N steps, V nodes of the transition graph, G tasks. Source: arXiv 2605.26684 and the published recipe
+`recipe/GraphGPO` of verl-agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import FloatArray
+from hgpo.estimators.advantages import Advantages, weighted_sum
+from hgpo.estimators.episode import episode_level
+from hgpo.estimators.normalise import MODES, check_choice, check_number
+from hgpo.estimators.step_level import step_level
+from hgpo.estimators.transition_graph import UNREACHABLE, TransitionGraph, goal_distances, transition_graph
+from hgpo.grouping import group_steps
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+UNREACHABLE_RULES = ("farthest", "zero")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphgpoOptions:
+    """Options of GraphGPO; the defaults are the published ones.
+
+    Attributes:
+        mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
+        step_advantage_w, episode_advantage_w: weights of the two terms, at least 0.
+        distance_gamma: what one step of distance multiplies by, in [0, 1].
+        success_reward: the graph return of a winning step, at least 0.
+        unreachable: distance of a node that no path leads from to a winning end: "farthest" is one more than the
+            largest distance of the task, "zero" makes the graph return 0.
+        normalize_distance: count the distance from the step's own node on: d(next) - d(here) + 1 instead of d(next).
+
+    Example: `compute_advantages(batch, "graphgpo", unreachable="zero")`.
+    """
+
+    mode: str = "mean_std_norm"
+    step_advantage_w: float = 1.0
+    episode_advantage_w: float = 1.0
+    distance_gamma: float = 0.1
+    success_reward: float = 10.0
+    unreachable: str = "farthest"
+    normalize_distance: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_choice("mode", self.mode, MODES)
+        check_number("step_advantage_w", self.step_advantage_w)
+        check_number("episode_advantage_w", self.episode_advantage_w)
+        if check_number("distance_gamma", self.distance_gamma) > 1.0:
+            raise ValueError(f"distance_gamma must be at most 1, got {self.distance_gamma!r}")
+        check_number("success_reward", self.success_reward)
+        check_choice("unreachable", self.unreachable, UNREACHABLE_RULES)
+        if not isinstance(self.normalize_distance, bool):
+            raise ValueError(f"normalize_distance must be True or False, got {self.normalize_distance!r}")
+
+
+def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advantages:
+    """A = episode_advantage_w * A_episode + step_advantage_w * A_graph.
+
+        A_episode = (S - mean over the steps of the task) / (std + 1e-6)          (see `episode_level`)
+        A_graph   = (R - mean of the node) / (std of the node + 1e-6), 0 for a node with a single step
+        R         = success_reward * distance_gamma ** d(next node) - penalty     (see `graph_returns`)
+
+    Both std are unbiased (ddof 1); "mean_norm" leaves them out. gamma only enters `.returns`.
+    """
+    groups = group_steps(batch, history_length=0)
+    graph_return_N = graph_returns(transition_graph(batch), options) - batch.penalty
+    episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
+    step = step_level(
+        0, groups, graph_return_N[groups.row_N], options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory
+    )
+    episode = episode.weighted(float(options.episode_advantage_w))
+    step = step.weighted(float(options.step_advantage_w))
+    return Advantages(weighted_sum((episode, step)), discounted_returns(batch, gamma), levels=(step,), episode=episode)
+
+
+def graph_returns(graph: TransitionGraph, options: GraphgpoOptions) -> FloatArray:
+    """Graph return of every step, float64[N] in the batch's row order, units of `success_reward`.
+
+        success_reward * distance_gamma ** e,   e = d(next), or d(next) - d(here) + 1 with normalize_distance
+
+    d is the fewest steps to a winning end of the task. e is never negative: a step from here to next shows that here is
+    at most one step farther away.
+    """
+    distance_V = goal_distances(graph)
+    reachable_V = distance_V != UNREACHABLE
+    farthest_G = np.zeros(int(graph.task_V.max()) + 1, dtype=np.int64)
+    np.maximum.at(farthest_G, graph.task_V, distance_V)  # UNREACHABLE is below 0, so it is never the maximum
+    distance_V = np.where(reachable_V, distance_V, farthest_G[graph.task_V] + 1)
+
+    exponent_N = distance_V[graph.target_N]
+    if options.normalize_distance:
+        exponent_N = exponent_N - distance_V[graph.source_N] + 1
+    return_N: FloatArray = float(options.success_reward) * np.power(float(options.distance_gamma), exponent_N)
+    if options.unreachable == "zero":
+        return_N[~reachable_V[graph.target_N]] = 0.0
+    return return_N

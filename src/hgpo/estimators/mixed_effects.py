@@ -1,0 +1,150 @@
+"""Mixed effects: a baseline that follows the history only where the history changes what an action earns.
+
+    R_i = m_0 + a_{s,action} + u_1 + ... + u_K + e,    A = R - m_0 - u_1 - ... - u_K
+
+m_0 is the mean of the step's level-0 group, a_{s,action} the effect of the action taken there, u_k the effect of the
+step's level-k group; each is predicted by shrinking group means towards 0 by its variance (best linear unbiased
+prediction). The variances are estimated among steps that took the same action in the same state, so contexts whose
+returns differ only because the policy acts differently there have no effect: a baseline that follows them costs
+gradient quality and gains none.
+
+Shapes: N steps in group order, G level-0 groups, C cells (a group and an action), K + 1 levels. Source: this project;
+the model is Henderson's (Searle, Casella & McCulloch, Variance Components, 1992, chapter 7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.estimators.advantages import Advantages, to_rows
+from hgpo.estimators.normalise import (
+    EPSILON,
+    MODES,
+    RELATIVE_TOLERANCE,
+    check_choice,
+    check_integer,
+    check_number,
+    group_statistics,
+)
+from hgpo.estimators.pooling import normalising_scale
+from hgpo.estimators.variance_components import Blocks, Spread, shrinkage, variance_components
+from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+PASSES = 3
+"""Rounds of backfitting. On the yardsticks (benchmarks/yardsticks.py) more change the cosine by less than .003."""
+
+CONTEXTS = ("observation", "observation_action")
+
+
+@dataclass(frozen=True, slots=True)
+class MixedEffectsOptions:
+    """Options of the mixed-effects baseline.
+
+    Attributes:
+        history_length: K, the longest context, at least 0.
+        mode: "mean_std_norm" divides by the population std of the step's level-0 group + epsilon, "mean_norm" does not.
+        context, early: what must be equal, and for steps with t < k, see `group_steps`.
+        epsilon: added to the std.
+
+    Example: `compute_advantages(batch, "mixed_effects", history_length=4, mode="mean_norm")`.
+    """
+
+    history_length: int = 2
+    mode: str = "mean_std_norm"
+    context: str = "observation"
+    early: str = "truncate"
+    epsilon: float = EPSILON
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_integer("history_length", self.history_length, lowest=0)
+        check_choice("mode", self.mode, MODES)
+        check_choice("context", self.context, CONTEXTS)
+        check_choice("early", self.early, EARLY)
+        check_number("epsilon", self.epsilon)
+
+
+def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) -> Advantages:
+    """A = R - m_0 - sum_k u_k, float64[N]; see the module.
+
+    A step whose state no other step of its task shares gets 0. Where no two steps took the same action in the same
+    state, nothing is known about contexts, and the baseline is m_0.
+
+    Raises:
+        ValueError: the batch has no `action` column.
+    """
+    if batch.action is None:
+        raise ValueError("column 'action': estimator 'mixed_effects' needs it and the batch has none")
+    groups = group_steps(batch, options.history_length, options.context, options.early)
+    returns = discounted_returns(batch, gamma)
+    runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
+    statistics = group_statistics(returns[groups.row_N], runs[0], ddof=0)
+    cells = [_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
+
+    effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))
+    scale_N = normalising_scale(statistics.std_G, runs[0], options.mode, options.epsilon)
+    return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
+
+
+def _cells(runs: Runs, action_N: IntArray) -> IntArray:
+    """Number the pairs (group, action) of one level, int64[N]."""
+    pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
+    cell_N: IntArray = np.unique(pair_N, return_inverse=True)[1].reshape(-1)
+    return cell_N
+
+
+def _context_effects(
+    deviation_N: FloatArray, runs: list[Runs], cells: list[IntArray], groups: StepGroups, blocks: Blocks
+) -> FloatArray:
+    """Sum of the predicted u_1..u_K of each step, float64[N], by backfitting.
+
+    Levels deeper than the last one where two steps share context and action say nothing and are left out.
+    """
+    cell_spreads = [_spread(deviation_N, cell_N) for cell_N in cells]
+    levels = [variance_components(parent, child, blocks) for parent, child in pairwise(cell_spreads)]
+    depth = sum(bool(level.known_G[0]) for level in levels)  # known levels come first: cells only get smaller
+    if depth == 0:
+        return np.zeros(len(deviation_N))
+
+    contexts_N = _spread(deviation_N, runs[depth].run_N)
+    action_components = variance_components(contexts_N, cell_spreads[depth], blocks)
+    block_N = runs[0].run_N
+    within_N = levels[depth - 1].within_G[block_N]
+    action_share_N = shrinkage(cell_spreads[0].count_N, action_components.between_G[block_N], within_N)
+    shares = []
+    for k in range(1, depth + 1):
+        count_N = runs[k].size_G.astype(np.float64)[runs[k].run_N]
+        share_N = shrinkage(count_N, levels[k - 1].between_G[block_N], within_N)
+        present_N = groups.present[k]
+        shares.append(share_N if present_N is None else share_N * present_N)
+
+    effects = [np.zeros(len(deviation_N)) for _ in shares]
+    total_N = np.zeros(len(deviation_N))
+    for _ in range(PASSES):
+        action_N = action_share_N * _means(deviation_N - total_N, cells[0])
+        rest_N = deviation_N - action_N
+        for k, share_N in enumerate(shares):
+            total_N -= effects[k]
+            effects[k] = share_N * _means(rest_N - total_N, runs[k + 1].run_N)
+            total_N += effects[k]
+    return total_N
+
+
+def _spread(value_N: FloatArray, group_N: IntArray) -> Spread:
+    count_N = np.bincount(group_N).astype(np.float64)[group_N]
+    deviation_N = value_N - _means(value_N, group_N)
+    deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
+    return Spread(count_N, deviation_N)
+
+
+def _means(value_N: FloatArray, group_N: IntArray) -> FloatArray:
+    """Mean of each step's group, float64[N]."""
+    mean_G = np.bincount(group_N, weights=value_N) / np.bincount(group_N)
+    mean_N: FloatArray = mean_G[group_N]
+    return mean_N

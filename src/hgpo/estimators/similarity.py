@@ -1,0 +1,127 @@
+"""Observations that count as the same because their texts are similar: greedy grouping by difflib's ratio.
+
+Shapes: N steps, P distinct (task, observation) pairs, T texts of one task, R representatives among them, A characters
+of their alphabet. Source: the similarity-based grouping of the published GiGPO code.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from hgpo import columns
+from hgpo.columns import IntArray
+from hgpo.steps import StepBatch
+
+
+def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
+    """Number of the observation that stands for each step's own, int64[N] in the batch's row order.
+
+    The distinct observations of a task are taken in order of the earliest step at which a trajectory of the task saw
+    them, equally early ones in order of their text. Each joins the first representative that it is similar enough to,
+    see `representatives`. Neither the order of the rows nor the names of the trajectories matter.
+
+    Args:
+        batch: the steps; their observations must be text.
+        threshold: least ratio of two similar texts, above 0 and at most 1.
+
+    Raises:
+        ValueError: an observation that is not text; the message names its row.
+    """
+    texts = _texts(batch)
+    pair_P, pair_N = np.unique(batch.group * len(texts) + batch.observation, return_inverse=True)
+    task_P, text_P = np.divmod(pair_P, len(texts))
+    earliest_P = np.full(len(pair_P), len(batch))
+    np.minimum.at(earliest_P, pair_N, batch.step)
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    order_P = np.lexsort((rank[text_P], earliest_P, task_P))
+
+    standing_P = np.empty_like(text_P)
+    for pairs in np.split(order_P, np.flatnonzero(np.diff(task_P[order_P])) + 1):
+        chosen = representatives([texts[number] for number in text_P[pairs]], threshold)
+        standing_P[pairs] = text_P[pairs[chosen]]
+    standing_N: IntArray = standing_P[pair_N]
+    return standing_N
+
+
+def _texts(batch: StepBatch) -> list[str]:
+    """The labels of the observations as text; those that only a `next_observation` has are left empty."""
+    labels = batch.labels["observation"]
+    texts = [""] * len(labels)
+    number_U, first_row_U = np.unique(batch.observation, return_index=True)
+    for number, row in zip(number_U.tolist(), first_row_U.tolist(), strict=True):
+        label = labels[number]
+        if not isinstance(label, str):
+            columns.fail(
+                "observation", row, f"similarity_threshold compares text, got {type(label).__name__} {label!r}"
+            )
+        texts[number] = label
+    return texts
+
+
+def representatives(texts: list[str], threshold: float) -> IntArray:
+    """Index of the text that stands for each of `texts`, int64[T]; the texts are all different.
+
+    Each text joins the first representative, in order of their appearance, with
+    `SequenceMatcher(None, text, representative, autojunk=False).ratio() >= threshold`, and becomes a representative
+    itself if there is none. At most T (T - 1) / 2 comparisons; two upper bounds of the ratio decide most of them: the
+    characters both texts have (for all representatives at once), then their longest common subsequence, of which the
+    matching blocks that the ratio counts are one.
+
+    Example: at threshold 0.75, ["abcd", "abce", "xy"] gives [0, 0, 2]: abcd and abce match in 2 * 3 of 8 characters.
+    """
+    count_TA = _character_counts(texts)
+    length_T = np.array([len(text) for text in texts], dtype=np.int64)
+    standing_T = np.arange(len(texts))
+    kept: list[_Representative] = []
+    kept_RA, kept_length_R = np.empty_like(count_TA), np.empty_like(length_T)
+    for index, text in enumerate(texts):
+        shared_R = np.minimum(kept_RA[: len(kept)], count_TA[index]).sum(axis=1)
+        bound_R = 2.0 * shared_R / (kept_length_R[: len(kept)] + length_T[index])
+        similar = (kept[at] for at in np.flatnonzero(bound_R >= threshold) if kept[at].similar(text, threshold))
+        if (first := next(similar, None)) is not None:
+            standing_T[index] = first.index
+            continue
+        kept_RA[len(kept)], kept_length_R[len(kept)] = count_TA[index], length_T[index]
+        kept.append(_Representative(index, text))
+    return standing_T
+
+
+def _character_counts(texts: list[str]) -> IntArray:
+    """How often each text has each character of the alphabet of all, int64[T, A]."""
+    alphabet = {character: at for at, character in enumerate(sorted(set().union(*texts)))}
+    count_TA = np.zeros((len(texts), len(alphabet)), dtype=np.int64)
+    for index, text in enumerate(texts):
+        count_TA[index] = np.bincount([alphabet[character] for character in text], minlength=len(alphabet))
+    return count_TA
+
+
+class _Representative:
+    """A text that others are compared with; what depends on it alone is worked out once."""
+
+    def __init__(self, index: int, text: str) -> None:
+        self.index = index
+        self._length = len(text)
+        self._positions: dict[str, int] = {}  # per character, the bits at which the text has it
+        for at, character in enumerate(text):
+            self._positions[character] = self._positions.get(character, 0) | (1 << at)
+        self._matcher = SequenceMatcher(None, "", text, autojunk=False)
+
+    def similar(self, text: str, threshold: float) -> bool:
+        """Whether the ratio of `text` to this one reaches the threshold."""
+        if 2.0 * self._common_subsequence(text) / (self._length + len(text)) < threshold:
+            return False
+        self._matcher.set_seq1(text)
+        return self._matcher.ratio() >= threshold
+
+    def _common_subsequence(self, text: str) -> int:
+        """Length of the longest common subsequence, one row of the table per character in a handful of integer
+        operations (Hyyrö 2004: a bit of the row is 0 where the length grows)."""
+        full = (1 << self._length) - 1
+        row = full
+        for character in text:
+            matching = row & self._positions.get(character, 0)
+            row = ((row + matching) | (row - matching)) & full
+        return self._length - row.bit_count()

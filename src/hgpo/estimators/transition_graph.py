@@ -1,0 +1,145 @@
+"""The graph of a batch's transitions: what led where in all trajectories of a task together.
+
+A node is an observation of a task, or the end of one trajectory; every step is an edge from the node it was taken in to
+the node it led to. The tasks lie side by side in one graph: no edge leaves a task.
+
+Shapes: N steps, M trajectories, G tasks, V nodes, F nodes of one round of the search. Arrays suffixed _N are in the
+batch's row order unless a function says time order (`batch.order`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.estimators.advantages import to_rows
+from hgpo.steps import StepBatch
+
+ENDS = ("observed", "own")
+UNREACHABLE = -1
+"""Distance of a node that no path leads from to a goal."""
+
+_NO_OBSERVATION = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransitionGraph:
+    """Nodes and edges of all tasks of a batch; edge n is step n.
+
+    Attributes:
+        source_N, target_N: int64[N], the node each step was taken in and the one it led to.
+        task_V: int64[V], `batch.group` of each node.
+        observation_V: int64[V], the node's number in `batch.labels["observation"]`; -1 for the end of a trajectory.
+        trajectory_V: int64[V], the trajectory that ends there; -1 for an observation.
+        goal_V: bool[V], True for the end of a trajectory that won.
+
+    Example: one task, a: hall -> kitchen -> end (won), b: hall -> end (lost). The nodes are 0 hall, 1 kitchen, 2 the
+    end of a (a goal) and 3 the end of b; the steps of a are the edges 0 -> 1 and 1 -> 2, the step of b is 0 -> 3.
+    """
+
+    source_N: IntArray
+    target_N: IntArray
+    task_V: IntArray
+    observation_V: IntArray
+    trajectory_V: IntArray
+    goal_V: BoolArray
+
+    def __len__(self) -> int:
+        """Return the number of nodes V."""
+        return len(self.task_V)
+
+
+def transition_graph(batch: StepBatch, ends: str = "observed") -> TransitionGraph:
+    """Build the graph of all tasks.
+
+    A step leads to the node of its `next_observation`; without one (no such column, or None in it), to the node of the
+    trajectory's next step. A winning trajectory's last step leads to an end node of its own, which is a goal, whatever
+    the environment showed there. So does any other last step, to an end node that is no goal, unless ends="observed"
+    and it has a `next_observation`: then that is where the trajectory stopped, and others may have gone on from there.
+
+    Args:
+        batch: the steps.
+        ends: "observed" or "own", see above.
+
+    Raises:
+        ValueError: an unknown `ends`.
+    """
+    if ends not in ENDS:
+        raise ValueError(f"ends must be one of {', '.join(ENDS)}; got {ends!r}")
+    last_M = batch.trajectory_start[1:] - 1
+    won_M = won(batch)
+    next_N = _next_observations(batch)
+    ended_M = won_M | (next_N[last_M] == _NO_OBSERVATION) if ends == "observed" else np.ones_like(won_M)
+    next_N[last_M[ended_M]] = _NO_OBSERVATION
+
+    group_N, here_N = batch.group[batch.order], batch.observation[batch.order]
+    leads_N = next_N != _NO_OBSERVATION
+    width = max(int(here_N.max()), int(next_N.max())) + 1
+    seen = np.concatenate([group_N * width + here_N, group_N[leads_N] * width + next_N[leads_N]])
+    distinct, node = np.unique(seen, return_inverse=True)
+    target_N = np.empty_like(here_N)
+    target_N[leads_N] = node[len(here_N) :]
+    ended = np.flatnonzero(ended_M)
+    target_N[~leads_N] = len(distinct) + np.arange(len(ended))  # time order lists the trajectories by number
+    return TransitionGraph(
+        source_N=to_rows(node[: len(here_N)], batch.order),
+        target_N=to_rows(target_N, batch.order),
+        task_V=np.concatenate([distinct // width, batch.trajectory_group[ended]]),
+        observation_V=np.concatenate([distinct % width, np.full_like(ended, _NO_OBSERVATION)]),
+        trajectory_V=np.concatenate([np.full_like(distinct, -1), ended]),
+        goal_V=np.concatenate([np.zeros(len(distinct), dtype=np.bool_), won_M[ended]]),
+    )
+
+
+def _next_observations(batch: StepBatch) -> IntArray:
+    """What each step led to, in time order; -1 after a last step that has no `next_observation`."""
+    observation_N = batch.observation[batch.order]
+    following_N = np.append(observation_N[1:], _NO_OBSERVATION)
+    following_N[batch.trajectory_start[1:] - 1] = _NO_OBSERVATION
+    if batch.next_observation is None:
+        return following_N
+    labels = batch.labels.get("observation", ())
+    none = next((number for number, label in enumerate(labels) if label is None), _NO_OBSERVATION)
+    given_N = batch.next_observation[batch.order]
+    return np.where(given_N == none, following_N, given_N)
+
+
+def total_rewards(batch: StepBatch) -> FloatArray:
+    """Undiscounted sum of the rewards of each trajectory, without penalties, float64[M]."""
+    total_M: FloatArray = np.add.reduceat(batch.reward[batch.order], batch.trajectory_start[:-1])
+    return total_M
+
+
+def won(batch: StepBatch) -> BoolArray:
+    """Whether each trajectory won, bool[M]: a row of it says `success`; without that column, its rewards sum to > 0."""
+    if batch.success is None:
+        return total_rewards(batch) > 0.0
+    return np.logical_or.reduceat(batch.success[batch.order], batch.trajectory_start[:-1])
+
+
+def goal_distances(graph: TransitionGraph) -> IntArray:
+    """Fewest steps from each node to a goal of its task, int64[V]: 0 at a goal, `UNREACHABLE` where there is no path.
+
+    A breadth-first search against the direction of the edges, from all goals of all tasks at once. Every edge is looked
+    at once, so the cost is that of sorting the edges; the Python loop is over distances, not over nodes.
+    """
+    entering = np.argsort(graph.target_N, kind="stable")
+    source_N = graph.source_N[entering]
+    start_V1 = np.concatenate([[0], np.cumsum(np.bincount(graph.target_N, minlength=len(graph)))])
+    distance_V = np.full(len(graph), UNREACHABLE)
+    frontier_F, distance = np.flatnonzero(graph.goal_V), 0
+    while len(frontier_F):
+        distance_V[frontier_F] = distance
+        before = source_N[_ranges(start_V1[frontier_F], start_V1[frontier_F + 1])]
+        frontier_F, distance = np.unique(before[distance_V[before] == UNREACHABLE]), distance + 1
+    return distance_V
+
+
+def _ranges(start_F: IntArray, stop_F: IntArray) -> IntArray:
+    """The numbers start_F[0], ..., stop_F[0] - 1, start_F[1], ..., one range after the other."""
+    length_F = stop_F - start_F
+    skipped_F = start_F - np.concatenate([[0], np.cumsum(length_F)[:-1]])
+    numbers: IntArray = np.repeat(skipped_F, length_F) + np.arange(int(length_F.sum()))
+    return numbers

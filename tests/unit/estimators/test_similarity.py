@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import random
+from difflib import SequenceMatcher
+
+import pytest
+
+from hgpo.estimators.similarity import representatives, similar_observations
+from hgpo.steps import StepBatch
+
+
+def standing(observation: list[object], threshold: float, step: list[int] | None = None) -> list[object]:
+    """One task; every row is a trajectory of its own, or `step` of trajectory "a" where that is given."""
+    count = len(observation)
+    batch = StepBatch.from_columns(
+        group=[0] * count,
+        trajectory=list(range(count)) if step is None else ["a"] * count,
+        step=[0] * count if step is None else step,
+        observation=observation,
+        reward=[0.0] * count,
+    )
+    return [batch.labels["observation"][number] for number in similar_observations(batch, threshold)]
+
+
+def test_by_hand() -> None:
+    """abcd and abce share 3 of 4 characters, abce and abfe too, abcd and abfe only 2."""
+    assert representatives(["abcd", "abce", "abfe", "xy"], 0.75).tolist() == [0, 0, 2, 3]
+    assert representatives(["abcd", "abce", "abfe", "xy"], 0.5).tolist() == [0, 0, 0, 3]
+    assert representatives(["abcd", "abce", "abfe", "xy"], 0.76).tolist() == [0, 1, 2, 3]
+
+
+def test_the_first_similar_representative_is_joined_not_the_closest() -> None:
+    assert representatives(["aaaa", "aabb", "abbb"], 0.5).tolist() == [0, 0, 2]
+    assert representatives(["aabb", "aaaa", "abbb"], 0.75).tolist() == [0, 1, 0]
+
+
+def test_the_text_is_compared_with_the_representative_in_that_order() -> None:
+    """difflib's ratio is not symmetric: "tide" against "diet" is .25, "diet" against "tide" .5."""
+    assert SequenceMatcher(None, "tide", "diet").ratio() == 0.25
+    assert representatives(["diet", "tide"], 0.5).tolist() == [0, 1]
+    assert representatives(["tide", "diet"], 0.5).tolist() == [0, 0]
+
+
+def test_earlier_steps_come_first_then_the_alphabet() -> None:
+    assert standing(["abfe", "abce", "abcd"], 0.75, step=[0, 1, 2]) == ["abfe", "abfe", "abcd"]
+    assert standing(["abfe", "abce", "abcd"], 0.75, step=[2, 1, 0]) == ["abfe", "abcd", "abcd"]
+    assert standing(["abfe", "abce", "abcd"], 0.75) == ["abfe", "abcd", "abcd"]
+    assert standing(["abcd", "abfe", "abce"], 0.75) == ["abcd", "abfe", "abcd"]
+
+
+def test_tasks_are_apart() -> None:
+    batch = StepBatch.from_columns(
+        group=[0, 1], trajectory=["a", "b"], step=[0, 0], observation=["abcd", "abce"], reward=[0.0, 0.0]
+    )
+    assert similar_observations(batch, 0.5).tolist() == [0, 1]
+
+
+def test_the_empty_text_is_similar_to_itself_alone() -> None:
+    assert standing(["", "a", ""], 0.01) == ["", "a", ""]
+
+
+def test_one_text() -> None:
+    assert representatives(["abc"], 0.5).tolist() == [0]
+    assert representatives([""], 0.5).tolist() == [0]
+
+
+def test_long_texts_are_compared_in_all_their_characters() -> None:
+    """difflib leaves out frequent characters of texts of 200 and more, unless told otherwise."""
+    number = random.Random(1)
+    text = "".join(number.choice("etaoin shrdlu") for _ in range(300))
+    changed = list(text)
+    for at in number.sample(range(300), 6):
+        changed[at] = "x"
+    other = "".join(changed)
+    assert SequenceMatcher(None, other, text).ratio() < 0.07
+    assert SequenceMatcher(None, other, text, autojunk=False).ratio() >= 0.98 - 1e-9
+    assert representatives([text, other], 0.95).tolist() == [0, 0]
+
+
+def test_the_bounds_never_decide_against_the_ratio() -> None:
+    number = random.Random(0)
+    texts = list(dict.fromkeys("".join(number.choices("abcd", k=number.randint(0, 9))) for _ in range(120)))
+    for threshold in (0.2, 0.5, 2 / 3, 0.8):
+        kept: list[int] = []
+        expected = []
+        for index, text in enumerate(texts):
+            ratios = {k: SequenceMatcher(None, text, texts[k], autojunk=False).ratio() for k in kept}
+            expected.append(next((k for k, ratio in ratios.items() if ratio >= threshold), index))
+            if expected[-1] == index:
+                kept.append(index)
+        assert representatives(texts, threshold).tolist() == expected
+
+
+def test_observations_must_be_text() -> None:
+    message = r"column 'observation', row 1: similarity_threshold compares text, got tuple \(1, 2\)"
+    with pytest.raises(ValueError, match=message):
+        standing(["abc", (1, 2), 7], 0.9)
+
+
+def test_what_was_only_shown_next_need_not_be_text() -> None:
+    batch = StepBatch.from_columns(
+        group=[0], trajectory=[0], step=[0], observation=["a"], reward=[0.0], next_observation=[7]
+    )
+    assert similar_observations(batch, 0.9).tolist() == [0]
