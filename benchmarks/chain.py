@@ -1,0 +1,177 @@
+"""Problems with known answers: a chain of four states whose last one looks the same whatever came before.
+
+    start -> u in {A, B} -> h in {L, R} -> s -> reward 0 or 1
+
+u is drawn evenly, h with P(L | A) = .7 and P(L | B) = .3; at s, the same observation for all, the agent takes action 0
+or 1. Its context is c = (u, h), one of AL, AR, BL, BR. Level 0 groups all steps at s, level 1 those with equal h, level
+2 those with equal c. The policy has one logit for each context.
+
+Shapes: B batches, M tasks, N trajectories, 4 contexts, 2 actions. A trajectory is its context, action and reward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo import StepBatch
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+CONTEXT_NAMES = ("AL", "AR", "BL", "BR")
+CONTEXT_SHARE = np.array([0.35, 0.15, 0.15, 0.35])
+STEPS = 4
+START, FIRST_U, FIRST_H, LAST = 0, 1, 3, 5
+WAIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What the policy does and what it earns in each context.
+
+    Attributes:
+        name, says: what it is called, and what it stands for.
+        policy: P(action 1 | context), 4 numbers. base, gain: P(reward 1) = base[c] + gain[c] * action.
+
+    Example: in "A strong" context BR earns .8 without doing anything, and action 1 adds .2.
+    """
+
+    name: str
+    says: str
+    policy: tuple[float, ...]
+    base: tuple[float, ...]
+    gain: tuple[float, ...]
+
+    @property
+    def reward_share(self) -> Floats:
+        """P(reward 1 | context, action), float64[4, 2]."""
+        base = np.array(self.base)
+        return np.stack([base, base + np.array(self.gain)], axis=1)
+
+    @property
+    def action_share(self) -> Floats:
+        """P(action | context), float64[4, 2]."""
+        policy = np.array(self.policy)
+        return np.stack([1.0 - policy, policy], axis=1)
+
+    @property
+    def advantage(self) -> Floats:
+        """Oracle Q(c, a) - sum_b pi(b | c) Q(c, b), float64[4, 2]."""
+        value = (self.action_share * self.reward_share).sum(axis=1, keepdims=True)
+        return self.reward_share - value
+
+    @property
+    def gradient(self) -> Floats:
+        """Gradient of the expected reward by the logits of action 1, float64[4]."""
+        policy = np.array(self.policy)
+        return CONTEXT_SHARE * policy * (1.0 - policy) * np.array(self.gain)
+
+
+_EVEN, _STRONG = (0.5,) * 4, (0.0, 0.3, 0.5, 0.8)
+PROBLEMS = (
+    Problem("P", "history moves only the policy", (0.9, 0.5, 0.5, 0.1), (0.1,) * 4, (0.8,) * 4),
+    Problem("P mild", "history moves the policy a little", (0.7, 0.5, 0.5, 0.3), (0.1,) * 4, (0.8,) * 4),
+    Problem("none", "history moves nothing", _EVEN, (0.1,) * 4, (0.8,) * 4),
+    Problem("A strong", "history hides what the state does not show", _EVEN, _STRONG, (0.2,) * 4),
+    Problem("A extreme", "history decides nearly everything", _EVEN, (0.0, 0.0, 0.9, 0.9), (0.1,) * 4),
+    Problem("A skewed", "A strong, with a policy that prefers action 1", (0.8,) * 4, _STRONG, (0.2,) * 4),
+)
+STRESS = (
+    Problem("I opposed", "the better action depends on u", _EVEN, (0.3, 0.3, 0.7, 0.7), (0.4, 0.4, -0.4, -0.4)),
+    Problem("I partial", "the action matters in two contexts only", _EVEN, (0.0, 0.3, 0.5, 0.4), (0.5, 0.0, 0.0, 0.5)),
+    Problem(
+        "I policy",
+        "the better action depends on u, and the policy half knows",
+        (0.8, 0.5, 0.5, 0.2),
+        (0.0, 0.3, 0.7, 0.9),
+        (0.5, 0.4, -0.4, -0.5),
+    ),
+)
+"""Interactions of history and action, which none of the first six has: they are there to find what a method assumes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What happened in B batches of M tasks with N trajectories each.
+
+    Attributes:
+        context, action, reward: int64[B, M, N].
+        weight: float64[B], the probability of each batch; equal for samples.
+
+    Example: `Outcomes([[[0, 3]]], [[[1, 1]]], [[[1, 0]]], [1.0])`: one task, AL took action 1 and won, BR lost with it.
+    """
+
+    context: Ints
+    action: Ints
+    reward: Ints
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def part(self, start: int, stop: int) -> Outcomes:
+        """Batches start to stop."""
+        at = slice(start, stop)
+        return Outcomes(self.context[at], self.action[at], self.reward[at], self.weight[at])
+
+
+def sample(problem: Problem, batches: int, tasks: int, trajectories: int, number: np.random.Generator) -> Outcomes:
+    """Draw batches of whole tasks."""
+    shape = (batches, tasks, trajectories)
+    context = number.choice(4, size=shape, p=CONTEXT_SHARE)
+    action = (number.random(shape) < np.array(problem.policy)[context]).astype(np.int64)
+    reward = (number.random(shape) < problem.reward_share[context, action]).astype(np.int64)
+    return Outcomes(context, action, reward, np.full(batches, 1.0 / batches))
+
+
+def enumerate_task(problem: Problem, trajectories: int) -> Outcomes:
+    """Every outcome of one task, each multiset of trajectories once with its probability.
+
+    A trajectory has 16 outcomes, so N = 4 has 3,876 multisets. Estimators do not see the order of trajectories, so
+    nothing is lost.
+    """
+    share = CONTEXT_SHARE[:, None, None] * problem.action_share[:, :, None]
+    win = problem.reward_share[:, :, None]
+    share = (share * np.concatenate([1.0 - win, win], axis=2)).reshape(-1)
+    multisets = np.array(list(combinations_with_replacement(range(16), trajectories)))
+    times = (multisets[:, None, :] == np.arange(16)[None, :, None]).sum(axis=2)
+    factorial = np.array([math.factorial(n) for n in range(trajectories + 1)], dtype=np.float64)
+    weight = factorial[trajectories] / factorial[times].prod(axis=1) * share[multisets].prod(axis=1)
+    possible = weight > 0
+    codes = multisets[possible][:, None, :]
+    return Outcomes(codes // 4, codes // 2 % 2, codes % 2, weight[possible])
+
+
+def step_batch(outcomes: Outcomes) -> StepBatch:
+    """All steps of all batches in one StepBatch, tasks of different batches being different groups.
+
+    Rows are trajectories in order, four steps each, so `values.reshape(B, M, N, 4)[..., 3]` are the steps at s.
+    """
+    context, action, reward = (a.reshape(-1) for a in (outcomes.context, outcomes.action, outcomes.reward))
+    count = len(context)
+    u, h = context // 2, context % 2
+    same = np.zeros(count, dtype=np.int64)
+    per_task = STEPS * outcomes.context.shape[-1]
+    value = np.zeros((count, STEPS))
+    return StepBatch.from_columns(
+        group=np.repeat(np.arange(count * STEPS // per_task), per_task),
+        trajectory=np.repeat(np.arange(count), STEPS),
+        step=np.tile(np.arange(STEPS), count),
+        observation=np.stack([same + START, FIRST_U + u, FIRST_H + h, same + LAST], axis=1).reshape(-1),
+        action=np.stack([2 + u, same + WAIT, same + WAIT, action], axis=1).reshape(-1),
+        reward=np.stack([same, same, same, reward], axis=1).reshape(-1),
+        success=np.repeat(reward == 1, STEPS),
+        value=value.reshape(-1),
+    )
+
+
+def parts(outcomes: Outcomes, size: int) -> Iterator[Outcomes]:
+    """Cut into runs of `size` batches."""
+    for start in range(0, len(outcomes), size):
+        yield outcomes.part(start, start + size)

@@ -1,0 +1,180 @@
+"""Measure every estimator on problems whose true policy gradient is known.
+
+    python benchmarks/yardsticks.py               # 9 problems, N = 4, 8, 16, 32, 2,000 batches of 16 tasks each
+    python benchmarks/yardsticks.py --enumerate   # N = 4, one task: every outcome with its probability, no sampling
+    python benchmarks/yardsticks.py --batches 100000 --trajectories 8 --estimators "pooled leave-one-out"
+
+The problems are described in benchmarks/chain.py, what is measured in benchmarks/measures.py, and what follows from the
+figures in docs/choosing.md. Advantages come from the library; the steps before the last state are part of each batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from chain import PROBLEMS, STEPS, STRESS, Floats, Outcomes, Problem, enumerate_task, parts, sample, step_batch
+from hgpo import compute_advantages
+from measures import measure
+
+TRAJECTORIES = (4, 8, 16, 32)
+TASKS = 16
+CHUNK = 100
+COLUMNS = {
+    "cosine": "cosine",
+    "direction_bias": "direction bias",
+    "relative_variance": "relative var.",
+    "advantage_bias": "A bias",
+    "advantage_variance": "A variance",
+    "advantage_error": "A error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An estimator with options, under the name the tables use.
+
+    Attributes:
+        name: of the row. estimator, options: for `compute_advantages`; gamma is 1.
+        batch_wide: whether a task's advantages depend on the other tasks of its batch; batches then go one by one.
+
+    Example: `Contender("level 0", "hgpo", {"history_length": 0, "mode": "mean_norm"})`.
+    """
+
+    name: str
+    estimator: str
+    options: dict[str, Any] = field(default_factory=dict)
+    batch_wide: bool = False
+
+
+def contenders() -> tuple[Contender, ...]:
+    """Every estimator and preset; unless the name says "std" returns are not divided by a standard deviation."""
+    plain = {"mode": "mean_norm"}
+    own = {**plain, "baseline": "leave_one_out"}
+    only_last = {**plain, "length_weight_alpha": float("inf")}
+    return (
+        Contender("grpo std", "grpo"),
+        Contender("dr_grpo", "dr_grpo"),
+        Contender("rloo", "rloo"),
+        Contender("reinforce", "reinforce", plain, batch_wide=True),
+        Contender("gae, values 0", "gae", {"gae_lambda": 1.0}),
+        Contender("gigpo", "gigpo", plain),
+        Contender("gigpo std", "gigpo"),
+        Contender("g2po", "g2po", plain),
+        Contender("graphgpo", "graphgpo", plain),
+        Contender("level 0", "hgpo", {**plain, "history_length": 0}),
+        Contender("level 1", "hgpo", {**only_last, "history_length": 1}),
+        Contender("level 2", "hgpo", only_last),
+        Contender("paper", "hgpo", plain),
+        Contender("paper std", "hgpo"),
+        Contender("renormalised", "hgpo", {**plain, "missing": "renormalize"}),
+        Contender("verl-agent", "hgpo", {**plain, "preset": "verl-agent"}),
+        Contender("verl-agent std", "hgpo", {"preset": "verl-agent"}),
+        Contender("verl-agent base_group", "hgpo", {**plain, "preset": "verl-agent", "base_group": True}),
+        Contender("level 0 leave-one-out", "hgpo", {**own, "history_length": 0}),
+        Contender("level 2 leave-one-out", "hgpo", {**own, "length_weight_alpha": float("inf")}),
+        Contender("renormalised leave-one-out", "hgpo", {**own, "missing": "renormalize"}),
+        Contender("pooled", "hgpo", {**plain, "weight_type": "pooled"}, batch_wide=True),
+        Contender("pooled leave-one-out", "hgpo", {**own, "weight_type": "pooled"}, batch_wide=True),
+        Contender("mixed_effects", "mixed_effects", plain, batch_wide=True),
+    )
+
+
+def advantages(contender: Contender, outcomes: Outcomes) -> Floats:
+    """Advantages of the steps at s, float64[B, M, N]."""
+    batches = parts(outcomes, 1) if contender.batch_wide else parts(outcomes, CHUNK)
+    return np.concatenate([_of_part(contender, part) for part in batches])
+
+
+def _of_part(contender: Contender, part: Outcomes) -> Floats:
+    result = compute_advantages(step_batch(part), contender.estimator, gamma=1.0, **contender.options)
+    last: Floats = result.values.reshape(*part.context.shape, STEPS)[..., STEPS - 1]
+    return last
+
+
+def run(
+    problems: Sequence[Problem],
+    chosen: Sequence[Contender],
+    trajectories: Sequence[int],
+    outcomes_of: Callable[[Problem, int], Outcomes],
+    sampled: bool,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """One row for each problem, N and contender."""
+    rows = []
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("measuring", total=len(problems) * len(trajectories) * len(chosen))
+        for problem in problems:
+            for count in trajectories:
+                outcomes = outcomes_of(problem, count)
+                for contender in chosen:
+                    progress.update(bar, description=f"{problem.name}, N = {count}, {contender.name}")
+                    found = measure(problem, outcomes, advantages(contender, outcomes), sampled)
+                    rows.append({"problem": problem.name, "N": count, "estimator": contender.name, **asdict(found)})
+                    progress.advance(bar)
+    return rows
+
+
+def show(rows: list[dict[str, Any]], console: Console) -> None:
+    """One table for each problem and N, the best cosine in bold."""
+    for key in dict.fromkeys((row["problem"], row["N"]) for row in rows):
+        here = [row for row in rows if (row["problem"], row["N"]) == key]
+        best = max(row["cosine"] for row in here)
+        table = Table("estimator", *COLUMNS.values(), title=f"{key[0]}, N = {key[1]}", title_justify="left")
+        for row in here:
+            cells = [f"{row[name]:.3f}" for name in COLUMNS]
+            cells[0] += f" ±{row['cosine_error']:.3f}" if row["cosine_error"] else ""
+            cells[1] += f" (±{row['direction_error']:.3f})" if row["direction_error"] else ""
+            table.add_row(row["estimator"], *cells, style="bold" if row["cosine"] == best else None)
+        console.print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = {problem.name: problem for problem in (*PROBLEMS, *STRESS)}
+    everyone = {contender.name: contender for contender in contenders()}
+    parser.add_argument("--problems", nargs="+", default=list(known), choices=list(known), metavar="NAME")
+    parser.add_argument("--estimators", nargs="+", default=list(everyone), choices=list(everyone), metavar="NAME")
+    parser.add_argument("--trajectories", nargs="+", type=int, default=list(TRAJECTORIES), metavar="N")
+    parser.add_argument(
+        "--batches", type=int, default=2000, help="batches of 16 tasks per problem and N (default: 2000)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the samples (default: 1)")
+    parser.add_argument("--enumerate", action="store_true", help="N = 4, one task, all outcomes instead of samples")
+    parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
+    options = parser.parse_args(arguments)
+
+    def drawn(problem: Problem, count: int) -> Outcomes:
+        seed = (options.seed, list(known).index(problem.name), count)
+        return sample(problem, options.batches, TASKS, count, np.random.default_rng(seed))
+
+    console, started = Console(width=110), time.perf_counter()
+    rows = run(
+        [known[name] for name in options.problems],
+        [everyone[name] for name in options.estimators],
+        [4] if options.enumerate else options.trajectories,
+        enumerate_task if options.enumerate else drawn,
+        not options.enumerate,
+        console,
+    )
+    show(rows, console)
+    tasks, batches = (1, None) if options.enumerate else (TASKS, options.batches)
+    console.print(f"{time.perf_counter() - started:.0f} s; cosine and direction: batches of {tasks} tasks")
+    if options.output is not None:
+        settings = {"tasks": tasks, "batches": batches, "seed": None if options.enumerate else options.seed}
+        options.output.write_text(json.dumps({**settings, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
