@@ -139,6 +139,15 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         console.print(table)
 
 
+def as_json(settings: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The settings and the rows, one line each, figures to five places."""
+    short = [
+        {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()} for row in rows
+    ]
+    lines = ",\n".join(json.dumps(row) for row in short)
+    return f'{{"settings": {json.dumps(settings)},\n"rows": [\n{lines}\n]}}\n'
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -173,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"{time.perf_counter() - started:.0f} s; cosine and direction: batches of {tasks} tasks")
     if options.output is not None:
         settings = {"tasks": tasks, "batches": batches, "seed": None if options.enumerate else options.seed}
-        options.output.write_text(json.dumps({**settings, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        options.output.write_text(as_json(settings, rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -92,59 +92,64 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
     return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
 
 
-def _cells(runs: Runs, action_N: IntArray) -> IntArray:
-    """Number the pairs (group, action) of one level, int64[N]."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """A partition of the steps into groups or cells: which part each step is in, int64[N], and how many it has."""
+
+    part_N: IntArray
+    count_N: FloatArray
+
+    @classmethod
+    def of(cls, part_N: IntArray) -> _Parts:
+        return cls(part_N, np.bincount(part_N).astype(np.float64)[part_N])
+
+    def means(self, value_N: FloatArray) -> FloatArray:
+        """Mean of each step's part, float64[N]."""
+        sum_C: FloatArray = np.bincount(self.part_N, weights=value_N).astype(np.float64, copy=False)
+        return sum_C[self.part_N] / self.count_N
+
+    def spread(self, value_N: FloatArray) -> Spread:
+        """Deviations from the parts' means; what is rounding counts as 0."""
+        deviation_N = value_N - self.means(value_N)
+        deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
+        return Spread(self.count_N, deviation_N)
+
+
+def _cells(runs: Runs, action_N: IntArray) -> _Parts:
+    """The parts (group, action) of one level."""
     pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
-    cell_N: IntArray = np.unique(pair_N, return_inverse=True)[1].reshape(-1)
-    return cell_N
+    return _Parts.of(np.unique(pair_N, return_inverse=True)[1].reshape(-1))
 
 
 def _context_effects(
-    deviation_N: FloatArray, runs: list[Runs], cells: list[IntArray], groups: StepGroups, blocks: Blocks
+    deviation_N: FloatArray, runs: list[Runs], cells: list[_Parts], groups: StepGroups, blocks: Blocks
 ) -> FloatArray:
     """Sum of the predicted u_1..u_K of each step, float64[N], by backfitting.
 
     Levels deeper than the last one where two steps share context and action say nothing and are left out.
     """
-    cell_spreads = [_spread(deviation_N, cell_N) for cell_N in cells]
-    levels = [variance_components(parent, child, blocks) for parent, child in pairwise(cell_spreads)]
+    spreads = [cell.spread(deviation_N) for cell in cells]
+    levels = [variance_components(parent, child, blocks) for parent, child in pairwise(spreads)]
     depth = sum(bool(level.known_G[0]) for level in levels)  # known levels come first: cells only get smaller
     if depth == 0:
         return np.zeros(len(deviation_N))
 
-    contexts_N = _spread(deviation_N, runs[depth].run_N)
-    action_components = variance_components(contexts_N, cell_spreads[depth], blocks)
-    block_N = runs[0].run_N
-    within_N = levels[depth - 1].within_G[block_N]
-    action_share_N = shrinkage(cell_spreads[0].count_N, action_components.between_G[block_N], within_N)
+    contexts = [_Parts.of(level_runs.run_N) for level_runs in runs[1 : depth + 1]]
+    actions = variance_components(contexts[-1].spread(deviation_N), spreads[depth], blocks)
+    block_N, within_G = runs[0].run_N, levels[depth - 1].within_G
+    action_share_N = shrinkage(cells[0].count_N, actions.between_G[block_N], within_G[block_N])
     shares = []
-    for k in range(1, depth + 1):
-        count_N = runs[k].size_G.astype(np.float64)[runs[k].run_N]
-        share_N = shrinkage(count_N, levels[k - 1].between_G[block_N], within_N)
+    for k, context in enumerate(contexts, start=1):
+        share_N = shrinkage(context.count_N, levels[k - 1].between_G[block_N], within_G[block_N])
         present_N = groups.present[k]
         shares.append(share_N if present_N is None else share_N * present_N)
 
-    effects = [np.zeros(len(deviation_N)) for _ in shares]
+    effects = [np.zeros(len(deviation_N)) for _ in contexts]
     total_N = np.zeros(len(deviation_N))
     for _ in range(PASSES):
-        action_N = action_share_N * _means(deviation_N - total_N, cells[0])
-        rest_N = deviation_N - action_N
-        for k, share_N in enumerate(shares):
+        rest_N = deviation_N - action_share_N * cells[0].means(deviation_N - total_N)
+        for k, context in enumerate(contexts):
             total_N -= effects[k]
-            effects[k] = share_N * _means(rest_N - total_N, runs[k + 1].run_N)
+            effects[k] = shares[k] * context.means(rest_N - total_N)
             total_N += effects[k]
     return total_N
-
-
-def _spread(value_N: FloatArray, group_N: IntArray) -> Spread:
-    count_N = np.bincount(group_N).astype(np.float64)[group_N]
-    deviation_N = value_N - _means(value_N, group_N)
-    deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
-    return Spread(count_N, deviation_N)
-
-
-def _means(value_N: FloatArray, group_N: IntArray) -> FloatArray:
-    """Mean of each step's group, float64[N]."""
-    mean_G = np.bincount(group_N, weights=value_N) / np.bincount(group_N)
-    mean_N: FloatArray = mean_G[group_N]
-    return mean_N
