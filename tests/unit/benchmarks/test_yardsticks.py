@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import yardstick_tables
 from chain import CONTEXT_SHARE, PROBLEMS, STRESS, Outcomes, Problem, enumerate_task, parts, sample
 from hgpo.columns import FloatArray
 from measures import Measures, measure
@@ -163,3 +164,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
 def test_names_are_unique() -> None:
     assert len(CONTENDERS) == len(contenders())
     assert all(isinstance(contender, Contender) for contender in CONTENDERS.values())
+
+
+def test_the_page_shows_the_stored_figures() -> None:
+    text = yardstick_tables.PAGE.read_text(encoding="utf-8")
+    assert len(yardstick_tables.MARKED.findall(text)) == 5
+    assert yardstick_tables.rewritten(text) == text
