@@ -1,4 +1,4 @@
-"""Every real game can be read and is won by its own walkthrough, on its last command."""
+"""The real games: every one is found once, can be read and is won by its own walkthrough on its last command."""
 
 from __future__ import annotations
 
@@ -8,22 +8,44 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.envs.alfworld import AlfworldEnv, Game, parse_game
+import hgpo.envs
+from hgpo.envs.alfworld import AlfworldEnv, AlfworldSuite
 
 GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.tar.xz"
 
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not GAMES.exists(), reason=f"the real games are not here: {GAMES}")]
 
-@pytest.mark.skipif(not GAMES.exists(), reason=f"the real games are not here: {GAMES}")
-def test_every_real_game_is_won_by_its_walkthrough() -> None:
-    played: Counter[str] = Counter()
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> AlfworldSuite:
+    """The published games as a user has them: unpacked, in a folder."""
+    folder = tmp_path_factory.mktemp("games")
     with tarfile.open(GAMES, "r|xz") as archive:
-        for member in archive:
-            if Path(member.name).name == "game.tw-pddl":
-                content = archive.extractfile(member)
-                assert content is not None
-                game = parse_game(content.read(), member.name)
-                assert_won_on_last_command(game)
-                played[game.goal.task_type] += 1
+        archive.extractall(folder, filter="data")
+    found = hgpo.envs.make("alfworld", data_dir=next(folder.rglob("game.tw-pddl")).parents[3])
+    assert isinstance(found, AlfworldSuite)
+    return found
+
+
+def test_all_of_them_are_found_once_and_in_order(suite: AlfworldSuite) -> None:
+    assert suite.splits == ("train", "valid_seen")
+    assert {split: len(suite.tasks(split)) for split in suite.splits} == {"train": 3553, "valid_seen": 140}
+    for split in suite.splits:
+        ids = [tuple(task.id.split("/")) for task in suite.tasks(split)]
+        assert len(set(ids)) == len(ids)
+        assert ids == sorted(ids)
+        assert suite.skipped(split) == {}
+
+
+def test_every_one_is_won_by_its_walkthrough(suite: AlfworldSuite) -> None:
+    played: Counter[str] = Counter()
+    for split in suite.splits:
+        for task in suite.tasks(split):
+            env = task.make()
+            assert isinstance(env, AlfworldEnv)
+            assert env.game.goal.task_type == task.kind
+            assert_won_on_last_command(env)
+            played[task.kind] += 1
     assert played == {
         "look_at_obj_in_light": 321,
         "pick_and_place_simple": 825,
@@ -34,13 +56,12 @@ def test_every_real_game_is_won_by_its_walkthrough() -> None:
     }
 
 
-def assert_won_on_last_command(game: Game) -> None:
-    env = AlfworldEnv(game)
+def assert_won_on_last_command(env: AlfworldEnv) -> None:
     _, info = env.reset()
     rewards = []
-    for command in game.walkthrough:
-        assert command in info["admissible_commands"], f"{game.name}: {command!r} is not admissible"
+    for command in env.game.walkthrough:
+        assert command in info["admissible_commands"], f"{env.game.name}: {command!r} is not admissible"
         _, reward, terminated, _, info = env.step(command)
         rewards.append(reward)
-    assert terminated, f"{game.name} is not won by its walkthrough"
+    assert terminated, f"{env.game.name} is not won by its walkthrough"
     assert rewards == [0.0] * (len(rewards) - 1) + [1.0]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgpo.envs.alfworld import AlfworldEnv, Game, parse_game
-from parity.alfworld_traces import DIGEST_LENGTH, TRACE_KINDS, Step, digest, game_key, play
+from hgpo.envs.alfworld import Game, parse_game
+from parity.alfworld_player import Player, digests, first_mismatch
+from parity.alfworld_traces import TRACE_KINDS, digest, game_key
 
 DATA = Path(__file__).parent / "data"
 GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.tar.xz"
@@ -26,7 +26,7 @@ def test_traces_with_legal_illegal_and_stale_commands() -> None:
         mismatch
         for name, line in recorded.items()
         for kind in TRACE_KINDS
-        for mismatch in _first_mismatch(name, kind, _digests(line[kind]))
+        for mismatch in first_mismatch(name, kind, _games()[name], digests(line[kind]))
     ]
     assert not mismatches, f"{len(mismatches)} of {3 * len(recorded)} traces differ; first: {mismatches[0]}"
 
@@ -35,7 +35,7 @@ def test_scenarios_that_chance_seldom_reaches() -> None:
     for name, line in _recorded("scenarios").items():
         player = Player(_games()[name])
         shown = [digest(player.first), *(digest(player.answer(command)) for command in line["commands"])]
-        expected = _digests(line["digests"])
+        expected = digests(line["digests"])
         differing = [index for index, pair in enumerate(zip(shown, expected, strict=True)) if pair[0] != pair[1]]
         assert not differing, f"{name}: differs after {line['commands'][: differing[0]]}"
 
@@ -46,38 +46,6 @@ def test_first_text_and_commands() -> None:
     assert len(games) == len(recorded)
     differing = [game.name for game in games if digest(Player(game).first) != recorded[game_key(game.name)]]
     assert not differing, f"{len(differing)} of {len(recorded)} games start differently; first: {differing[0]}"
-
-
-class Player:
-    """A native environment that answers in the terms of a trace."""
-
-    def __init__(self, game: Game) -> None:
-        self._env = AlfworldEnv(game)
-        observation, info = self._env.reset()
-        self.first: Step = (observation, info["admissible_commands"], info["won"], False)
-
-    def answer(self, command: str) -> Step:
-        observation, _, terminated, _, info = self._env.step(command)
-        return observation, info["admissible_commands"], info["won"], terminated
-
-
-def _first_mismatch(name: str, kind: str, expected: list[str]) -> Iterator[str]:
-    player = Player(_games()[name])
-    commands: list[str] = []
-    shown = [player.first]
-    for command, step in play(name, kind, _games()[name].walkthrough, player.first, player.answer):
-        commands.append(command)
-        shown.append(step)
-    for index, step in enumerate(shown):
-        if index >= len(expected) or digest(step) != expected[index]:
-            yield f"{name} ({kind}) after {commands[:index]}: {step[0]!r}"
-            return
-    if len(shown) != len(expected):
-        yield f"{name} ({kind}) ends after {len(shown)} steps, not {len(expected)}"
-
-
-def _digests(joined: str) -> list[str]:
-    return [joined[start : start + DIGEST_LENGTH] for start in range(0, len(joined), DIGEST_LENGTH)]
 
 
 def _recorded(what: str) -> dict[str, dict[str, Any]]:

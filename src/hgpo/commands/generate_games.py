@@ -9,6 +9,7 @@ from pathlib import Path
 DESCRIPTION = """\
 Write generated household games of the six ALFWorld task types to a folder: train.jsonl, valid_seen.jsonl,
 valid_unseen.jsonl, one game per line, and generated.json with these options. The same options give the same games.
+With --format tw-pddl each game is a game.tw-pddl in a folder of its own, as ALFWorld's are, which ALFWorld plays too.
 
 valid_seen: new placements of training tasks and layouts. valid_unseen: layouts and object-target pairs that no training
 game has, made of words that the training games contain.
@@ -16,6 +17,7 @@ game has, made of words that the training games contain.
 examples:
   hgpo generate-games games
   hgpo generate-games games --size full --train 5000 --valid-unseen 500 --seed 1
+  hgpo generate-games games --format tw-pddl --train 300 --valid-seen 0 --valid-unseen 60
   hgpo train recipes/quickstart/hgpo.toml environment.options='{data_dir = "games"}'
 """
 
@@ -23,7 +25,8 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.envs.alfworld.game import TASK_TYPES
-    from hgpo.envs.alfworld.suite import DEFAULT_GAMES
+    from hgpo.envs.alfworld.generated_games import FORMATS
+    from hgpo.envs.alfworld.splits import DEFAULT_GAMES
 
     parser.description = DESCRIPTION
     parser.add_argument("folder", type=Path, help="where to write them")
@@ -36,13 +39,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task-types", nargs="+", default=list(TASK_TYPES), metavar="TYPE", help=f"some of: {', '.join(TASK_TYPES)}"
     )
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"(default: {FORMATS[0]})")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument("--force", action="store_true", help="replace games that are there")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    from hgpo.envs.alfworld.suite import DEFAULT_GAMES, generate_games
+    from hgpo.envs.alfworld.generated_games import generate_games
+    from hgpo.envs.alfworld.splits import DEFAULT_GAMES
 
     counts = {split: getattr(arguments, split) for split in DEFAULT_GAMES}
     files = generate_games(
@@ -51,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         games=counts,
         task_types=arguments.task_types,
         seed=arguments.seed,
+        format=arguments.format,
         overwrite=arguments.force,
     )
     for split, path in files.items():

@@ -2,9 +2,11 @@
 
 from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
+from hgpo.envs.alfworld.export import export_game
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.generated_games import generate_games
 from hgpo.envs.alfworld.pddl import GameFileError, load_game, parse_game
-from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite, generate_games
+from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 
 __all__ = [
     "AlfworldEnv",
@@ -16,6 +18,7 @@ __all__ = [
     "Goal",
     "Receptacle",
     "alfworld_suite",
+    "export_game",
     "generate_games",
     "load_game",
     "parse_game",

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 
 from hgpo.envs.alfworld import text
 from hgpo.envs.alfworld.game import Game
-from hgpo.envs.alfworld.goal import goal_test
-from hgpo.envs.alfworld.layout import Layout
-from hgpo.envs.alfworld.legal import Action, LegalActions
+from hgpo.envs.alfworld.legal import Action
+from hgpo.envs.alfworld.prepared import prepare
 from hgpo.envs.alfworld.world import World
 
 _CHANGES: dict[str, tuple[str, str | None]] = {
@@ -26,36 +25,33 @@ _CHANGES: dict[str, tuple[str, str | None]] = {
 
 
 class Engine:
-    """One game being played.
+    """One game being played. It can be pickled and copied in the middle of a game.
 
     Example: ``engine = Engine(game); engine.start(); engine.act("go to desk 1")``.
     """
 
     def __init__(self, game: Game) -> None:
         self.game = game
-        self._layout = Layout.of(game)
-        self._legal = LegalActions(self._layout, game.can_contain)
-        self._containers = self._layout.with_property("isReceptacleObject")
-        self._goal_reached = goal_test(game, self._layout)
-        self._handlers: dict[str, Callable[[Action], str]] = {
-            "close": self._close,
-            "examine object": self._examine_object,
-            "examine receptacle": lambda action: self._description(action.item),
-            "go to": self._go_to,
-            "help": _constant_feedback,
-            "inventory": self._inventory,
-            "look": lambda action: self._surroundings(),
-            "move": self._move,
-            "open": self._open,
-            "take": self._take,
-            **dict.fromkeys(_CHANGES, self._change_object),
-        }
+        self._prepare()
         self.start()
+
+    def _prepare(self) -> None:
+        prepared = prepare(self.game)
+        self._prepared, self._layout, self._legal = prepared, prepared.layout, prepared.legal
+        self._goal_reached = prepared.goal_reached
+        self._legal_at: dict[str, tuple[dict[str, Action], list[str]]] = {}
+
+    def __getstate__(self) -> tuple[Game, World, bool]:
+        return self.game, self._world, self.won
+
+    def __setstate__(self, state: tuple[Game, World, bool]) -> None:
+        self.game, self._world, self.won = state
+        self._prepare()
 
     def start(self) -> str:
         """Go back to the start and return the first text."""
         self._world = World.at_start(self._layout, self.game.agent_location)
-        self._legal_at: dict[str, tuple[dict[str, Action], list[str]]] = {}
+        self._legal_at.clear()
         self.won = self._goal_reached(self._world)
         if self._world.location in self._layout.receptacles_at:
             return text.first_text(self._surroundings(), self.game.task)
@@ -71,7 +67,7 @@ class Engine:
         action = self._legal_here()[0].get(command.strip())
         if action is None:
             return text.NOTHING_HAPPENS
-        feedback = self._handlers[action.verb](action)
+        feedback = _HANDLERS[action.verb](self, action)
         self.won = self._goal_reached(self._world)
         return feedback
 
@@ -94,7 +90,7 @@ class Engine:
     def _close(self, action: Action) -> str:
         self._world.opened.discard(action.item)
         del self._legal_at[self._world.location]
-        return _constant_feedback(action)
+        return self._constant(action)
 
     def _take(self, action: Action) -> str:
         world, item, place = self._world, action.item, action.target
@@ -103,7 +99,7 @@ class Engine:
         world.object_locations[item].discard(world.location)
         world.held = item
         self._legal_at.clear()
-        return _constant_feedback(action)
+        return self._constant(action)
 
     def _move(self, action: Action) -> str:
         world, item, place = self._world, action.item, action.target
@@ -112,24 +108,33 @@ class Engine:
         world.object_locations[item].add(world.location)
         world.held = None
         self._legal_at.clear()
-        return _constant_feedback(action)
+        return self._constant(action)
 
     def _change_object(self, action: Action) -> str:
         added, removed = _CHANGES[action.verb]
         self._world.states[added].add(action.item)
         if removed is not None:
             self._world.states[removed].discard(action.item)
-        return _constant_feedback(action)
+        return self._constant(action)
 
     def _inventory(self, action: Action) -> str:
         held = self._world.held
         return text.inventory(None if held is None else self._layout.object_names[held])
 
+    def _examine_receptacle(self, action: Action) -> str:
+        return self._description(action.item)
+
     def _examine_object(self, action: Action) -> str:
-        if action.item in self._containers:
+        if action.item in self._prepared.containers:
             return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
         states = [state for state, objects in self._world.states.items() if action.item in objects]
         return text.plain_object(action.names[0], states)
+
+    def _look(self, action: Action) -> str:
+        return self._surroundings()
+
+    def _constant(self, action: Action) -> str:
+        return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
 
     def _description(self, place: int) -> str:
         return text.receptacle(
@@ -156,5 +161,16 @@ class Engine:
         return (self._layout.object_names[item] for item in objects)
 
 
-def _constant_feedback(action: Action) -> str:
-    return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
+_HANDLERS: dict[str, Callable[[Engine, Action], str]] = {
+    "close": Engine._close,
+    "examine object": Engine._examine_object,
+    "examine receptacle": Engine._examine_receptacle,
+    "go to": Engine._go_to,
+    "help": Engine._constant,
+    "inventory": Engine._inventory,
+    "look": Engine._look,
+    "move": Engine._move,
+    "open": Engine._open,
+    "take": Engine._take,
+    **dict.fromkeys(_CHANGES, Engine._change_object),
+}

@@ -12,10 +12,11 @@ from typing import Any
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.layout import Layout
-from hgpo.envs.alfworld.pddl import GameFileError
+from hgpo.envs.alfworld.pddl import MAX_BYTES, GameFileError
 from hgpo.files import write_text
 
 SCHEMA_VERSION = 1
+_LONGEST_MESSAGE = 400
 
 
 def write_games(path: str | Path, games: Iterable[Game]) -> None:
@@ -27,15 +28,31 @@ def read_games(path: str | Path) -> tuple[Game, ...]:
     """All games of a file. ``GameFileError`` names the file, the line and what is wrong with it."""
     path = Path(path)
     games = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_BYTES + 1), b""), start=1):
             try:
-                games.append(game_from_json(json.loads(line)))
+                games.append(game_from_json(_read_line(line)))
             except (ValueError, KeyError) as error:
-                what = f"{error} is missing" if isinstance(error, KeyError) else error
-                message = f"{path}, line {number}: {what}; write the file anew with generate_games"
+                what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                message = f"{path}, line {number}: {what[:_LONGEST_MESSAGE]}; write the file anew with generate_games"
                 raise GameFileError(message) from error
     return tuple(games)
+
+
+def _read_line(line: bytes) -> object:
+    if len(line) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} bytes, which no game has")
+    try:
+        data = json.loads(line.decode("utf-8"))
+        if b"\\u" in line:
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text (byte {error.start})") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("an escape stands for half a character") from error
+    except RecursionError:
+        raise ValueError("nested too deep for a game") from None
+    return data
 
 
 def game_to_json(game: Game) -> dict[str, Any]:

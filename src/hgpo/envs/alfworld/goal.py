@@ -10,7 +10,7 @@ from hgpo.envs.alfworld.world import World
 
 GoalTest = Callable[[World], bool]
 
-_TREATMENTS = {
+TREATMENTS = {
     "pick_clean_then_place_in_recep": ("cleanable", "clean"),
     "pick_heat_then_place_in_recep": ("heatable", "hot"),
     "pick_cool_then_place_in_recep": ("coolable", "cool"),
@@ -27,8 +27,8 @@ def goal_test(game: Game, layout: Layout) -> GoalTest:
         lamps = layout.objects_of({goal.target_kind}) & layout.with_property("toggleable")
         return _held_under_light(wanted, lamps, layout.receptacles_at)
     targets = tuple(sorted(layout.receptacles_of({goal.target_kind})))
-    if goal.task_type in _TREATMENTS:
-        ability, state = _TREATMENTS[goal.task_type]
+    if goal.task_type in TREATMENTS:
+        ability, state = TREATMENTS[goal.task_type]
         return _treated_object_placed(wanted & layout.with_property(ability), state, targets)
     return _objects_placed(wanted, targets, 2 if goal.task_type == "pick_two_obj_and_place" else 1)
 

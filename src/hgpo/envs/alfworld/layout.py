@@ -6,6 +6,7 @@ lists things. Listing what stands somewhere is then sorting integers.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -42,13 +43,12 @@ class Layout:
         receptacle_number = {receptacle.id: number for number, receptacle in enumerate(receptacles)}
         object_number = {item.id: number for number, item in enumerate(objects)}
         contents: list[set[int]] = [set() for _ in receptacles]
-        inside: dict[int, tuple[int, ...]] = {}
+        inside: defaultdict[int, list[int]] = defaultdict(list)
         for number, item in enumerate(objects):
             for holder in item.receptacles:
                 contents[_lookup(receptacle_number, holder, item, game)].add(number)
             for holder in () if item.inside is None else (item.inside, *item.also_inside):
-                holder_number = _lookup(object_number, holder, item, game)
-                inside[holder_number] = (*inside.get(holder_number, ()), number)
+                inside[_lookup(object_number, holder, item, game)].append(number)
         return cls(
             receptacles=receptacles,
             receptacle_names=tuple(receptacle.name for receptacle in receptacles),
@@ -57,7 +57,7 @@ class Layout:
             receptacles_at=_by_location(receptacles),
             openable=frozenset(number for number, receptacle in enumerate(receptacles) if receptacle.openable),
             contents=tuple(map(frozenset, contents)),
-            inside=inside,
+            inside={holder: tuple(numbers) for holder, numbers in inside.items()},
         )
 
     def with_property(self, name: str) -> frozenset[int]:
@@ -78,15 +78,15 @@ def _listing_key(thing: Receptacle | GameObject) -> str:
 
 
 def _by_location(receptacles: tuple[Receptacle, ...]) -> dict[str, tuple[int, ...]]:
-    result: dict[str, tuple[int, ...]] = {}
+    result: defaultdict[str, list[int]] = defaultdict(list)
     for number, receptacle in enumerate(receptacles):
-        result[receptacle.location] = (*result.get(receptacle.location, ()), number)
-    return result
+        result[receptacle.location].append(number)
+    return {location: tuple(numbers) for location, numbers in result.items()}
 
 
 def _check_unique(game_name: str, what: str, values: list[str]) -> None:
     if len(set(values)) != len(values):
-        repeated = next(value for value in values if values.count(value) > 1)
+        repeated = Counter(values).most_common(1)[0][0]
         raise ValueError(f"{game_name}: the {what} {repeated!r} stands for two things; give each its own")
 
 

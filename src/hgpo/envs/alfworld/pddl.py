@@ -19,7 +19,7 @@ from hgpo.envs.alfworld.problem import ProblemReader
 from hgpo.envs.alfworld.sexpr import SyntaxProblem, parse
 from hgpo.envs.alfworld.text import TASK_PREFIX
 
-MAX_BYTES = 2 * 1024 * 1024  # published files have at most 140 thousand
+MAX_BYTES = 1024 * 1024  # published files have at most 140 thousand
 
 # Per action of the published domain, the fixed words of its command.
 _COMMAND_WORDS = {
@@ -42,6 +42,8 @@ _COMMAND_WORDS = {
 
 _REGENERATE = "download the games again with `alfworld-download` (alfworld 0.4)"
 
+_LONGEST_MESSAGE = 400
+
 _COMMENT = re.compile(r";[^\n]*")
 _DOMAIN_ACTION = re.compile(r"\(\s*:action\s+([^\s()]+)")
 _TEMPLATE = re.compile(r'^[ \t]*action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)"', re.MULTILINE)
@@ -55,35 +57,48 @@ class GameFileError(ValueError):
 
 def load_game(path: str | PathLike[str]) -> Game:
     """Read a game file. ``GameFileError`` if it is missing, damaged or not a game this engine can play."""
-    file = Path(path)
+    return parse_game(read_bounded(path), str(path))
+
+
+def read_bounded(path: str | PathLike[str]) -> bytes:
+    """The content of a game file. ``GameFileError`` if it cannot be read or is far bigger than any game."""
     try:
-        with file.open("rb") as stream:
+        with Path(path).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise GameFileError(
-            f"{file}: cannot be read ({error.strerror}); give the path of a game.tw-pddl file"
+            f"{path}: cannot be read ({error.strerror}); give the path of a game.tw-pddl file"
         ) from error
-    return parse_game(content, str(file))
+    _check_size(content, str(path))
+    return content
 
 
 def parse_game(text: str | bytes, name: str) -> Game:
     """Read the content of a game file; ``name`` is what error messages and the game are called by."""
+    _check_size(text, name)
     try:
         return _read(text, name)
-    except GameFileError:
-        raise
     except ValueError as error:
-        raise GameFileError(f"{name}: {error}; {_REGENERATE}") from error
+        what = str(error)
+        if len(what) > _LONGEST_MESSAGE:  # it quotes the file, where a name can be as long as the file
+            what = f"{what[:_LONGEST_MESSAGE]} ..."
+        raise GameFileError(f"{name}: {what}; {_REGENERATE}") from error
+
+
+def _check_size(content: str | bytes, name: str) -> None:
+    if len(content) > MAX_BYTES:
+        raise GameFileError(f"{name}: more than {MAX_BYTES:,} bytes, which no game has; give one game.tw-pddl file")
 
 
 def _read(text: str | bytes, name: str) -> Game:
-    entries = _read_json(text, name)
+    entries = _read_json(text)
     _check_rules(_entry(entries, "pddl_domain", str))
     grammar = _entry(entries, "grammar", str)
     _check_command_words(grammar)
     walkthrough = _entry(entries, "walkthrough", list)
     if not all(isinstance(command, str) for command in walkthrough):
         raise ValueError("'walkthrough' holds something that is not text")
+    _check_characters("'walkthrough'", "".join(walkthrough))
     problem = _entry(entries, "pddl_problem", str)
     try:
         reader = ProblemReader(parse(problem))
@@ -104,9 +119,7 @@ def _read(text: str | bytes, name: str) -> Game:
     )
 
 
-def _read_json(text: str | bytes, name: str) -> dict[str, Any]:
-    if len(text) > MAX_BYTES:
-        raise GameFileError(f"{name}: more than {MAX_BYTES:,} bytes, which no game has; give one game.tw-pddl file")
+def _read_json(text: str | bytes) -> dict[str, Any]:
     try:
         entries = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as error:
@@ -125,7 +138,17 @@ def _entry(entries: dict[str, Any], key: str, kind: type) -> Any:
         raise ValueError(f"the entry {key!r} is missing")
     if not isinstance(entries[key], kind):
         raise ValueError(f"the entry {key!r} is {type(entries[key]).__name__}, not {kind.__name__}")
+    if kind is str:
+        _check_characters(f"the entry {key!r}", entries[key])
     return entries[key]
+
+
+def _check_characters(what: str, text: str) -> None:
+    """JSON can escape halves of characters, which could not be printed or stored later."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} holds half a character (position {error.start})") from error
 
 
 def _check_rules(domain: str) -> None:
@@ -155,4 +178,5 @@ def _task_sentence(grammar: str) -> str:
     if len(sentences) != 1:
         raise ValueError(f"'grammar' has {len(sentences)} sentences that begin with {TASK_PREFIX!r}, not one")
     sentence: str = json.loads(f'"{sentences[0]}"')
+    _check_characters("the task sentence", sentence)
     return sentence

@@ -11,29 +11,30 @@ from pathlib import Path
 
 from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.pddl import GameFileError, load_game
+from hgpo.envs.alfworld.pddl import load_game, read_bounded
 from hgpo.envs.base import Task
 
 GAME_FILE = "game.tw-pddl"
+UNSOLVABLE = "not marked solvable"
 _SOLVABLE = re.compile(rb'"solvable":\s*true\b')
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGames:
-    """The tasks of a split, sorted by path, and how many games were left out for which reason."""
+    """The tasks of a split, in a fixed order, and how many games were left out for which reason."""
 
     tasks: tuple[Task, ...]
     skipped: Mapping[str, int]
 
 
 def split_folder(data_dir: Path, split: str) -> Path | None:
-    """The folder of a split: ``<data_dir>/<split>`` or, as downloaded, ``<data_dir>/json_2.1.1/<split>``."""
-    folders = (data_dir / split, data_dir / "json_2.1.1" / split)
+    """The folder of a split: ``<data_dir>/<split>`` or, as downloaded, ``<data_dir>/json_<version>/<split>``."""
+    folders = (data_dir / split, *sorted(data_dir.glob(f"json_*/{split}")))
     return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
 
 
-def find_games(folder: Path, split: str, task_types: Collection[str], max_steps: int | None) -> FoundGames:
-    """Every playable game in a split's folder once, sorted by path.
+def find_games(folder: Path, split: str, task_types: Collection[str]) -> FoundGames:
+    """Every playable game in a split's folder once, sorted by task folder and trial.
 
     Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
     sliced objects or of other types than the six. A task's id is its path, ``<split>/<task folder>/<trial>``, its kind
@@ -48,7 +49,7 @@ def find_games(folder: Path, split: str, task_types: Collection[str], max_steps:
         if reason:
             skipped[reason] += 1
         elif kind in task_types:
-            tasks.append(Task(f"{split}/{name}", kind, partial(_play, str(path), max_steps)))
+            tasks.append(Task(f"{split}/{name}", kind, partial(_play, str(path))))
     return FoundGames(tuple(tasks), skipped)
 
 
@@ -57,12 +58,8 @@ def _why_not(path: Path, name: str, kind: str) -> str | None:
         return "other task type"
     if "Sliced" in name:
         return "sliced object"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise GameFileError(f"{path}: {error.strerror}; make it readable or download it again") from error
     # A search instead of parsing: it takes a tenth of the time, and within a JSON string the quotes would be escaped.
-    return None if _SOLVABLE.search(content) else "not marked solvable"
+    return None if _SOLVABLE.search(read_bounded(path)) else UNSOLVABLE
 
 
 @lru_cache(maxsize=512)
@@ -70,5 +67,5 @@ def _game(path: str) -> Game:
     return load_game(path)
 
 
-def _play(path: str, max_steps: int | None) -> AlfworldEnv:
-    return AlfworldEnv(_game(path), max_steps=max_steps)
+def _play(path: str) -> AlfworldEnv:
+    return AlfworldEnv(_game(path))

@@ -22,6 +22,7 @@ from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generator import TaskInstance, make_game, task_instances
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
+DEFAULT_GAMES: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _ATTEMPTS = 500
 
 
@@ -150,5 +151,10 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
             raise ValueError(f"{split}: {count} games asked for; give 0 or more")
     if any(counts.values()) and not counts.get("train"):
         raise ValueError("validation games are defined relative to the training games; ask for some, e.g. train=100")
+    check_task_types(task_types)
+
+
+def check_task_types(task_types: Sequence[str]) -> None:
+    """Refuse, with a ``ValueError``, types that there are not, none at all, and one twice."""
     if not task_types or len(set(task_types)) < len(task_types) or not set(task_types) <= set(TASK_TYPES):
         raise ValueError(f"task_types={list(task_types)}; give one or more of {', '.join(TASK_TYPES)}, each once")

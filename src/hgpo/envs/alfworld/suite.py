@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,12 @@ from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.floor_plans import Size, named_size
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.game_files import SCHEMA_VERSION, read_games, write_games
-from hgpo.envs.alfworld.real_games import FoundGames, find_games, split_folder
-from hgpo.envs.alfworld.splits import SPLITS, check_request, generate_splits
+from hgpo.envs.alfworld.game_files import read_games
+from hgpo.envs.alfworld.real_games import UNSOLVABLE, FoundGames, find_games, split_folder
+from hgpo.envs.alfworld.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
 from hgpo.envs.base import Task
-from hgpo.files import write_text
 
-DEFAULT_GAMES: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 DATA_VARIABLE = "ALFWORLD_DATA"
-_PROVENANCE_FILE = "generated.json"
 
 
 class AlfworldSuite:
@@ -68,7 +63,6 @@ def alfworld_suite(
     valid_unseen_games: int | None = None,
     task_types: Sequence[str] = TASK_TYPES,
     seed: int | None = None,
-    max_steps: int | None = None,
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
@@ -78,10 +72,14 @@ def alfworld_suite(
     ``seed`` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
     there is one.
 
-    ``task_types`` limits the tasks to some of the six types. Without ``max_steps`` an episode has no step limit.
+    ``task_types`` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
+    ``skipped``. The order of a split's tasks never changes: real games by task folder, then trial, in the order of
+    their characters; generated ones as they were generated or written. Episodes have no step limit of their own: the
+    trainer sets one, or wrap the suite in ``hgpo.envs.limit.LimitedSuite``.
 
-    Example: ``alfworld_suite(size="small", train_games=100, max_steps=15).tasks("train")[0].make()``.
+    Example: ``alfworld_suite(size="small", train_games=100).tasks("train")[0].make()``.
     """
+    check_task_types(task_types)
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     wishes = {**(games or {}), **{split: count for split, count in named.items() if count is not None}}
     generated = {"size": size, "seed": seed, "games": wishes or None}
@@ -89,12 +87,12 @@ def alfworld_suite(
     if data_dir is None and not chosen:
         data_dir = os.environ.get(DATA_VARIABLE) or None
     if data_dir is None:
-        return _generated_suite(size or "small", {**DEFAULT_GAMES, **wishes}, task_types, seed or 0, max_steps)
+        return _generated_suite(size or "small", {**DEFAULT_GAMES, **wishes}, task_types, seed or 0)
     if chosen:
         raise ValueError(
             f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
         )
-    return _suite_on_disk(_expanded(data_dir), task_types, max_steps)
+    return _suite_on_disk(_expanded(data_dir), task_types)
 
 
 def _expanded(data_dir: str | Path) -> Path:
@@ -108,58 +106,11 @@ def _expanded(data_dir: str | Path) -> Path:
     return Path(text)
 
 
-def generate_games(
-    out_dir: str | Path,
-    *,
-    size: str | Size | Mapping[str, Any] = "small",
-    games: Mapping[str, int] | None = None,
-    task_types: Sequence[str] = TASK_TYPES,
-    seed: int = 0,
-    overwrite: bool = False,
-) -> dict[str, Path]:
-    """Write generated games to a folder, one ``<split>.jsonl`` per split, and return the files.
-
-    They are the games that a suite with the same options generates. A folder that is there and not empty is a
-    ``FileExistsError`` unless ``overwrite`` is true; then its split files are replaced and other files are left alone.
-    """
-    out_dir = Path(out_dir)
-    if out_dir.exists() and not overwrite and (not out_dir.is_dir() or any(out_dir.iterdir())):
-        raise FileExistsError(f"{out_dir} exists; choose another folder, or ask to overwrite it")
-    counts = {**DEFAULT_GAMES, **(games or {})}
-    made = generate_splits(seed, counts, size=size, task_types=task_types)
-    provenance = {
-        "schema_version": SCHEMA_VERSION,
-        "size": asdict(named_size(size)),
-        "games": {split: len(split_games) for split, split_games in made.items()},
-        "task_types": list(task_types),
-        "seed": seed,
-    }
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out_dir.parent, prefix=f".{out_dir.name}.") as temporary:
-        files = {split: f"{split}.jsonl" for split, split_games in made.items() if split_games}
-        for split, name in files.items():
-            write_games(Path(temporary) / name, made[split])
-        write_text(Path(temporary) / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
-        _publish(Path(temporary), out_dir, [*files.values(), _PROVENANCE_FILE])
-    return {split: out_dir / name for split, name in files.items()}
-
-
-def _publish(temporary: Path, out_dir: Path, names: Iterable[str]) -> None:
-    """Move finished files into place; a split that there is no longer must not stay behind from an earlier set."""
-    out_dir.mkdir(exist_ok=True)
-    for split in SPLITS:
-        if f"{split}.jsonl" not in names:
-            (out_dir / f"{split}.jsonl").unlink(missing_ok=True)
-    for name in names:
-        os.replace(temporary / name, out_dir / name)
-
-
 def _generated_suite(
     size: str | Size | Mapping[str, Any],
     counts: Mapping[str, int],
     task_types: Sequence[str],
     seed: int,
-    max_steps: int | None,
 ) -> AlfworldSuite:
     check_request(counts, task_types)
     size = named_size(size)
@@ -167,38 +118,40 @@ def _generated_suite(
     def generate(split: str) -> FoundGames:
         # A split's games depend on the training games, and on no other split.
         wanted = {"train": counts["train"], split: counts[split]}
-        return _as_tasks(split, generate_splits(seed, wanted, size=size, task_types=task_types)[split], max_steps)
+        return _as_tasks(split, generate_splits(seed, wanted, size=size, task_types=task_types)[split])
 
     return AlfworldSuite({split: partial(generate, split) for split in SPLITS if counts[split]})
 
 
-def _suite_on_disk(data_dir: Path, task_types: Sequence[str], max_steps: int | None) -> AlfworldSuite:
+def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
     find: dict[str, Callable[[], FoundGames]] = {}
     for split in SPLITS:
         folder = split_folder(data_dir, split)
         file = data_dir / f"{split}.jsonl"
         if folder is not None:
-            find[split] = partial(find_games, folder, split, task_types, max_steps)
+            find[split] = partial(find_games, folder, split, task_types)
         elif file.is_file():
-            find[split] = partial(_read_tasks, file, split, task_types, max_steps)
+            find[split] = partial(_read_tasks, file, split, task_types)
     if not find:
         raise FileNotFoundError(
             f"{data_dir}: no games here; looked for {', '.join(SPLITS)} as folders with game.tw-pddl files (also under "
-            "json_2.1.1) and as .jsonl files. `alfworld-download` gets the real games, `hgpo generate-games` makes some"
+            "json_2.1.1 and the like) and as .jsonl files. `alfworld-download` gets the real games, "
+            "`hgpo generate-games` makes some"
         )
     return AlfworldSuite(find)
 
 
-def _read_tasks(file: Path, split: str, task_types: Sequence[str], max_steps: int | None) -> FoundGames:
-    return _as_tasks(split, read_games(file), max_steps, task_types)
+def _read_tasks(file: Path, split: str, task_types: Sequence[str]) -> FoundGames:
+    return _as_tasks(split, read_games(file), task_types)
 
 
-def _as_tasks(
-    split: str, games: Iterable[Game], max_steps: int | None, task_types: Sequence[str] = TASK_TYPES
-) -> FoundGames:
-    tasks = tuple(
-        Task(f"{split}/{number:04d}-{game.name}", game.goal.task_type, partial(AlfworldEnv, game, max_steps=max_steps))
-        for number, game in enumerate(games)
-        if game.goal.task_type in task_types
-    )
-    return FoundGames(tasks, {})
+def _as_tasks(split: str, games: Iterable[Game], task_types: Sequence[str] = TASK_TYPES) -> FoundGames:
+    tasks: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for number, game in enumerate(games):
+        if not game.solvable:
+            skipped[UNSOLVABLE] += 1
+        elif game.goal.task_type in task_types:
+            name = f"{split}/{number:04d}-{game.name}"
+            tasks.append(Task(name, game.goal.task_type, partial(AlfworldEnv, game)))
+    return FoundGames(tuple(tasks), skipped)

@@ -9,7 +9,7 @@ import pytest
 
 from hgpo.envs.alfworld.game_files import game_from_json, game_to_json, read_games, write_games
 from hgpo.envs.alfworld.generator import generate_game
-from hgpo.envs.alfworld.pddl import GameFileError
+from hgpo.envs.alfworld.pddl import MAX_BYTES, GameFileError
 
 
 def lines(count: int) -> list[dict[str, Any]]:
@@ -58,6 +58,9 @@ def damaged(what: str, value: object) -> dict[str, Any]:
         ("{", "Expecting property name"),
         ("[]", "the line is not a JSON object"),
         ("{}", "schema_version is None"),
+        ("[" * 200_000, "nested too deep for a game"),
+        ('{"name": "' + "x" * MAX_BYTES + '"}', "more than 1,048,576 bytes"),
+        ('{"name": "\\ud800"}', "an escape stands for half a character"),
         (damaged("schema_version", 2), "schema_version is 2, this version reads 1"),
         ({name: value for name, value in lines(1)[0].items() if name != "goal"}, "'goal' is missing"),
         (damaged("task", 3), "'task' is 3, not a string"),
@@ -80,3 +83,10 @@ def test_a_bad_line_is_named(tmp_path: Path, line: object, message: str) -> None
     with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: .*write the file anew") as caught:
         read_games(path)
     assert message in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(json.dumps(lines(1)[0]).encode() + b"\n\xff\xfe\n")
+    with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: not UTF-8 text \(byte 0\); write the file anew"):
+        read_games(path)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
 import pytest
 
 from hgpo.envs import registry
-from hgpo.envs.alfworld import suite as suite_module
-from hgpo.envs.alfworld.suite import alfworld_suite, generate_games
+from hgpo.envs.alfworld import alfworld_suite, generate_games
 from hgpo.envs.base import Env
 
 FEW = {"train": 24, "valid_seen": 12, "valid_unseen": 6}
@@ -59,18 +57,24 @@ def test_single_counts_go_before_the_table_and_zero_leaves_a_split_out() -> None
 
 
 def test_options_reach_the_games() -> None:
-    suite = alfworld_suite(size="medium", train_games=4, task_types=["pick_two_obj_and_place"], seed=3, max_steps=2)
-    task = suite.tasks("train")[3]
-    assert task.kind == "pick_two_obj_and_place"
-    env = task.make()
-    env.reset()
-    assert [env.step("look")[3] for _ in range(2)] == [False, True]
+    suite = alfworld_suite(size="medium", train_games=4, task_types=["pick_two_obj_and_place"], seed=3)
+    assert {task.kind for task in suite.tasks("train")} == {"pick_two_obj_and_place"}
+    assert 9 <= first_text(suite.tasks("train")[3].make()).count(" a ") - 1 <= 14  # receptacles of a medium game
 
 
 def test_the_registry_takes_its_options() -> None:
     registry.check_options("alfworld", alfworld_suite, {"size": "small", "train_games": 5})
     with pytest.raises(ValueError, match="no option colour"):
         registry.check_options("alfworld", alfworld_suite, {"colour": "red"})
+
+
+def test_the_step_limit_is_set_in_one_place_only() -> None:
+    """environment.max_steps in a recipe; an option of the suite beside it would be a second one."""
+    with pytest.raises(ValueError, match="no option max_steps"):
+        registry.make("alfworld", max_steps=5)
+    env = alfworld_suite(games=FEW).tasks("train")[0].make()
+    env.reset()
+    assert not any(env.step("look")[3] for _ in range(200))
 
 
 def test_an_unknown_split_is_named() -> None:
@@ -83,18 +87,8 @@ def test_bad_counts_are_refused_at_once() -> None:
         alfworld_suite(games={"dev": 4})
     with pytest.raises(ValueError, match="unknown size 'huge'"):
         alfworld_suite(size="huge")
-
-
-def test_written_games_are_the_generated_ones(tmp_path: Path) -> None:
-    files = generate_games(tmp_path / "games", games=FEW, seed=2)
-    assert {split: path.name for split, path in files.items()} == {split: f"{split}.jsonl" for split in FEW}
-    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(games=FEW, seed=2)
-    assert on_disk.splits == generated.splits
-    for split in FEW:
-        assert [task.id for task in on_disk.tasks(split)] == [task.id for task in generated.tasks(split)]
-        assert first_text(on_disk.tasks(split)[-1].make()) == first_text(generated.tasks(split)[-1].make())
-    made_from = json.loads((tmp_path / "games" / "generated.json").read_text(encoding="utf-8"))
-    assert (made_from["seed"], made_from["games"]) == (2, FEW)
+    with pytest.raises(ValueError, match=r"pick_and_throw.*give one or more of"):
+        alfworld_suite(task_types=["pick_and_throw"])
 
 
 def test_task_types_filter_games_on_disk(tmp_path: Path) -> None:
@@ -102,34 +96,6 @@ def test_task_types_filter_games_on_disk(tmp_path: Path) -> None:
     tasks = alfworld_suite(tmp_path / "games", task_types=["look_at_obj_in_light"]).tasks("train")
     assert {task.kind for task in tasks} == {"look_at_obj_in_light"}
     assert len(tasks) == 4
-
-
-def test_games_are_not_overwritten_unasked(tmp_path: Path) -> None:
-    out = tmp_path / "games"
-    generate_games(out, games=FEW)
-    with pytest.raises(FileExistsError, match="games exists; choose another folder"):
-        generate_games(out, games=FEW, seed=1)
-    (out / "notes.txt").write_text("mine", encoding="utf-8")
-    generate_games(out, games={"train": 5, "valid_seen": 0, "valid_unseen": 0}, seed=1, overwrite=True)
-    assert sorted(path.name for path in out.iterdir()) == ["generated.json", "notes.txt", "train.jsonl"]
-    assert len(alfworld_suite(out).tasks("train")) == 5
-
-
-def test_an_empty_folder_may_be_filled_and_nothing_else_stays(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "games"
-    out.mkdir(parents=True)
-    generate_games(out, games={"train": 3, "valid_seen": 0, "valid_unseen": 0})
-    assert [path.name for path in out.parent.iterdir()] == ["games"]
-
-
-def test_a_failed_generation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(suite_module, "write_text", fail)
-    with pytest.raises(OSError, match="disk full"):
-        generate_games(tmp_path / "games", games=FEW)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_games_says_what_was_looked_for(tmp_path: Path) -> None:

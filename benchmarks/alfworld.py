@@ -1,0 +1,212 @@
+"""How fast the household games are played: the native engine and, on request, the reference engine on the same games.
+
+    python benchmarks/alfworld.py --data-dir ~/alfworld/data
+    python benchmarks/alfworld.py --data-dir ~/alfworld/data --reference reference/bin/python
+
+Without ``--data-dir`` and $ALFWORLD_DATA, generated games as big as real ones are played. ``--reference`` names a
+Python in which alfworld 0.4.2 and textworld 1.7.0 are installed; tests/parity/alfworld_record.py says how to make one.
+
+Commands are drawn once, a legal one of a random verb each time, and both engines carry out the same ones. Every step
+includes the list of admissible commands. Times are CPU seconds of one process with one thread, so that other work on
+the machine does not count; no game is warmed up. Exit status 1 means a target missed or an answer that differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hgpo.envs.alfworld import AlfworldEnv, generate_games
+from hgpo.envs.alfworld.real_games import GAME_FILE, split_folder
+from hgpo.envs.base import Task
+from hgpo.envs.batch import BatchedEnv
+
+WORKER = Path(__file__).with_name("alfworld_reference.py")
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A row of the table: what is measured and what the native engine has to reach."""
+
+    key: str
+    title: str
+    unit: str
+    bound: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+TARGETS = (
+    Target("steps_per_second", "steps per second, one game after another", "", 20_000, at_least=True),
+    Target("batch_steps_per_second", "steps per second, all games in turn", "", 20_000, at_least=True),
+    Target("reset_ms", "reset", "ms", 5),
+    Target("load_ms", "first load of a file", "ms", 20),
+    Target("memory_mb", "memory per live environment", "MB", 1),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default=os.environ.get("ALFWORLD_DATA"), help="real games ($ALFWORLD_DATA)")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--games", type=int, default=512, help="games for the native engine (default: 512)")
+    parser.add_argument("--steps", type=int, default=50, help="commands per game (default: 50)")
+    parser.add_argument("--reference", metavar="PYTHON", help="also measure the reference engine with this Python")
+    parser.add_argument("--reference-games", type=int, default=8, help="how many of the games it plays (default: 8)")
+    arguments = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as temporary:
+        data_dir = arguments.data_dir or write_generated_games(Path(temporary), arguments.split, arguments.games)
+        files = drawn_files(Path(data_dir), arguments.split, arguments.games)
+        native, played = measure_native(files, arguments.steps)
+        reference: dict[str, Any] = {}
+        if arguments.reference:
+            reference = measure_reference(arguments.reference, played[: arguments.reference_games])
+    source = f"real games, {arguments.split}" if arguments.data_dir else "generated games, size full"
+    print(f"{len(files)} {source}; {sum(len(game['commands']) for game in played):,} steps")
+    print_table(native, reference)
+    return 0 if verdict(native, reference, played) else 1
+
+
+def write_generated_games(folder: Path, split: str, count: int) -> Path:
+    games = {"train": count, "valid_seen": 0, "valid_unseen": 0, split: count}
+    generate_games(folder / "games", size="full", games=games, seed=SEED, format="tw-pddl")
+    return folder / "games"
+
+
+def drawn_files(data_dir: Path, split: str, count: int) -> list[str]:
+    files = sorted(map(str, (split_folder(data_dir, split) or data_dir).rglob(GAME_FILE)))
+    if not files:
+        sys.exit(f"{data_dir}: no {GAME_FILE} files of {split}")
+    random.Random(SEED).shuffle(files)
+    return files[:count]
+
+
+def measure_native(files: list[str], steps: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """The figures, and per game its file, the commands and the answers."""
+    figures, commands = play_together(files, steps)
+    played = [play_alone(file, chosen) for file, chosen in zip(files, commands, strict=True)]
+    count = sum(map(len, commands))
+    figures["steps_per_second"] = count / sum(game["step_seconds"] for game in played)
+    figures["reset_ms"] = 1e3 * sum(game["reset_seconds"] for game in played) / len(files)
+    figures["load_ms"] = 1e3 * sum(game["load_seconds"] for game in played) / len(files)
+    return figures, played
+
+
+def play_together(files: list[str], steps: int) -> tuple[dict[str, float], list[list[str]]]:
+    """All games side by side: speed and memory, and the commands that were drawn."""
+    gc.collect()
+    memory_before = resident_mb()
+    batch = BatchedEnv()
+    starts = batch.reset([Task(file, "", partial(AlfworldEnv, file)) for file in files])
+    admissible = {slot: start[1]["admissible_commands"] for slot, start in starts.items()}
+    rng = random.Random(SEED)
+    commands: list[list[str]] = [[] for _ in files]
+    seconds = 0.0
+    for _ in range(steps):
+        chosen = {slot: draw(rng, admissible[slot]) for slot in batch.live}
+        before = time.process_time()
+        results = batch.step(chosen)
+        seconds += time.process_time() - before
+        for slot, result in results.items():
+            admissible[slot] = result[4]["admissible_commands"]
+            commands[slot].append(chosen[slot])
+    gc.collect()
+    figures = {
+        "batch_steps_per_second": sum(map(len, commands)) / seconds,
+        "memory_mb": (resident_mb() - memory_before) / len(files),
+    }
+    return figures, commands
+
+
+def play_alone(file: str, commands: list[str]) -> dict[str, Any]:
+    """One game from its file on."""
+    before = time.process_time()
+    environment = AlfworldEnv(file)
+    loaded = time.process_time()
+    answers = [environment.reset()[0]]
+    started = time.process_time()
+    results = [environment.step(command) for command in commands]
+    ended = time.process_time()
+    return {
+        "file": file,
+        "commands": commands,
+        "answers": answers + [result[0] for result in results],
+        "admissible": [result[4]["admissible_commands"] for result in results],
+        "load_seconds": loaded - before,
+        "reset_seconds": started - loaded,
+        "step_seconds": ended - started,
+    }
+
+
+def draw(rng: random.Random, admissible: list[str]) -> str:
+    """By verb first, since most admissible commands are "go to"."""
+    verb = rng.choice(sorted({command.split()[0] for command in admissible}))
+    return rng.choice([command for command in admissible if command.split()[0] == verb])
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_reference(python: str, played: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same figures from the reference engine, with its answers."""
+    # Isolated (-I), so that this folder's alfworld.py does not hide the package of that name.
+    plan = json.dumps([{"file": game["file"], "commands": game["commands"]} for game in played])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [python, "-I", str(WORKER)], input=plan, capture_output=True, text=True, env=environment, check=False
+    )
+    if result.returncode:
+        sys.exit(f"{python} {WORKER.name} failed:\n{result.stderr[-2000:]}")
+    figures: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return figures
+
+
+def print_table(native: dict[str, float], reference: dict[str, Any]) -> None:
+    print(f"\n| {'':40} | {'target':>10} | {'native':>12} | {'reference':>12} | {'ratio':>8} |")
+    print(f"|{'-' * 42}|{'-' * 11}:|{'-' * 13}:|{'-' * 13}:|{'-' * 9}:|")
+    for target in TARGETS:
+        value, other = native[target.key], reference.get(target.key)
+        bound = f"{'≥' if target.at_least else '≤'} {target.bound:,}"
+        ratio = "" if other is None else f"{value / other if target.at_least else other / value:,.0f}"
+        title = f"{target.title}{', ' * bool(target.unit)}{target.unit}"
+        print(f"| {title:40} | {bound:>10} | {shown(value):>12} | {shown(other):>12} | {ratio:>8} |")
+
+
+def shown(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def verdict(native: dict[str, float], reference: dict[str, Any], played: list[dict[str, Any]]) -> bool:
+    missed = [target.title for target in TARGETS if not target.met(native[target.key])]
+    print(f"\ntargets missed: {', '.join(missed) or 'none'}")
+    differing = [
+        expected["file"]
+        for expected, found in zip(played, reference.get("played", ()), strict=False)
+        if (expected["answers"], expected["admissible"]) != (found["answers"], found["admissible"])
+    ]
+    if reference:
+        print(f"games with an answer that differs: {len(differing)} of {len(reference['played'])}")
+    return not missed and not differing
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""How often the scripted expert wins, per task type.
+
+    python benchmarks/alfworld_expert.py --data-dir ~/alfworld/data
+
+Plays every game of the splits once, within a step limit, with three kinds of expert: one that remembers all it has
+seen; the one that gives demonstrations, whose commands depend on no more than its last two steps; and one that
+searches places by name, without knowing what is usually kept where. All read what a player reads: observations, the
+task sentence and the admissible commands. Exit status 1 means that one of the first two won less than the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from hgpo.envs import Task
+from hgpo.envs.alfworld import Expert, alfworld_suite
+
+TARGET = 95.0
+EXPERTS: dict[str, Callable[[], Expert]] = {
+    "remembers all": Expert,
+    "demonstrates": lambda: Expert(order="likely", recall=False),
+    "by name": lambda: Expert(order="listed"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default=os.environ.get("ALFWORLD_DATA"), help="real games ($ALFWORLD_DATA)")
+    parser.add_argument("--splits", nargs="+", help="(default: all there are)")
+    parser.add_argument("--max-steps", type=int, default=50, help="(default: 50, as in the published recipe)")
+    arguments = parser.parse_args()
+
+    suite = alfworld_suite(arguments.data_dir)
+    print(f"success in % within {arguments.max_steps} steps (steps of a game that is won, on average)\n")
+    print(f"| split | task type | games | {' | '.join(EXPERTS)} |\n|---|---|---:|{'---:|' * len(EXPERTS)}")
+    enough = True
+    for split in arguments.splits or suite.splits:
+        tasks = suite.tasks(split)
+        lengths = {
+            name: play_all(tasks, make(), arguments.max_steps, f"{split}, {name}") for name, make in EXPERTS.items()
+        }
+        for kind in [*sorted({task.kind for task in tasks}), "all"]:
+            chosen = [number for number, task in enumerate(tasks) if kind in (task.kind, "all")]
+            cells = [cell([of_expert[number] for number in chosen]) for of_expert in lengths.values()]
+            print(f"| {split} | {kind} | {len(chosen)} | {' | '.join(cells)} |")
+        enough = enough and all(success(lengths[name]) >= TARGET for name in ("remembers all", "demonstrates"))
+    print(f"\nat least {TARGET:g} % of every split: {'yes' if enough else 'no'}")
+    return 0 if enough else 1
+
+
+def play_all(tasks: Sequence[Task], expert: Expert, max_steps: int, label: str) -> list[int | None]:
+    """Per task the number of steps until it was won, None where it was not."""
+    lengths = []
+    for number, task in enumerate(tasks, start=1):
+        lengths.append(play(task, expert, max_steps))
+        if number % 100 == 0 or number == len(tasks):
+            print(f"\r{label}: {number} of {len(tasks)}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return lengths
+
+
+def play(task: Task, expert: Expert, max_steps: int) -> int | None:
+    environment = task.make()
+    observation, info = environment.reset()
+    expert.reset(observation, info)
+    for step in range(1, max_steps + 1):
+        observation, _, terminated, _, info = environment.step(expert.act(observation, info))
+        if terminated:
+            return step
+    return None
+
+
+def success(lengths: Sequence[int | None]) -> float:
+    return 100 * sum(length is not None for length in lengths) / len(lengths)
+
+
+def cell(lengths: Sequence[int | None]) -> str:
+    won = [length for length in lengths if length is not None]
+    return f"{success(lengths):.1f} ({sum(won) / len(won):.1f})" if won else "0"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
