@@ -1,0 +1,23 @@
+"""WebShop: a shop to search, look around and buy in, after princeton-nlp/WebShop's text simulator; native, no Java."""
+
+from hgpo.envs.webshop.catalog import Catalog
+from hgpo.envs.webshop.env import WebShopEnv
+from hgpo.envs.webshop.expert import Expert
+from hgpo.envs.webshop.generator import ShopSize, generate_catalog
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.product import Product
+from hgpo.envs.webshop.reward import RewardParts
+from hgpo.envs.webshop.suite import WebShopSuite, webshop_suite
+
+__all__ = [
+    "Catalog",
+    "Expert",
+    "Goal",
+    "Product",
+    "RewardParts",
+    "ShopSize",
+    "WebShopEnv",
+    "WebShopSuite",
+    "generate_catalog",
+    "webshop_suite",
+]

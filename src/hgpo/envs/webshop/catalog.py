@@ -1,0 +1,141 @@
+"""A shop's content: products, prices, goals and the search index, in memory or memory-mapped from a folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.envs.webshop import goals as goal_rules
+from hgpo.envs.webshop.catalog_files import open_catalog, save_catalog
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.index import SearchIndex
+from hgpo.envs.webshop.json_files import iterate_records, read_mapping
+from hgpo.envs.webshop.nouns import noun_tagger
+from hgpo.envs.webshop.product import Product, read_products
+
+
+class Catalog:
+    """Everything that sessions share; read-only once made.
+
+    ``products``, ``prices`` (the one drawn for each product) and ``goals`` (in the official order) are sequences;
+    ``index`` finds products; ``nouns`` names the noun tagger of the title score.
+
+    Example:
+        >>> catalog = Catalog.load("items_shuffle_1000.json", "items_ins_v2_1000.json", seed=1234)  # doctest: +SKIP
+        >>> catalog.goals[0].instruction, catalog.index.search("blue mug", 10)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        products: Sequence[Product],
+        prices: NDArray[np.float64],
+        goals: Sequence[Goal],
+        *,
+        index: SearchIndex | None = None,
+        nouns: str = "blank",
+    ) -> None:
+        if not products:
+            raise ValueError("a catalogue needs at least one product")
+        self.products = products
+        self.prices = prices
+        self.goals = goals
+        self.nouns = nouns
+        self.noun_tagger = noun_tagger(nouns)
+        self.index = build_index(products) if index is None else index
+        self._listings: dict[str, Mapping[str, list[int]]] = {}
+
+    @classmethod
+    def load(
+        cls,
+        products: str | Path,
+        attributes: str | Path,
+        *,
+        seed: int = 0,
+        nouns: str = "blank",
+        human_goals: str | Path | None = None,
+    ) -> Catalog:
+        """Read the official JSON files and draw prices and goals as the official simulator does after
+        ``random.seed(seed)``.
+
+        ``products`` is a list of products (``items_shuffle*.json``), ``attributes`` maps ids to attributes and
+        instructions (``items_ins_v2*.json``). With ``human_goals`` (``items_human_ins.json``) the goals are the ones
+        people wrote, else one is made for every combination of options.
+
+        Raises ``FileNotFoundError`` for a missing file and ``ValueError``, naming file and record, for a malformed one.
+        """
+        noun_tagger(nouns)  # an unknown one is an error before anything is read
+        facts = read_mapping(Path(attributes))
+        records = iterate_records(Path(products))
+        found = tuple(read_products(records, facts, source=str(products)))
+        if not found:
+            raise ValueError(f"{products}: no product with an id of 1 to 10 characters")
+        rng = goal_rules.official_draws(seed)
+        prices = goal_rules.draw_prices(found, rng)
+        if human_goals is None:
+            goals = goal_rules.synthetic_goals(found, prices, facts, rng)
+        else:
+            goals = goal_rules.human_goals(found, prices, read_mapping(Path(human_goals)), rng)
+        return cls(found, np.array(prices), tuple(goal_rules.shuffled(goals)), nouns=nouns)
+
+    def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
+        """Write everything to a new folder, whole or not at all; ``about`` is kept with it, to tell it from others.
+
+        A folder that exists is a ``FileExistsError``.
+        """
+        save_catalog(Path(folder), self.products, self.prices, self.goals, self.index, about or {})
+
+    @classmethod
+    def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:
+        """Map a folder that ``save`` wrote: ready at once, read as needed, memory shared between processes.
+
+        ``ValueError`` if the folder holds no complete catalogue, or one made from something else than ``about`` says.
+        """
+        products, prices, goals, index = open_catalog(Path(folder), about)
+        return cls(products, prices, goals, index=index, nouns=nouns)
+
+    def number(self, asin: str) -> int:
+        """The position of a product by its id; ``ValueError`` if there is none."""
+        found = self._by_asin.get(asin)
+        if found is None:
+            raise ValueError(f"no product {asin!r} in this catalogue")
+        return found
+
+    def having(self, field: str, value: str) -> list[int]:
+        """Positions of the products whose ``category``, ``query`` or one of whose ``attributes`` is ``value``."""
+        if field not in self._listings:
+            self._listings[field] = _listing(self.products, field)
+        return list(self._listings[field].get(value, ()))
+
+    def draw_goal(self, rng: random.Random) -> int:
+        """A goal's number, drawn by weight."""
+        if not len(self.goals):
+            raise ValueError("this catalogue has no goals")
+        return rng.choices(range(len(self.goals)), cum_weights=self._cumulative_weights)[0]
+
+    @cached_property
+    def _by_asin(self) -> dict[str, int]:
+        return {product.asin: number for number, product in enumerate(self.products)}
+
+    @cached_property
+    def _cumulative_weights(self) -> list[float]:
+        return list(np.cumsum([goal.weight for goal in self.goals]))
+
+
+def build_index(products: Sequence[Product]) -> SearchIndex:
+    """The search index of some products, in their order."""
+    return SearchIndex.build([product.asin for product in products], (product.indexed_text for product in products))
+
+
+def _listing(products: Iterable[Product], field: str) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for number, product in enumerate(products):
+        value = getattr(product, field)
+        for key in dict.fromkeys(value if isinstance(value, tuple) else (value,)):
+            numbers.setdefault(key, []).append(number)
+    return numbers

@@ -1,0 +1,128 @@
+"""A catalogue as a folder of flat files: texts as JSON records in one blob, the rest as arrays, all memory-mapped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.envs.webshop.blob import TextArray
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.index import SearchIndex
+from hgpo.envs.webshop.product import Product
+
+SCHEMA_VERSION = 1
+_META = "catalog.json"
+_REMEMBERED = 1 << 14
+Record = TypeVar("Record")
+
+
+class Records(Sequence[Record], Generic[Record]):
+    """A sequence whose elements are decoded from text when asked for; the latest stay decoded."""
+
+    def __init__(self, texts: TextArray, decode: Callable[[str], Record]) -> None:
+        self._texts = texts
+        self._decode = decode
+        self._get = lru_cache(maxsize=_REMEMBERED)(lambda number: decode(texts[number]))
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self._get(number) for number in range(*index.indices(len(self)))]
+        return self._get(range(len(self))[index])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Records, (self._texts, self._decode)
+
+
+def save_catalog(
+    folder: Path,
+    products: Iterable[Product],
+    prices: NDArray[np.float64],
+    goals: Iterable[Goal],
+    index: SearchIndex,
+    about: Mapping[str, Any],
+) -> None:
+    """Write a catalogue to a new folder, whole or not at all."""
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        TextArray.of(map(_encode_product, products)).save(temporary / "products")
+        TextArray.of(map(_encode_goal, goals)).save(temporary / "goals")
+        np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
+        index.save(temporary)
+        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
+        (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def open_catalog(
+    folder: Path, about: Mapping[str, Any] | None = None
+) -> tuple[Sequence[Product], NDArray[np.float64], Sequence[Goal], SearchIndex]:
+    """Map what ``save_catalog`` wrote; ``ValueError`` says what is missing or differs from ``about``."""
+    try:
+        meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+        if meta["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
+        if about is not None and meta["about"] != dict(about):
+            raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
+        products = Records(TextArray.open(folder / "products"), _decode_product)
+        goals = Records(TextArray.open(folder / "goals"), _decode_goal)
+        prices = np.load(folder / "prices.npy", mmap_mode="r", allow_pickle=False)
+        return products, prices, goals, SearchIndex.open(folder)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{folder}: not a saved catalogue that can be used ({error}); remove it to make it anew"
+        ) from error
+
+
+def is_catalog(folder: Path) -> bool:
+    """Whether a folder holds a saved catalogue."""
+    return (folder / _META).is_file()
+
+
+def _encode_product(product: Product) -> str:
+    return json.dumps([getattr(product, name) for name in Product.__dataclass_fields__], ensure_ascii=False)
+
+
+def _decode_product(text: str) -> Product:
+    asin, title, description, bullets, options, prices, attributes, category, query, product_category = json.loads(text)
+    return Product(
+        asin=asin,
+        title=title,
+        description=description,
+        bullet_points=tuple(bullets),
+        options={name: tuple(values) for name, values in options.items()},
+        prices=tuple(prices),
+        attributes=tuple(attributes),
+        category=category,
+        query=query,
+        product_category=product_category,
+    )
+
+
+def _encode_goal(goal: Goal) -> str:
+    return json.dumps([getattr(goal, name) for name in Goal.__dataclass_fields__], ensure_ascii=False)
+
+
+def _decode_goal(text: str) -> Goal:
+    product, asin, instruction, attributes, options, price_upper, weight = json.loads(text)
+    return Goal(product, asin, instruction, tuple(attributes), options, price_upper, weight)

@@ -1,0 +1,135 @@
+"""A customer who shops by rule, from what the pages show and the instruction says; never from the catalogue.
+
+On a generated shop it almost always gets what is wanted. On the official catalogue it is the well-known rule of thumb:
+search for the instruction, take the first product that is cheap enough, choose the options it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hgpo.envs.webshop import brief, pages
+
+_PRICE = re.compile(r"price (?:lower than|under) ([\d.]+)")
+_AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?)$")
+_MOST_PAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an instruction asks for.
+
+    Example: ``parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)``.
+    """
+
+    words: str
+    options: tuple[str, ...]
+    price_upper: float
+
+
+def parse_wish(instruction: str) -> Wish:
+    """Read an instruction of a generated shop or a synthetic one of the official catalogue."""
+    price = _PRICE.search(instruction)
+    limit = float(price[1].rstrip(".")) if price else float("inf")
+    if " , " in instruction:
+        words, *wishes = instruction.split(" , ")
+        return Wish(words, tuple(wish.split(" ", 1)[1] for wish in wishes if not wish.startswith("price ")), limit)
+    without_price = instruction[: price.start()].removesuffix(", and ") if price else instruction
+    head, *wishes = re.split(r"(?: with |, and )(?=(?:(?! with )[\w ])+: )", without_price)
+    return Wish(head.removeprefix("Find me "), tuple(wish.partition(": ")[2] for wish in wishes), limit)
+
+
+class Expert:
+    """Searches for the words, opens the first product that fits, chooses the options, and buys if all were there.
+
+    A product without one of the wanted options is left and not opened again. Where no page has one that fits, it
+    searches once more and makes do with the first.
+
+    Example: ``expert = Expert(); expert.reset(observation, info); action = expert.act(observation, info)``.
+    """
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Start a session. The task is ``info["task"]``."""
+        self._wish = parse_wish(str(info["task"]))
+        self._rejected: set[str] = set()
+        self._chosen: set[str] = set()
+        self._opened = ""
+        self._pages_turned = 0
+        self._makes_do = False
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str:
+        """The next action, given the answer to the last one, whoever chose that. Call it once per step."""
+        available = info["available_actions"]
+        clickables: Sequence[str] = available["clickables"]
+        if "buy now" in clickables:
+            return self._on_item(observation, clickables)
+        self._chosen.clear()  # leaving the product's page for any but its own sub-pages loses them
+        if available["has_search_bar"]:
+            self._pages_turned = 0
+            return f"search[{self._wish.words}]"
+        return self._on_results(observation, clickables) if "next >" in clickables else "click[< prev]"
+
+    def _on_results(self, observation: str, clickables: Sequence[str]) -> str:
+        offers = read_offers(observation, clickables)
+        for offer in offers:
+            if self._makes_do or (offer.asin not in self._rejected and self._fits(offer)):
+                self._opened = offer.asin
+                return f"click[{offer.asin}]"
+        if offers and self._pages_turned < _MOST_PAGES:
+            self._pages_turned += 1
+            return "click[next >]"
+        self._makes_do = True
+        return "click[back to search]"
+
+    def _on_item(self, observation: str, clickables: Sequence[str]) -> str:
+        if not self._makes_do and any(value not in clickables for value in self._wish.options):
+            self._rejected.add(self._opened)
+            return "click[< prev]"
+        chosen = self._read_chosen(observation)
+        for value in self._wish.options:
+            if value in clickables and value not in chosen:
+                self._chosen.add(value)
+                return f"click[{value}]"
+        return "click[buy now]"
+
+    def _read_chosen(self, observation: str) -> set[str]:
+        """What the page says was chosen; a ``text`` page does not say it, so there it is what was clicked."""
+        if pages.SEPARATOR in observation or "[button]" in observation:
+            return self._chosen
+        last = observation.split(brief.SEPARATOR)[-1]
+        return set(last.removeprefix("chosen ").split(" , ")) if last.startswith("chosen ") else set()
+
+    def _fits(self, offer: Offer) -> bool:
+        if offer.price > self._wish.price_upper:
+            return False
+        return not offer.brief or set(self._wish.words.split()) <= set(offer.title.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A product on a page of results. ``price`` is the lower end where there is a range."""
+
+    asin: str
+    title: str
+    price: float
+    brief: bool
+
+
+def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
+    """The products that an observation of a page of results shows, whatever its mode."""
+    links = [name for name in clickables if name not in ("back to search", "next >", "< prev")]
+    if observation.startswith("page "):
+        lines = [part.split() for part in observation.split(brief.SEPARATOR)[1:]]
+        return [
+            Offer(asin, " ".join(line[1:-1]), float(line[-1]), True) for asin, line in zip(links, lines, strict=False)
+        ]
+    parts = observation.split(pages.SEPARATOR) if pages.SEPARATOR in observation else observation.split("\n")
+    offers = []
+    for asin in links:
+        place = next(number for number, part in enumerate(parts) if asin.upper() in part.upper().split())
+        price = _AMOUNT.search(parts[place + 2].split(" to ")[0])
+        offers.append(Offer(asin, parts[place + 1], float(price[1]) if price else 0.0, False))
+    return offers

@@ -1,0 +1,169 @@
+"""Shops made from nothing: a catalogue of any size, the same for the same seed, with goals that it can fulfil."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.webshop import goals as goal_rules
+from hgpo.envs.webshop.catalog import Catalog
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.product import Product
+from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES, PRAISE
+
+_SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShopSize:
+    """How large a shop is.
+
+    ``products`` of ``kinds`` kinds, each with ``attributes`` words before its kind in the title and up to ``values``
+    values per option; ``attribute_words`` is how many of its department's words a kind comes in. A page of results
+    shows ``page_size`` products of ``results`` found. ``description_words`` invented words fill each description:
+    0 for an agent that reads, many where only the search engine's load matters.
+
+    Example: ``ShopSize(products=40, kinds=5, attributes=1, values=2, page_size=3, results=9)``.
+    """
+
+    products: int
+    kinds: int
+    attributes: int
+    values: int
+    page_size: int
+    results: int
+    attribute_words: int = 8
+    description_words: int = 0
+
+    def __post_init__(self) -> None:
+        kinds, words = sum(len(department.kinds) for department in DEPARTMENTS.values()), 8
+        limits = {
+            "products": (1, 10**9),
+            "kinds": (1, kinds),
+            "attribute_words": (1, words),
+            "attributes": (1, self.attribute_words),
+            "values": (1, 8),
+            "page_size": (1, 100),
+            "results": (1, 1000),
+            "description_words": (0, 10_000),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"shop size: {name} is {getattr(self, name)}; give {least} to {most}")
+
+
+SIZES: Mapping[str, ShopSize] = {
+    "small": ShopSize(products=40, kinds=5, attributes=1, attribute_words=4, values=2, page_size=3, results=9),
+    "medium": ShopSize(products=120, kinds=12, attributes=2, attribute_words=6, values=3, page_size=4, results=12),
+    "large": ShopSize(products=1000, kinds=32, attributes=2, values=4, page_size=10, results=50, description_words=40),
+}
+
+
+def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
+    """A size by name, by its numbers (those left out are the small size's) or as it is."""
+    if isinstance(size, ShopSize):
+        return size
+    if isinstance(size, str):
+        if size not in SIZES:
+            raise ValueError(f"unknown size {size!r}; choose {', '.join(SIZES)} or give numbers, e.g. products=40")
+        return SIZES[size]
+    small = SIZES["small"]
+    known = {name: getattr(small, name) for name in ShopSize.__dataclass_fields__}
+    unknown = sorted(set(size) - set(known))
+    if unknown:
+        raise ValueError(f"size has no {', '.join(unknown)}; it has {', '.join(known)}")
+    return ShopSize(**{**known, **size})
+
+
+def generate_catalog(
+    size: str | ShopSize | Mapping[str, Any] = "small", seed: int = 0, shop: int = 0, *, nouns: str = "blank"
+) -> Catalog:
+    """The shop number ``shop`` of a seed: its products, and a goal for every combination of each one's options.
+
+    No two goals of a shop read the same.
+
+    A goal reads ``wool scarf , color blue , price under 30``. Example: ``generate_catalog("small").goals[0]``.
+    """
+    size = named_size(size)
+    rng = random.Random(f"{seed}/{shop}")
+    products = tuple(_products(size, rng))
+    prices = [product.prices[0] for product in products]
+    goals = [goal for number in range(len(products)) for goal in _goals(number, products[number], rng)]
+    rng.shuffle(goals)
+    different = {goal.instruction: goal for goal in goals}
+    return Catalog(products, np.array(prices), tuple(different.values()), nouns=nouns)
+
+
+def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
+    kinds = [(name, kind) for name, department in DEPARTMENTS.items() for kind in department.kinds]
+    sold = rng.sample(kinds, size.kinds)
+    words = {name: rng.sample(sorted(DEPARTMENTS[name].attributes), size.attribute_words) for name, _ in sold}
+    filler = _Filler(size.description_words, rng)
+    for asin in _ids(size.products, rng):
+        name, kind = rng.choice(sold)
+        attributes = tuple(rng.sample(words[name], size.attributes))
+        options = {option: _values(option, size.values, rng) for option in DEPARTMENTS[name].kinds[kind]}
+        yield Product(
+            asin=asin,
+            title=" ".join([*attributes, kind]),
+            description=filler.text(),
+            bullet_points=(rng.choice(PRAISE),),
+            options=options,
+            prices=(float(rng.randint(4, 79)),),
+            attributes=attributes,
+            category=name,
+            query=f"{kind}s",
+            product_category=f"{name} › {kind}s",
+        )
+
+
+def _values(option: str, most: int, rng: random.Random) -> tuple[str, ...]:
+    values = OPTION_VALUES[option]
+    chosen = rng.sample(range(len(values)), min(most, len(values)))
+    return tuple(values[number] for number in sorted(chosen))
+
+
+def _goals(number: int, product: Product, rng: random.Random) -> Iterator[Goal]:
+    upper, _ = goal_rules.draw_price_limit(product.prices[0], rng)
+    for values in itertools.product(*product.options.values()):
+        options = dict(zip(product.options, values, strict=True))
+        wishes = [f"{name} {value}" for name, value in options.items()]
+        instruction = " , ".join([product.title, *wishes, f"price under {upper:g}"])
+        yield Goal(number, product.asin, instruction, product.attributes, options, upper)
+
+
+def _ids(count: int, rng: random.Random) -> Sequence[str]:
+    """Ids without meaning: a letter and a digit, or longer where those do not suffice; never in the products' order."""
+    digits = 1
+    while 26 * 10**digits < count:
+        digits += 1
+    numbers = rng.sample(range(26 * 10**digits), count)
+    return [f"{string.ascii_uppercase[number // 10**digits]}{number % 10**digits:0{digits}}" for number in numbers]
+
+
+class _Filler:
+    """Invented words, few of them frequent and most of them rare, as in any language."""
+
+    def __init__(self, words: int, rng: random.Random) -> None:
+        self._words = words
+        self._rng = np.random.default_rng(rng.getrandbits(64))
+
+    def text(self) -> str:
+        if not self._words:
+            return ""
+        ranks = np.minimum(self._rng.zipf(1.2, self._words), 10**6)
+        return " ".join(map(_invented, ranks.tolist()))
+
+
+def _invented(rank: int) -> str:
+    word = ""
+    while rank:
+        rank, rest = divmod(rank, len(_SYLLABLES))
+        word += _SYLLABLES[rest]
+    return word

@@ -1,0 +1,261 @@
+"""An inverted index that ranks as Lucene's BM25 does, in a few flat arrays that processes can share.
+
+Array names end in their axes: P documents, T terms (sorted), H postings (term by term, documents ascending).
+
+A posting's share of a document's score is ``w - w / (1 + f·n)``, with the query's weight ``w = idf·count`` for the
+term, ``f`` how often the term is in the document and ``n = 1 / (k1·(1 - b + b·length/average))``. ``length`` is rounded
+down to one byte as Lucene does, and ``1 + f·n`` is all that depends on the document, so it is what the index stores.
+Arithmetic is float32 as there; sums are float64. Equal scores are ordered by id, as the official searcher orders them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.envs.webshop.analysis import term, terms, words
+from hgpo.envs.webshop.blob import TextArray, mapped
+
+K1, B = 0.9, 0.4
+MAX_QUERY_TERMS = 1024
+"""Lucene refuses a query of more different terms; here only the first so many count."""
+_FREQUENT = 4096  # postings; to add up fewer costs nothing
+_CHUNK = 1 << 22  # occurrences sorted at a time while an index is built: 64 MiB of working memory
+
+
+class SearchIndex:
+    """Finds documents by words. ``build`` makes one, ``save`` and ``open`` keep it in files that are memory-mapped.
+
+    Example: ``SearchIndex.build(["b", "a"], ["blue mug", "red mug"]).search("mugs", 50)`` is ``[1, 0]``: positions of
+    documents, best first; equal scores in the order of the ids.
+    """
+
+    def __init__(
+        self,
+        vocabulary: TextArray,
+        term_start_T1: NDArray[np.int64],
+        document_H: NDArray[np.int32],
+        saturation_H: NDArray[np.float32],
+        rank_P: NDArray[np.int32],
+    ) -> None:
+        self.vocabulary = vocabulary
+        self._term_start_T1 = term_start_T1
+        self._document_H = document_H
+        self._saturation_H = saturation_H
+        self._rank_P = rank_P
+        self._remembered = lru_cache(maxsize=4096)(self._search)
+
+    @classmethod
+    def build(cls, ids: Sequence[str], texts: Iterable[str]) -> SearchIndex:
+        """Index one text per id. Fewer or more texts than ids is a ``ValueError``."""
+        vocabulary, occurrences, length_P = _count(texts)
+        if len(length_P) != len(ids):
+            raise ValueError(f"{len(ids)} ids but {len(length_P)} texts")
+        ordered = sorted(vocabulary, key=str.encode)
+        position = np.empty(len(ordered), np.int64)
+        position[np.array([vocabulary[word] for word in ordered], np.int64)] = np.arange(len(ordered))
+        term_start_T1, document_H, frequency_H = _invert(occurrences, position)
+        inverse_P = _inverse_norms(length_P)
+        saturation_H = np.float32(1) + frequency_H.astype(np.float32) * inverse_P[document_H]
+        rank_P = np.empty(len(ids), np.int32)
+        rank_P[sorted(range(len(ids)), key=lambda number: ids[number].encode())] = np.arange(len(ids))
+        return cls(TextArray.of(ordered), term_start_T1, document_H, saturation_H, rank_P)
+
+    def search(self, query: str, limit: int) -> list[int]:
+        """Positions of the ``limit`` best documents, best first; only those that have a word of the query."""
+        return list(self._remembered(query, limit))
+
+    def scores(self, query: str) -> NDArray[np.float32]:
+        """The score of every document, 0 where none of its words is in the query."""
+        score_P = np.zeros(len(self._rank_P))
+        for weight, postings in self._weighted(query):
+            self._add(score_P, weight, postings)
+        return score_P.astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays as ``.npy`` files to an existing folder."""
+        self.vocabulary.save(folder / "terms")
+        for name, array in self._arrays().items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> SearchIndex:
+        """Map the files of ``save``; nothing is read until a search needs it, and processes share the memory."""
+        names = ("term_start", "document", "saturation", "rank")
+        start, document, saturation, rank = (mapped(folder / f"{name}.npy") for name in names)
+        return cls(TextArray.open(folder / "terms"), start, document, saturation, rank)
+
+    @property
+    def postings(self) -> int:
+        """How many postings there are: 8 bytes each."""
+        return len(self._document_H)
+
+    def _search(self, query: str, limit: int) -> tuple[int, ...]:
+        """Rare terms first: once the frequent ones left cannot lift a document among the best, they are only looked up
+        for the documents that can still get there."""
+        score_P = np.zeros(len(self._rank_P))
+        weighted = sorted(self._weighted(query), key=lambda pair: pair[1].stop - pair[1].start)
+        left = float(sum(weight for weight, _ in weighted))
+        for number, (weight, postings) in enumerate(weighted):
+            length = postings.stop - postings.start
+            least = _least_of_best(score_P, limit) - left if length > _FREQUENT else 0.0
+            if least > 0:
+                document_N = np.flatnonzero(score_P >= least)
+                if len(document_N) < length // 8:
+                    score_N = self._look_up(document_N, score_P[document_N], weighted[number:])
+                    return self._best(document_N, score_N, limit)
+            self._add(score_P, weight, postings)
+            left -= float(weight)
+        document_N = np.flatnonzero(score_P >= max(_least_of_best(score_P, limit), np.finfo(np.float64).tiny))
+        return self._best(document_N, score_P[document_N], limit)
+
+    def _best(self, document_N: NDArray[np.int64], score_N: NDArray[np.float64], limit: int) -> tuple[int, ...]:
+        rounded_N = score_N.astype(np.float32)
+        if len(rounded_N) > limit:
+            kept_N = rounded_N >= np.partition(rounded_N, -limit)[-limit]
+            document_N, rounded_N = document_N[kept_N], rounded_N[kept_N]
+        order_N = np.lexsort((self._rank_P[document_N], -rounded_N))
+        return tuple(document_N[order_N[:limit]].tolist())
+
+    def _add(self, score_P: NDArray[np.float64], weight: np.float32, postings: slice) -> None:
+        share_H = weight - weight / self._saturation_H[postings]
+        np.add.at(score_P, self._document_H[postings], share_H.astype(np.float64))
+
+    def _look_up(
+        self, document_N: NDArray[np.int64], score_N: NDArray[np.float64], weighted: Sequence[tuple[np.float32, slice]]
+    ) -> NDArray[np.float64]:
+        wanted_N = document_N.astype(np.int32)
+        for weight, postings in weighted:
+            document_H, saturation_H = self._document_H[postings], self._saturation_H[postings]
+            place_N = np.minimum(np.searchsorted(document_H, wanted_N), len(document_H) - 1)
+            share_N = weight - weight / saturation_H[place_N]
+            score_N = score_N + np.where(document_H[place_N] == wanted_N, share_N, 0)
+        return score_N
+
+    def _weighted(self, query: str) -> list[tuple[np.float32, slice]]:
+        """The weight and the postings of each known term of a query."""
+        found = []
+        for word, count in islice(Counter(terms(query)).items(), MAX_QUERY_TERMS):
+            number = self.vocabulary.find(word)
+            if number is not None:
+                start, stop = int(self._term_start_T1[number]), int(self._term_start_T1[number + 1])
+                found.append((np.float32(count) * self._idf(stop - start), slice(start, stop)))
+        return found
+
+    def _idf(self, documents: int) -> np.float32:
+        return np.float32(math.log(1 + (len(self._rank_P) - documents + 0.5) / (documents + 0.5)))
+
+    def _arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            "term_start": self._term_start_T1,
+            "document": self._document_H,
+            "saturation": self._saturation_H,
+            "rank": self._rank_P,
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SearchIndex, (self.vocabulary, *self._arrays().values())
+
+
+def _least_of_best(score_P: NDArray[np.float64], limit: int) -> float:
+    """The ``limit``-th highest score, a hair less so that equals in float32 stay together; 0 where there are fewer.
+
+    A sample's, which can only be lower, narrows the choice.
+    """
+    sample = score_P[:: max(1, len(score_P) // (limit * 64))]
+    least = np.partition(sample, -limit)[-limit] if len(sample) >= limit else 0.0
+    score_N = score_P[score_P >= least] if least > 0 else score_P[score_P > 0]
+    return float(np.partition(score_N, -limit)[-limit]) * (1 - 1e-6) if len(score_N) >= limit else 0.0
+
+
+class _TermNumbers(dict[str, int]):
+    """Word -> number of its term, -1 for a stop word; every word is analysed once."""
+
+    def __init__(self) -> None:
+        self.terms: dict[str, int] = {}
+
+    def __missing__(self, word: str) -> int:
+        found = term(word)
+        number = -1 if found is None else self.terms.setdefault(found, len(self.terms))
+        self[word] = number
+        return number
+
+
+def _count(
+    texts: Iterable[str],
+) -> tuple[dict[str, int], list[tuple[NDArray[np.int64], NDArray[np.int32]]], NDArray[np.int64]]:
+    """Terms in order of first appearance; (term·2^32 + document, frequency) in sorted chunks; words per document."""
+    numbers = _TermNumbers()
+    lengths: list[int] = []
+    chunks: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+    for batch in _batches(texts):
+        keys = []
+        for text in batch:
+            found = np.fromiter(map(numbers.__getitem__, words(text.lower())), np.int64)
+            found = found[found >= 0]
+            keys.append((found << 32) | len(lengths))
+            lengths.append(len(found))
+        key, frequency = np.unique(np.concatenate(keys), return_counts=True)
+        chunks.append((key, frequency.astype(np.int32)))
+    return numbers.terms, chunks, np.array(lengths, np.int64)
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """So many texts at a time that sorting their words takes little memory."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text) // 5
+        if size >= _CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _invert(
+    chunks: Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]], position: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Postings sorted by term, then document: each chunk's run of a term goes behind the runs of earlier chunks."""
+    terms_of = [position[key >> 32] for key, _ in chunks]
+    counts = [np.bincount(numbers, minlength=len(position)) for numbers in terms_of]
+    term_start_T1 = np.zeros(len(position) + 1, np.int64)
+    np.cumsum(np.sum(counts, axis=0), out=term_start_T1[1:])
+    document_H = np.empty(term_start_T1[-1], np.int32)
+    frequency_H = np.empty(term_start_T1[-1], np.int32)
+    free = term_start_T1[:-1].copy()
+    for (key, frequency), numbers, count in zip(chunks, terms_of, counts, strict=True):
+        order = np.argsort(numbers, kind="stable")  # within a term, documents are ascending already
+        run_start = np.cumsum(count) - count
+        place = np.arange(len(order)) + (free - run_start)[numbers[order]]
+        document_H[place] = (key[order] & 0xFFFFFFFF).astype(np.int32)
+        frequency_H[place] = frequency[order]
+        free += count
+    return term_start_T1, document_H, frequency_H
+
+
+def _inverse_norms(length_P: NDArray[np.int64]) -> NDArray[np.float32]:
+    """1 / (k1·(1 - b + b·length/average)) per document, with lengths rounded down to one byte."""
+    total = int(length_P.sum())
+    average = np.float32(total / len(length_P)) if total else np.float32(1)
+    lengths = np.array([_decoded(code) for code in range(256)], np.float32)
+    inverse = np.float32(1) / (np.float32(K1) * ((np.float32(1) - np.float32(B)) + np.float32(B) * lengths / average))
+    code_P = np.searchsorted(lengths, length_P, side="right") - 1
+    return inverse[code_P]
+
+
+def _decoded(code: int) -> int:
+    """The length that a byte stands for: exact up to 39, then four significant bits (Lucene's SmallFloat)."""
+    exact = 24
+    if code < exact:
+        return code
+    bits, shift = (code - exact) & 0x07, (code - exact) >> 3
+    return exact + (bits if shift == 0 else (bits | 0x08) << (shift - 1))

@@ -1,0 +1,214 @@
+"""The shop's pages as sequences of visible strings, and the two ways in which they are put into one text.
+
+``text`` joins the stripped strings with `` [SEP] ``; ``text_rich`` marks what can be clicked and has one string a line.
+Both follow the published simulator to the letter, which derives them from HTML through a parser: a string of white
+space alone counts as one space, or as a line break, which is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from hgpo.envs.webshop.product import Product
+
+SEPARATOR = " [SEP] "
+BACK, NEXT, PREVIOUS, BUY = "Back to Search", "Next >", "< Prev", "Buy Now"
+SUB_PAGES = ("Description", "Features", "Reviews")
+HIDDEN_SUB_PAGE = "Attributes"
+"""No button leads there, but an option value of that name does."""
+_BASE = "http://127.0.0.1:3000"
+_WHITE_SPACE = " \n\t\f\r"
+_UNSEEN = ("", "\n")
+
+
+class Kind(Enum):
+    """What a visible string is."""
+
+    PLAIN = auto()
+    BUTTON = auto()
+    PRODUCT = auto()
+    OPTION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One visible string. ``name`` is the option's name for an option, the product's position for a product.
+
+    Example: ``Piece("navy | red", Kind.OPTION, "color")``.
+    """
+
+    text: str
+    kind: Kind = Kind.PLAIN
+    name: str = ""
+    product: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where a customer is: all that a page shows.
+
+    Example: ``View("results", keywords=("blue", "mug"), page=1, total=2, products=((4, mug), (0, other_mug)))``.
+    """
+
+    kind: str  # search, results, item, sub, done
+    instruction: str
+    session: str
+    keywords: tuple[str, ...] = ()
+    page: int = 0
+    total: int = 0
+    products: tuple[tuple[int, Product], ...] = ()
+    product: Product | None = None
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    sub_page: str = ""
+    reward: float = 0.0
+
+    @property
+    def address(self) -> str:
+        """The published simulator's URL: it decides by what this contains, and so does ``session.py``."""
+        words, asin = "+".join(self.keywords), self.product.asin if self.product else ""
+        match self.kind:
+            case "results":
+                return f"{_BASE}/search_results/{self.session}/{words}/{self.page}"
+            case "item":
+                return f"{_BASE}/item_page/{self.session}/{asin}/{words}/{self.page}/{json.dumps(dict(self.chosen))}"
+            case "sub":
+                place = f"{self.session}/{asin}/{words}/{self.page}/{self.sub_page}"
+                return f"{_BASE}/item_sub_page/{place}/{dict(self.chosen)}"
+            case "done":
+                return f"{_BASE}/done/{self.session}/{asin}/{dict(self.chosen)}"
+        return f"{_BASE}/{self.session}"
+
+
+def pieces(view: View) -> list[Piece]:
+    """The strings of a page, in order, empty ones included."""
+    made = {"search": _search, "results": _results, "item": _item, "sub": _sub, "done": _done}[view.kind](view)
+    return [_collapsed(piece) for piece in made]
+
+
+def clickables(page: Collection[Piece]) -> dict[str, Piece]:
+    """What can be clicked, by the argument of ``click[…]``: buttons, products, then options."""
+    buttons = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.BUTTON]
+    products = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.PRODUCT]
+    return dict([*buttons, *products, *((piece.text, piece) for piece in page if piece.kind is Kind.OPTION)])
+
+
+def as_text(page: Collection[Piece]) -> str:
+    """The observation mode ``text``."""
+    return SEPARATOR.join(piece.text.strip() for piece in page if piece.text not in _UNSEEN)
+
+
+def as_rich_text(page: Collection[Piece], address: str, visited: Collection[str]) -> str:
+    """The observation mode ``text_rich``; ``visited``: ids of the products clicked since the last fresh start."""
+    text = ""
+    for piece in page:
+        if piece.text in _UNSEEN:
+            continue
+        match piece.kind:
+            case Kind.BUTTON:
+                text += f"[button] {piece.text} [button_]\n"
+            case Kind.OPTION if f'"{piece.text}"' in address:
+                text = f"You have clicked {piece.text}.\n{text}  [clicked button] {piece.text} [clicked button_]\n"
+            case Kind.OPTION:
+                text += f"  [button] {piece.text} [button_]\n"
+            case Kind.PRODUCT:
+                mark = "clicked button" if piece.text in visited else "button"
+                text += f"\n[{mark}] {piece.text} [{mark}_]\n"
+            case Kind.PLAIN:
+                text += f"{piece.text}\n"
+    return text
+
+
+def _collapsed(piece: Piece) -> Piece:
+    if piece.text.strip(_WHITE_SPACE):
+        return piece
+    return Piece(piece.text and ("\n" if "\n" in piece.text else " "), piece.kind, piece.name, piece.product)
+
+
+def _button(text: str) -> Piece:
+    return Piece(text, Kind.BUTTON)
+
+
+def _head(view: View) -> Iterator[Piece]:
+    yield Piece("Instruction:")
+    yield Piece(view.instruction)
+    yield _button(BACK)
+
+
+def _search(view: View) -> Iterator[Piece]:
+    yield Piece("WebShop")
+    yield Piece("Instruction: ")
+    yield Piece(view.instruction)
+    yield _button("Search")
+
+
+def _results(view: View) -> Iterator[Piece]:
+    yield from _head(view)
+    yield Piece(f"Page {view.page} (Total results: {view.total})")
+    if view.page > 1:
+        yield _button(PREVIOUS)
+    yield _button(NEXT)
+    for number, product in view.products:
+        yield Piece(product.asin, Kind.PRODUCT, product=number)
+        yield Piece(product.title)
+        yield Piece(product.price_tag)
+
+
+def _item(view: View) -> Iterator[Piece]:
+    product = _product(view)
+    yield from _head(view)
+    yield _button(PREVIOUS)
+    for name, values in product.options.items():
+        yield Piece(name)
+        for value in values:
+            yield Piece(value, Kind.OPTION, name)
+    yield Piece(product.title)
+    yield Piece(f"Price: {product.price_tag}")
+    yield Piece("Rating: N.A.")
+    for name in SUB_PAGES:
+        yield _button(name)
+    yield _button(BUY)
+
+
+def _sub(view: View) -> Iterator[Piece]:
+    product = _product(view)
+    yield from _head(view)
+    yield _button(PREVIOUS)
+    if view.sub_page == "Description":
+        yield Piece(product.description)
+    elif view.sub_page == "Features":
+        yield from (Piece(f" {point}") for point in product.bullet_points)
+    elif view.sub_page == HIDDEN_SUB_PAGE:
+        yield from (Piece(f" {attribute}") for attribute in product.attributes)
+        yield from (Piece(text) for text in (product.category, product.query, product.product_category))
+
+
+def _done(view: View) -> Iterator[Piece]:
+    """The published simulator fills in what was bought and the score; the rest of its form stays empty."""
+    texts = "Thank you for shopping with us!|Your code: |None| (Paste it in your MTurk interface.)|Purchased|asin"
+    yield from map(Piece, texts.split("|"))
+    yield Piece(_product(view).asin)
+    yield Piece("options")
+    yield Piece(_as_script(dict(view.chosen)))
+    texts = "attrs|None|category|None|query|None|product category|None|Target|asin|options|attrs|price upper"
+    yield from map(Piece, texts.split("|"))
+    texts = "instuction text|category|product category|query|Goal |None|Reward|Your score (min 0.0, max 1.0)"
+    yield from map(Piece, texts.split("|"))
+    yield Piece(str(view.reward))
+    yield Piece("Reward Details ")
+    yield Piece("None")
+
+
+def _as_script(value: Mapping[str, str]) -> str:
+    """JSON that is safe inside HTML: names sorted, the characters with a meaning there escaped."""
+    text = json.dumps(value, sort_keys=True)
+    for character in "<>&'":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _product(view: View) -> Product:
+    assert view.product is not None, f"a page of kind {view.kind!r} needs a product"
+    return view.product

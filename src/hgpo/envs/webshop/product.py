@@ -1,0 +1,128 @@
+"""What a shop sells: one product, and how the official catalogue files describe it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_ID_LENGTH = 10
+UNKNOWN_PRICE = 100.0
+"""What a product without a price costs in the official simulator."""
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+_NOT_A_PRICE = re.compile(r"[^\d.]")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product as the pages show it and the reward judges it.
+
+    ``options`` maps an option's name to its values, lower case, in the order of the page. ``prices`` is one price, or
+    the two ends of a range. ``query`` is the search phrase under which the product was collected.
+
+    Example: ``Product(asin="B000000001", title="Blue Mug", description="", bullet_points=("Holds 300 ml.",),
+    options={"color": ("blue", "red")}, prices=(9.5,), attributes=("dishwasher safe",), category="garden",
+    query="mugs", product_category="Home & Kitchen › Kitchen & Dining › Mugs")``.
+    """
+
+    asin: str
+    title: str
+    description: str
+    bullet_points: tuple[str, ...]
+    options: Mapping[str, tuple[str, ...]]
+    prices: tuple[float, ...]
+    attributes: tuple[str, ...]
+    category: str
+    query: str
+    product_category: str
+
+    @property
+    def price_tag(self) -> str:
+        """How the pages write the price: ``$9.5``, or ``$9.5 to $12.0``."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+    @property
+    def indexed_text(self) -> str:
+        """What the search engine knows of the product: title, description, first bullet point and options."""
+        options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
+        return " ".join([self.title, self.description, self.bullet_points[0], options]).lower()
+
+
+def read_products(
+    records: Iterable[Any], attributes: Mapping[str, Any], *, source: str = "products"
+) -> Iterator[Product]:
+    """The official file's records as products; a second record of an id, and one without a usable id, is left out.
+
+    ``attributes`` maps ids to ``{"attributes": [...]}``. A record that is not as it should be is a ``ValueError`` that
+    names ``source``, the record's number and what is wrong.
+    """
+    seen: set[str] = set()
+    for number, record in enumerate(records):
+        try:
+            asin = _text(record, "asin")
+            if asin == "nan" or not asin or len(asin) > MAX_ID_LENGTH or asin in seen:
+                continue
+            seen.add(asin)
+            yield _product(asin, record, attributes.get(asin, {}))
+        except (KeyError, TypeError, ValueError) as error:
+            detail = f"no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{source}, record {number}: {detail}") from error
+
+
+def parse_prices(text: str | None) -> tuple[float, ...]:
+    """``"$1,234.50 to $2,000"`` -> ``(1234.5, 2000.0)``; nothing -> ``(100.0,)``; no price in it: ``ValueError``."""
+    if not text:
+        return (UNKNOWN_PRICE,)
+    found = [_NOT_A_PRICE.sub("", part) for part in text.split("$")[1:]]
+    try:
+        prices = tuple(float(part) for part in found)[:2]
+    except ValueError:
+        prices = ()
+    if not prices:
+        raise ValueError(f"pricing {text!r} holds no price; write '$12.50' or '$12.50 to $20', or leave it empty")
+    return prices
+
+
+def _product(asin: str, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Product:
+    bullets = record["small_description"]
+    return Product(
+        asin=asin,
+        title=_text(record, "name"),
+        description=_text(record, "full_description"),
+        bullet_points=_strings(bullets, "small_description") if isinstance(bullets, list) else (str(bullets),),
+        options=_options(record["customization_options"]),
+        prices=parse_prices(record.get("pricing")),
+        attributes=_strings(facts["attributes"], "attributes") if "attributes" in facts else NO_ATTRIBUTES,
+        category=_text(record, "category"),
+        query=_text(record, "query").lower().strip(),
+        product_category=_text(record, "product_category"),
+    )
+
+
+def _options(contents: Any) -> dict[str, tuple[str, ...]]:
+    """``{"Color": [{"value": "Navy/Red"}]}`` -> ``{"color": ("navy | red",)}``; a name without values is left out."""
+    if not contents:
+        return {}
+    if not isinstance(contents, Mapping):
+        raise ValueError(f"customization_options is {type(contents).__name__}; it maps names to lists of values")
+    return {
+        name.lower(): tuple(content["value"].strip().replace("/", " | ").lower() for content in values)
+        for name, values in contents.items()
+        if values is not None
+    }
+
+
+def _text(record: Any, key: str) -> str:
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a product is a JSON object, not {type(record).__name__}")
+    value = record[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {type(value).__name__}, not text")
+    return value
+
+
+def _strings(values: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{key} is not a list of texts")
+    return tuple(values)

@@ -1,0 +1,125 @@
+"""What a purchase is worth: the published reward of WebShop and the parts it is made of.
+
+    reward = r_type · (attribute hits + option hits + [price ≤ limit]) / (attributes + options + 1)
+
+``r_type`` tells how near the product's type is to the wanted one. The rules, oddities included, are the published
+simulator's: a title without any common noun is worth nothing even if the query is the same, and an option of a
+synthetic goal is compared as "name value" unless its value is a plain colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from hgpo.envs.webshop.fuzzy import token_set_ratio
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.nouns import NounTagger
+from hgpo.envs.webshop.product import Product
+
+MATCH_ABOVE = 85
+_COLORS = """
+alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
+dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
+ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor mushroom
+mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand sapphire
+seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white
+wine yellow
+"""
+COLORS = tuple(_COLORS.split())
+"""The colours of the published rule, in its order: the first that is part of a text stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardParts:
+    """A purchase's reward and what it came from; hits are counts, the other parts as named in the published rule.
+
+    Example: ``RewardParts(reward=0.75, r_type=1.0, query_match=True, category_match=True, title_score=1.0,
+    attribute_hits=1, attributes=2, option_hits=0, options=0, price_ok=True, ...)``: (1 + 0 + 1) / (2 + 0 + 1) is .667.
+    """
+
+    reward: float
+    r_type: float
+    query_match: bool
+    category_match: bool
+    title_score: float
+    attribute_hits: int
+    attributes: int
+    option_hits: int
+    options: int
+    price_ok: bool
+
+
+def score_purchase(
+    product: Product, wanted: Product, goal: Goal, price: float, chosen: Mapping[str, str], nouns: NounTagger
+) -> RewardParts:
+    """Judge the purchase of ``product`` at ``price`` with the options ``chosen``.
+
+    ``wanted`` is the product that the goal was made from. A human goal may name no attributes or options; then only
+    the price and the type count.
+    """
+    query_match = product.query == wanted.query
+    category_match = len(_categories(product) & _categories(wanted)) >= 2
+    title_score = _title_score(nouns(product.title), nouns(wanted.title))
+    r_type = _type_factor(query_match or category_match, title_score)
+    attribute_hits = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
+    option_hits = _count_option_hits(chosen.values(), goal)
+    price_ok = price <= goal.price_upper
+    most = len(goal.attributes) + len(goal.options) + 1
+    return RewardParts(
+        reward=(attribute_hits + option_hits + price_ok) / most * r_type,
+        r_type=r_type,
+        query_match=query_match,
+        category_match=category_match,
+        title_score=title_score,
+        attribute_hits=attribute_hits,
+        attributes=len(goal.attributes),
+        option_hits=option_hits,
+        options=len(goal.options),
+        price_ok=price_ok,
+    )
+
+
+def normalise_color(text: str) -> str:
+    """The first of the known colours that is part of the text, or the text: ``"dark red"`` -> ``"dark"``."""
+    return next((color for color in COLORS if color in text), text)
+
+
+def _categories(product: Product) -> set[str]:
+    return {part.strip() for part in product.product_category.split("›")}
+
+
+def _title_score(found: tuple[str, ...], wanted: tuple[str, ...]) -> float:
+    """Share of the wanted title's nouns, repetitions counted, that are in the other; .2 where it has none."""
+    return len(set(found) & set(wanted)) / len(wanted) if wanted else 0.2
+
+
+def _type_factor(related: bool, title_score: float) -> float:
+    if title_score == 0:
+        return 0.0
+    if title_score < 0.1:
+        return 0.1
+    return 1.0 if related or title_score > 0.2 else 0.5
+
+
+def _has_attribute(product: Product, attribute: str) -> bool:
+    if any(token_set_ratio(own, attribute) > MATCH_ABOVE for own in product.attributes):
+        return True
+    texts = (product.title, " ".join(product.bullet_points), product.description)
+    return any(attribute in text.lower() for text in texts)
+
+
+def _count_option_hits(chosen: Collection[str], goal: Goal) -> int:
+    own = [normalise_color(value) for value in chosen]
+    if isinstance(goal.options, Mapping):
+        wanted = [_as_compared(name, value) for name, value in goal.options.items()]
+    else:
+        wanted = [normalise_color(value) for value in goal.options]
+    return sum(any(token_set_ratio(value, other) > MATCH_ABOVE for value in own) for other in wanted)
+
+
+def _as_compared(name: str, value: str) -> str:
+    """The published rule looks for a colour *among* (name, value), not within either, and then compares the pair's
+    Python notation."""
+    return next((color for color in COLORS if color in (name, value)), repr((name, value)))

@@ -1,0 +1,126 @@
+"""One customer's way through the shop: searches, clicks, and in the end a purchase."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hgpo.envs.webshop.pages import BACK, BUY, HIDDEN_SUB_PAGE, NEXT, PREVIOUS, SUB_PAGES, Kind, Piece, View
+from hgpo.envs.webshop.pages import clickables as clickables_of
+from hgpo.envs.webshop.pages import pieces as pieces_of
+from hgpo.envs.webshop.reward import RewardParts, score_purchase
+
+if TYPE_CHECKING:
+    from hgpo.envs.webshop.catalog import Catalog
+
+RESULTS, PAGE_SIZE = 50, 10
+_ACTION = re.compile(r"(.+)\[(.+)\]")
+_SUB_PAGES = {name.lower(): name for name in (*SUB_PAGES, HIDDEN_SUB_PAGE)}
+_PAGE_KINDS = {"search_results": "results", "item_page": "item", "item_sub_page": "sub", "done": "done"}
+
+
+class Session:
+    """The published simulator's rules of movement for one goal.
+
+    ``view`` is the page shown, ``pieces`` its strings, ``clickables`` what ``click[…]`` takes, ``visited`` the ids of
+    products looked at since the search page, ``purchase`` the reward's parts once something is bought. A page of
+    results shows ``page_size`` products of at most ``results`` found.
+    """
+
+    def __init__(self, catalog: Catalog, goal: int, *, results: int = RESULTS, page_size: int = PAGE_SIZE) -> None:
+        self.catalog = catalog
+        self.goal = catalog.goals[goal]
+        self.purchase: RewardParts | None = None
+        self._results, self._page_size = results, page_size
+        self._rng = random.Random(goal)
+        self._bought = -1
+        self._start = View("search", self.goal.instruction, str(goal))
+        self._fresh_start()
+
+    def act(self, action: str) -> None:
+        """Carry out ``search[words]`` or ``click[what]``; anything else leaves the page as it is."""
+        parsed = _ACTION.match(action)
+        if parsed is None:
+            return
+        verb, argument = parsed[1], parsed[2].lower()
+        if verb == "search":
+            self._search(tuple(argument.split(" ")), 1)
+        elif verb == "click" and argument in self.clickables and argument != "search":
+            self._click(argument, self.clickables[argument])
+
+    def _click(self, argument: str, piece: Piece) -> None:
+        view, place = self.view, self._place()
+        if argument == BUY.lower():
+            self._buy()
+        elif argument == BACK.lower():
+            self._fresh_start()
+        elif argument == NEXT.lower() and place == "results":
+            self._search(view.keywords, view.page + 1)
+        elif argument == PREVIOUS.lower() and place == "results":
+            self._search(view.keywords, view.page - 1)
+        elif argument == PREVIOUS.lower() and place == "item":
+            self._search(view.keywords, view.page)
+        elif argument in _SUB_PAGES:
+            self._show(replace(view, kind="sub", sub_page=_SUB_PAGES[argument]))
+        else:
+            self._open(argument, piece)
+
+    def _open(self, argument: str, piece: Piece) -> None:
+        """Show a product, or the same one with an option chosen, or the same one again."""
+        view = replace(self.view, kind="item", products=(), total=0)
+        if piece.kind is Kind.PRODUCT:
+            self._bought = piece.product
+            view = replace(view, product=self.catalog.products[piece.product])
+            self.visited.add(piece.text)
+        elif piece.kind is Kind.OPTION:
+            view = replace(view, chosen={**view.chosen, piece.name: argument})
+        self._show(view)
+
+    def _search(self, keywords: tuple[str, ...], page: int) -> None:
+        found = self._find(keywords)
+        # As a list is sliced in the published code: page 0, which odd queries lead to, is empty.
+        shown = found[(page - 1) * self._page_size : page * self._page_size]
+        products = tuple((number, self.catalog.products[number]) for number in shown)
+        self._show(
+            replace(self._start, kind="results", keywords=keywords, page=page, total=len(found), products=products)
+        )
+
+    def _find(self, keywords: tuple[str, ...]) -> list[int]:
+        """Positions of products. ``<r>`` is a random choice; ``<a>``, ``<c>`` and ``<q>`` list an attribute, a category
+        or a query of the catalogue."""
+        rest = " ".join(keywords[1:]).strip()
+        match keywords[0]:
+            case "<r>":
+                everything = range(len(self.catalog.products))
+                return self._rng.sample(everything, min(self._results, len(everything)))
+            case "<a>":
+                return self.catalog.having("attributes", rest)
+            case "<c>":
+                return self.catalog.having("category", keywords[1].strip() if len(keywords) > 1 else "")
+            case "<q>":
+                return self.catalog.having("query", rest)
+        return self.catalog.index.search(" ".join(keywords), self._results)
+
+    def _buy(self) -> None:
+        catalog, product = self.catalog, self.view.product
+        assert product is not None
+        wanted = catalog.products[self.goal.product]
+        price = float(catalog.prices[self._bought])
+        self.purchase = score_purchase(product, wanted, self.goal, price, self.view.chosen, catalog.noun_tagger)
+        self._show(replace(self.view, kind="done", reward=self.purchase.reward))
+
+    def _fresh_start(self) -> None:
+        self.visited: set[str] = set()
+        self._show(self._start)
+
+    def _show(self, view: View) -> None:
+        self.view = view
+        self.pieces = pieces_of(view)
+        self.clickables = clickables_of(self.pieces)
+
+    def _place(self) -> str:
+        """The kind of page by its address, where the first known name wins, be it in the customer's query."""
+        address = self.view.address
+        return next((kind for name, kind in _PAGE_KINDS.items() if name in address), "search")

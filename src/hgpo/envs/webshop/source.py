@@ -1,0 +1,118 @@
+"""Where a shop's catalogue comes from: official files, a folder that was saved, or the generator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hgpo.envs.webshop.catalog import Catalog
+from hgpo.envs.webshop.catalog_files import is_catalog
+from hgpo.envs.webshop.generator import ShopSize, generate_catalog
+
+PRODUCT_FILES = ("items_shuffle.json", "items_shuffle_1000.json")
+ATTRIBUTE_FILES = ("items_ins_v2.json", "items_ins_v2_1000.json")
+HUMAN_FILE = "items_human_ins.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSource:
+    """Files, a saved folder or a size to generate: small enough to be sent to another process in the catalogue's stead.
+
+    Example: ``CatalogSource(products="items_shuffle_1000.json", attributes="items_ins_v2_1000.json", seed=0)``.
+    """
+
+    products: str = ""
+    attributes: str = ""
+    human_goals: str = ""
+    folder: str = ""
+    size: ShopSize | None = None
+    shop: int = 0
+    seed: int = 0
+    nouns: str = "blank"
+
+    def open(self) -> Catalog:
+        """The catalogue; a process makes each only once."""
+        return _open(self)
+
+    def kept_in(self, folder: str | Path) -> CatalogSource:
+        """The same catalogue in a folder of its own, written there if there is none yet."""
+        return _kept(self, _expanded(folder))
+
+
+def find_files(
+    data_dir: str | Path | None,
+    products: str | Path | None = None,
+    attributes: str | Path | None = None,
+    *,
+    human_goals: bool | str | Path = False,
+    seed: int = 0,
+    nouns: str = "blank",
+) -> CatalogSource:
+    """The files that the options name, or those of the usual names in ``data_dir``."""
+    folder = None if data_dir is None else _expanded(data_dir)
+    if folder is not None and is_catalog(folder):
+        if products or attributes or human_goals:
+            raise ValueError(
+                f"{folder} is a saved catalogue with its goals; leave out products, attributes, human_goals"
+            )
+        return CatalogSource(folder=str(folder), nouns=nouns)
+    human = HUMAN_FILE if human_goals is True else human_goals or None
+    return CatalogSource(
+        products=_choose(folder, products, PRODUCT_FILES, "products"),
+        attributes=_choose(folder, attributes, ATTRIBUTE_FILES, "attributes"),
+        human_goals="" if human is None else _choose(folder, human, (HUMAN_FILE,), "human_goals"),
+        seed=seed,
+        nouns=nouns,
+    )
+
+
+def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str], option: str) -> str:
+    """The file that an option names, also relative to the folder, or the first usual one that is there."""
+    tried = [] if named is None else [_expanded(named)]
+    if folder is not None:
+        tried += [folder / name for name in (usual if named is None else (named,))]
+    for path in tried:
+        if path.is_file():
+            return str(path)
+    raise FileNotFoundError(
+        f"{option}: no such file: {', '.join(map(str, tried)) or 'none named'}. The official files come with WebShop's "
+        "setup script; without any, shops are generated"
+    )
+
+
+def _kept(source: CatalogSource, folder: Path) -> CatalogSource:
+    """The same catalogue in a folder of its own, written there on first use."""
+    if source.folder:
+        raise ValueError(f"keep_in={folder}: data_dir={source.folder} is a saved catalogue already")
+    files = [Path(name) for name in (source.products, source.attributes, source.human_goals) if name]
+    about = {"files": {file.name: file.stat().st_size for file in files}, "seed": source.seed}
+    if folder.exists():
+        Catalog.open(folder, about=about)  # made from other files or by another seed: a ValueError that says so
+    else:
+        source.open().save(folder, about=about)
+    return CatalogSource(folder=str(folder), nouns=source.nouns)
+
+
+def _expanded(path: str | Path) -> Path:
+    text = os.path.expanduser(os.path.expandvars(str(path)))
+    if "$" in text:
+        raise FileNotFoundError(f"{str(path)!r}: the variable is not set")
+    return Path(text)
+
+
+@lru_cache(maxsize=1024)
+def _open(source: CatalogSource) -> Catalog:
+    if source.size is not None:
+        return generate_catalog(source.size, source.seed, source.shop, nouns=source.nouns)
+    if source.folder:
+        return Catalog.open(source.folder, nouns=source.nouns)
+    return Catalog.load(
+        source.products,
+        source.attributes,
+        seed=source.seed,
+        nouns=source.nouns,
+        human_goals=source.human_goals or None,
+    )

@@ -1,0 +1,206 @@
+"""WebShop as a task suite: the official catalogue where its files are given, generated shops everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, overload
+
+from hgpo.envs.base import Task
+from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
+from hgpo.envs.webshop.expert import Expert
+from hgpo.envs.webshop.generator import ShopSize, named_size
+from hgpo.envs.webshop.nouns import noun_tagger
+from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS
+from hgpo.envs.webshop.source import CatalogSource, find_files
+from hgpo.envs.webshop.splits import split_goals, split_names
+
+DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
+_UNSEEN_SHOPS = 1_000_000
+"""Numbers of shops from here on are never used for training."""
+
+
+class WebShopSuite:
+    """Tasks of one or more splits. ``webshop_suite`` builds it; ``description`` says what it is made of."""
+
+    def __init__(self, splits: Mapping[str, _Goals], description: Mapping[str, Any]) -> None:
+        self._splits = dict(splits)
+        self.description = dict(description)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits, the training split first."""
+        return tuple(self._splits)
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, in a fixed order, each exactly once. ``ValueError`` names an unknown split."""
+        if split not in self._splits:
+            raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._splits)}")
+        return self._splits[split]
+
+    def expert(self) -> Expert:
+        """A player to learn from."""
+        return Expert()
+
+
+def webshop_suite(
+    data_dir: str | Path | None = None,
+    *,
+    products: str | Path | None = None,
+    attributes: str | Path | None = None,
+    human_goals: bool | str | Path = False,
+    keep_in: str | Path | None = None,
+    split_scheme: str = "official",
+    size: str | ShopSize | Mapping[str, Any] | None = None,
+    goals: Mapping[str, int] | None = None,
+    train_goals: int | None = None,
+    valid_seen_goals: int | None = None,
+    valid_unseen_goals: int | None = None,
+    observation_mode: str | None = None,
+    nouns: str = "blank",
+    seed: int = 0,
+    max_steps: int | None = None,
+) -> WebShopSuite:
+    """A suite of shopping tasks, in the official catalogue or in generated shops.
+
+    **Official files.** ``data_dir`` holds ``items_shuffle*.json`` and ``items_ins_v2*.json`` (or name them with
+    ``products`` and ``attributes``), or is a folder that ``Catalog.save`` wrote. ``human_goals``: the goals that people
+    wrote, from ``items_human_ins.json`` there or from the file named. ``keep_in``: a folder where the catalogue is kept
+    from the first run on, so that the next starts at once and processes share it. ``split_scheme``: "official" (train,
+    validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by ``seed``.
+
+    **Generated shops** (none of the above): of ``size`` ("small" is the default), with as many goals per split as
+    ``goals`` or the ``..._goals`` options say (default 2000, 200 and 200; 0 leaves a split out). ``valid_seen`` are
+    other goals in the training shops, ``valid_unseen`` goals in shops that no training goal is from.
+
+    ``observation_mode`` is "text" with official files and "brief" in generated shops unless given. ``nouns`` is the
+    tagger behind the title score. Without ``max_steps`` an episode ends with a purchase only.
+
+    Example: ``webshop_suite(size="small", train_goals=100, max_steps=10).tasks("train")[0].make()``.
+    """
+    named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
+    counts = {**(goals or {}), **{split: count for split, count in named.items() if count is not None}}
+    if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
+        raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
+    if data_dir is None and products is None and attributes is None:
+        for name, value in {"human_goals": human_goals, "keep_in": keep_in}.items():
+            if value:
+                raise ValueError(f"{name}: only for official files; give data_dir, or products and attributes")
+        return _generated_suite(size or "small", counts, observation_mode or "brief", nouns, seed, max_steps)
+    if size is not None or counts:
+        raise ValueError("size and numbers of goals: only for generated shops; leave them out, or the official files")
+    source = find_files(data_dir, products, attributes, human_goals=human_goals, seed=seed, nouns=nouns)
+    if keep_in is not None:
+        source = source.kept_in(keep_in)
+    return _official_suite(source, split_scheme, observation_mode or "text", max_steps)
+
+
+def make_env(
+    source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
+) -> WebShopEnv:
+    """The environment of one task; ``sizes`` are the results found and those on a page."""
+    results, page_size = sizes
+    catalog = source.open()
+    return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
+
+
+class _Goals(Sequence[Task]):
+    """The tasks of a split, made when asked for, of (source, goal) pairs."""
+
+    def __init__(
+        self,
+        split: str,
+        pairs: Sequence[tuple[CatalogSource, int]],
+        mode: str,
+        sizes: tuple[int, int],
+        steps: int | None,
+    ) -> None:
+        self._split, self._pairs, self._mode, self._sizes, self._steps = split, pairs, mode, sizes, steps
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        source, goal = self._pairs[index]
+        catalog = source.open()
+        if goal >= len(catalog.goals):
+            raise ValueError(f"shop {source.shop} has only {len(catalog.goals)} different goals; give it more products")
+        wanted = catalog.goals[goal]
+        shop = f"shop{source.shop}-" if source.size else ""
+        name = f"{self._split}/{range(len(self))[index]:04d}-{shop}goal{goal}-{wanted.asin}"
+        make = partial(make_env, source, goal, self._mode, self._sizes, self._steps)
+        return Task(name, catalog.products[wanted.product].category, make)
+
+
+def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: int | None) -> WebShopSuite:
+    names = split_names(scheme)
+    all_goals = source.open().goals
+    splits = {
+        name: _Goals(name, _Pairs(source, split_goals(all_goals, scheme, name)), mode, (RESULTS, PAGE_SIZE), max_steps)
+        for name in names
+    }
+    return WebShopSuite(splits, {**asdict(source), "split_scheme": scheme, "observation_mode": mode})
+
+
+class _Pairs(Sequence[tuple[CatalogSource, int]]):
+    """All goals of one source."""
+
+    def __init__(self, source: CatalogSource, goals: Sequence[int]) -> None:
+        self._source, self._goals = source, goals
+
+    def __len__(self) -> int:
+        return len(self._goals)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._source, self._goals[index]
+
+
+def _generated_suite(
+    size: str | ShopSize | Mapping[str, Any],
+    wishes: Mapping[str, int],
+    mode: str,
+    nouns: str,
+    seed: int,
+    steps: int | None,
+) -> WebShopSuite:
+    noun_tagger(nouns)
+    shop_size = named_size(size)
+    counts = {**DEFAULT_GOALS, **wishes}
+    _check_counts(counts)
+    in_training, kept_back = max(1, shop_size.products // 2), max(1, shop_size.products // 10)
+    shops = -(-counts["train"] // in_training)
+    if counts["valid_seen"] > shops * kept_back:
+        raise ValueError(
+            f"valid_seen: {counts['valid_seen']} goals asked for, but the {shops} shops of {counts['train']} training "
+            f"goals keep back {shops * kept_back}; ask for fewer, or for more training goals"
+        )
+    ranges = {
+        "train": (range(shops), range(in_training)),
+        "valid_seen": (range(shops), range(in_training, in_training + kept_back)),
+        "valid_unseen": (count(_UNSEEN_SHOPS), range(in_training)),
+    }
+    splits = {}
+    for split, (numbers, goals) in ranges.items():
+        sources = (CatalogSource(size=shop_size, shop=number, seed=seed, nouns=nouns) for number in numbers)
+        pairs = list(islice(((source, goal) for source in sources for goal in goals), counts[split]))
+        if pairs:
+            splits[split] = _Goals(split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
+    description = {"size": asdict(shop_size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
+    return WebShopSuite(splits, description)
+
+
+def _check_counts(counts: Mapping[str, int]) -> None:
+    for split, number in counts.items():
+        if split not in DEFAULT_GOALS:
+            raise ValueError(f"unknown split {split!r}; generated shops have {', '.join(DEFAULT_GOALS)}")
+        if number < 0:
+            raise ValueError(f"{split}: {number} goals asked for; give 0 or more")

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_catalog, webshop_suite
+from hgpo.envs.webshop.expert import Wish, parse_wish
+from hgpo.envs.webshop.fuzzy import token_set_ratio
+from hgpo.envs.webshop.generator import SIZES, named_size
+from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES
+from hgpo.envs.webshop.splits import SCHEMES, split_goals
+from unit.envs.webshop.shop import GOAL, small_catalog
+from unit.envs.webshop.test_product import RECORD
+
+FEW = {"train": 60, "valid_seen": 12, "valid_unseen": 30}
+
+
+def wishes(suite: object, split: str) -> list[tuple[str, str]]:
+    """(shop, instruction) of every task."""
+    return [(task.id.split("-")[1], str(task.make().reset()[1]["task"])) for task in suite.tasks(split)]  # type: ignore[attr-defined]
+
+
+def test_splits_and_numbers_of_tasks() -> None:
+    suite = webshop_suite(goals=FEW)
+    assert suite.splits == ("train", "valid_seen", "valid_unseen")
+    assert {split: len(suite.tasks(split)) for split in suite.splits} == FEW
+    ids = [task.id for split in suite.splits for task in suite.tasks(split)]
+    assert len(set(ids)) == sum(FEW.values())
+    assert {task.kind for task in suite.tasks("train")} <= set(DEPARTMENTS)
+    assert len(suite.tasks("train")[3:5]) == 2
+
+
+def test_what_is_held_out_is_not_trained_on() -> None:
+    suite = webshop_suite(goals=FEW)
+    train, seen, unseen = (wishes(suite, split) for split in suite.splits)
+    assert len(set(train)) == len(train)
+    assert not set(train) & set(seen)
+    assert {shop for shop, _ in seen} <= {shop for shop, _ in train}
+    assert not {shop for shop, _ in train} & {shop for shop, _ in unseen}
+
+
+def test_the_same_seed_gives_the_same_shops_and_another_one_others() -> None:
+    assert wishes(webshop_suite(goals=FEW), "train") == wishes(webshop_suite(goals=FEW), "train")
+    assert wishes(webshop_suite(goals=FEW), "train") != wishes(webshop_suite(goals=FEW, seed=1), "train")
+    more = webshop_suite(goals=FEW, train_goals=80)
+    assert wishes(more, "train")[:60] == wishes(webshop_suite(goals=FEW), "train")
+
+
+def test_tasks_can_be_sent_to_other_processes() -> None:
+    task = webshop_suite(goals=FEW).tasks("valid_unseen")[0]
+    sent = pickle.dumps(task)
+    assert len(sent) < 1000  # the recipe travels, not the shop
+    assert pickle.loads(sent).make().reset()[0] == task.make().reset()[0]  # noqa: S301
+
+
+@pytest.mark.parametrize("mode", ["brief", "text", "text_rich"])
+@pytest.mark.parametrize("size", ["small", "medium"])
+def test_the_expert_gets_what_is_wanted(size: str, mode: str) -> None:
+    suite = webshop_suite(size=size, goals=FEW, observation_mode=mode)
+    scores = [
+        shop_by_rule(task.make(), suite.expert()) for split in ("train", "valid_unseen") for task in suite.tasks(split)
+    ]
+    assert sum(score == 1 for score in scores) >= 0.97 * len(scores)
+
+
+def shop_by_rule(environment: WebShopEnv, expert: Expert, most: int = 25) -> float:
+    observation, info = environment.reset()
+    expert.reset(observation, info)
+    for _ in range(most):
+        observation, _, terminated, _, info = environment.step(expert.act(observation, info))
+        if terminated:
+            break
+    return float(info["score"])
+
+
+def test_the_expert_recovers_from_what_others_did() -> None:
+    environment = webshop_suite(goals=FEW).tasks("train")[0].make()
+    expert = Expert()
+    observation, info = environment.reset()
+    expert.reset(observation, info)
+    expert.act(observation, info)
+    for action in ("search[shop of nothing]", "click[back to search]", "search[a]"):
+        observation, _, _, _, info = environment.step(action)
+    for _ in range(20):
+        observation, _, terminated, _, info = environment.step(expert.act(observation, info))
+        if terminated:
+            break
+    assert info["score"] == 1
+
+
+def test_wishes_are_read_from_both_kinds_of_instructions() -> None:
+    assert parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)
+    official = "Find me shirts with long sleeve with color: navy, and size: x-large, and price lower than 40.00 dollars"
+    assert parse_wish(official) == Wish("shirts with long sleeve", ("navy", "x-large"), 40.0)
+    assert parse_wish("a mug") == Wish("a mug", (), float("inf"))
+
+
+def test_every_goal_of_a_shop_can_be_had_in_full() -> None:
+    catalog = generate_catalog("small", seed=3)
+    assert len({goal.instruction for goal in catalog.goals}) == len(catalog.goals) >= 40
+    for number, goal in enumerate(catalog.goals):
+        environment = WebShopEnv(catalog)
+        environment.reset(goal=number)
+        environment.step(f"search[<q> {catalog.products[goal.product].query}]")
+        while f"click[{goal.asin.lower()}]" not in environment.step("x")[-1]["admissible_commands"]:
+            environment.step("click[next >]")
+        environment.step(f"click[{goal.asin}]")
+        for value in goal.options.values():  # type: ignore[union-attr]
+            environment.step(f"click[{value}]")
+        assert environment.step("click[buy now]")[1] == 1
+
+
+def test_no_word_of_the_shops_is_taken_for_another() -> None:
+    lists = [[*department.kinds, *department.attributes] for department in DEPARTMENTS.values()]
+    for words in [*lists, *OPTION_VALUES.values()]:
+        alike = [(a, b) for a in words for b in words if a != b and (a in b or token_set_ratio(a, b) > 85)]
+        assert not alike
+
+
+def test_brief_pages_stay_short() -> None:
+    """A prompt holds three of them."""
+    for task in webshop_suite(goals=FEW).tasks("train")[:30]:
+        environment = task.make()
+        observation, info = environment.reset()
+        for action in (f"search[{info['task']}]", "click[next >]"):
+            observation = environment.step(action)[0]
+            assert len(observation.split()) <= 20
+
+
+def test_sizes() -> None:
+    assert named_size({"products": 7}).products == 7
+    assert named_size(SIZES["large"]) is SIZES["large"]
+    assert len(generate_catalog(ShopSize(300, 32, 2, 8, 10, 50)).products) == 300
+    for wrong, message in (
+        ("huge", "unknown size 'huge'"),
+        ({"shelves": 1}, "size has no shelves"),
+        ({"kinds": 0}, "kinds is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            webshop_suite(size=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"goals": {"test": 3}}, "unknown split 'test'"),
+        ({"train_goals": -1}, "train: -1 goals"),
+        ({"train_goals": 20, "valid_seen_goals": 50}, "ask for fewer, or for more training goals"),
+        ({"observation_mode": "html"}, "choose one of text, text_rich, brief"),
+        ({"nouns": "best"}, "choose 'blank'"),
+        ({"human_goals": True}, "human_goals: only for official files"),
+        ({"data_dir": "x", "size": "small"}, "only for generated shops"),
+    ],
+)
+def test_wrong_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        webshop_suite(**options)  # type: ignore[arg-type]
+
+
+def official_files(folder: Path) -> Path:
+    records = [{**RECORD, "asin": f"B{number}"} for number in range(800)]
+    facts = {
+        f"B{number}": {
+            "attributes": ["blue"],
+            "instruction": f"Find me mug {number}",
+            "instruction_attributes": ["blue"],
+        }
+        for number in range(800)
+    }
+    (folder / "items_shuffle_1000.json").write_text(json.dumps(records))
+    (folder / "items_ins_v2_1000.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_official_files_and_their_splits(tmp_path: Path) -> None:
+    suite = webshop_suite(official_files(tmp_path), max_steps=5)
+    assert suite.splits == ("train", "validation", "test")
+    assert [len(suite.tasks(split)) for split in suite.splits] == [100, 1000, 500]
+    numbers = [{task.id.split("-")[1] for task in suite.tasks(split)} for split in suite.splits]
+    assert len(set.union(*numbers)) == 1600
+    environment = suite.tasks("test")[0].make()
+    assert environment.reset()[0].startswith("WebShop [SEP] Instruction: [SEP] Find me mug")
+    assert suite.description["nouns"] == "blank"
+    limited = LimitedSuite(suite, 3)
+    assert limited.expert() is not None
+
+
+def test_a_kept_catalogue_is_used_again(tmp_path: Path) -> None:
+    files, kept = official_files(tmp_path), tmp_path / "kept"
+    first = webshop_suite(files, keep_in=kept, split_scheme="verl-agent")
+    assert first.splits == ("train", "validation")
+    again = webshop_suite(files, keep_in=kept, split_scheme="verl-agent")
+    assert first.tasks("validation")[7].id == again.tasks("validation")[7].id
+    assert webshop_suite(kept).tasks("test")[7].id.endswith(again.tasks("validation")[7].id.split("0007")[1])
+    with pytest.raises(ValueError, match="'seed': 0"):
+        webshop_suite(files, keep_in=kept, seed=1)
+    with pytest.raises(ValueError, match="is a saved catalogue"):
+        webshop_suite(kept, human_goals=True)
+
+
+def test_missing_files_and_variables(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"items_shuffle\.json"):
+        webshop_suite(tmp_path)
+    with pytest.raises(FileNotFoundError, match="attributes: no such file: none named"):
+        webshop_suite(products=official_files(tmp_path) / "items_shuffle_1000.json")
+    with pytest.raises(FileNotFoundError, match="the variable is not set"):
+        webshop_suite("$NO_SUCH_VARIABLE_HERE")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_goal_is_in_at_most_one_split(scheme: str) -> None:
+    goals = [GOAL] * 4 + [type(GOAL)(0, f"B{number}", "x", ("a",), {}, 1.0) for number in range(2000)] + [GOAL]
+    found = {split: split_goals(goals, scheme, split) for split in SCHEMES[scheme]}
+    every = [number for numbers in found.values() for number in numbers]
+    assert len(set(every)) == len(every) == len(goals) - 1  # the last is word for word one that is held out
+    assert len(goals) - 1 not in found["train"]
+
+
+def test_too_few_goals_for_a_split() -> None:
+    with pytest.raises(ValueError, match="begins at goal 1500, but this catalogue has 2 goals"):
+        split_goals(small_catalog().goals, "official", "train")
+    with pytest.raises(ValueError, match="choose one of official, verl-agent"):
+        split_goals(small_catalog().goals, "random", "train")
+
+
+def test_catalogs_are_made_once() -> None:
+    tasks = webshop_suite(goals=FEW).tasks("train")
+    assert tasks[0].make().catalog is tasks[1].make().catalog
+    assert isinstance(tasks[0].make().catalog, Catalog)
