@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: quickstart test test-slow lint types imports check clean
+.PHONY: quickstart test test-slow lint types imports check bench bench-check clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -25,6 +25,12 @@ imports: $(INSTALLED)
 	@$(BIN)/lint-imports
 
 check: lint types imports test
+
+bench: $(INSTALLED)
+	@$(BIN)/python benchmarks/estimators.py
+
+bench-check: $(INSTALLED)
+	@$(BIN)/python benchmarks/estimators.py --check
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from corridor import Corridor, CorridorSuite
+
+# No deadline: on a busy machine one slow example says nothing about the code.
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 
 @pytest.fixture

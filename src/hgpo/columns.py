@@ -5,7 +5,9 @@ Shapes: N rows, U distinct values.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -67,13 +69,13 @@ def intern(name: str, column: list[Any] | NDArray[Any], allow_none: bool) -> tup
     if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
         return _intern_integers(column)
     values: list[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    number: defaultdict[Any, int] = defaultdict(count().__next__)  # one look-up per row; a new value gets the next
     try:
-        distinct: tuple[Hashable, ...] = tuple(dict.fromkeys(values))
-        number = dict(zip(distinct, range(len(distinct)), strict=True))
         ids_N = np.fromiter(map(number.__getitem__, values), dtype=np.int64, count=len(values))
     except Exception as error:
         _fail_at_first_unhashable(name, values)
         raise ValueError(f"column {name!r}: values cannot be compared ({error})") from error
+    distinct: tuple[Hashable, ...] = tuple(number)
     _check_keys(name, values, distinct, allow_none)
     return ids_N, distinct
 

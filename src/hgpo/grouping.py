@@ -180,8 +180,18 @@ def changes(sorted_N: IntArray) -> BoolArray:
 
 
 def _dense_pairs(major_N: IntArray, minor_N: IntArray) -> IntArray:
-    """Number the distinct pairs 0, 1, … in sorted order. Both inputs are dense, so the product fits 64 bits."""
-    return _dense(major_N * (int(minor_N.max()) + 1) + minor_N)
+    """Number the distinct pairs 0, 1, … in sorted order. Both inputs are dense, so the product fits 64 bits.
+
+    Each major key gets a range as wide as its minor keys lie apart. A task's texts are numbered close together where
+    its rows come together, so the ranges are short and the pairs can be numbered without a sort.
+    """
+    highest_G = np.zeros(int(major_N.max()) + 1, dtype=np.int64)
+    lowest_G = np.full_like(highest_G, np.iinfo(np.int64).max)
+    np.maximum.at(highest_G, major_N, minor_N)
+    np.minimum.at(lowest_G, major_N, minor_N)
+    width_G = highest_G - lowest_G + 1
+    shift_G = np.cumsum(width_G) - width_G - lowest_G
+    return _dense(shift_G[major_N] + minor_N)
 
 
 def _dense(key_N: IntArray) -> IntArray:

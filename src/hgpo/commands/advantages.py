@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
 
 DESCRIPTION = """\
-Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, or a folder of them. Needed
-columns: group, trajectory, step, observation, reward; used where present: action, prompt, penalty, value,
-next_observation, success.
+Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, or the rollout
+dumps of verl. Needed columns: group, trajectory, step, observation, reward; used where present: action, prompt, penalty,
+value, next_observation, success.
 
 Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
 with these columns added:
@@ -40,6 +40,7 @@ examples:
   hgpo advantages rollouts.jsonl --estimator hgpo --option preset=verl-agent --option history_length=4
   hgpo advantages rollouts.parquet --estimator gigpo --gamma 0.95
   hgpo advantages rollouts.parquet --json
+  hgpo advantages verl_dumps/ --column observation=input --column final_reward=score --estimator grpo
 """
 
 
@@ -54,6 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
     )
+    parser.add_argument(
+        "--format", default="auto", choices=("auto", "hgpo", "verl"), help="whose files they are (default: auto)"
+    )
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
+    )
     parser.add_argument("-o", "--output", type=Path, help="write the rows with the new columns here (.parquet, .jsonl)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
@@ -64,14 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise
-    from hgpo.rollout.storage import read_table, step_batch_from_table, write_table
+    from hgpo.integrations.formats import parse_columns, read_rollouts
+    from hgpo.rollout.storage import step_batch_from_table, write_table
 
     if arguments.output is not None and arguments.output.exists() and not arguments.force:
         raise ValueError(f"{arguments.output} exists already; choose another name or add --force")
     options: dict[str, Any] = {}
     for option in arguments.option:
         apply_override(options, option)
-    table = read_table(arguments.rollouts)
+    table = read_rollouts(arguments.rollouts, arguments.format, parse_columns(arguments.column))
     batch = step_batch_from_table(table, str(arguments.rollouts))
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
     if arguments.output is not None:

@@ -54,19 +54,25 @@ def group_statistics(
     episode level lets the steps of a trajectory share one count). Members are first compared with one of them, so a
     group of equal values has deviation exactly 0 whatever its size.
     """
+    # Fresh memory costs more than the arithmetic here, so arrays are reused where they can be.
     if share_N is None:
         count_G = groups.size_G.astype(np.float64)
     else:
         count_G = np.rint(_group_sums(share_N, groups, None))
-    first_G = value_N[groups.start_G]
-    deviation_N = value_N - first_G[groups.run_N]
-    shift_G = _group_sums(deviation_N, groups, share_N) / count_G
-    deviation_N -= shift_G[groups.run_N]
-    _clear_rounding(deviation_N, value_N, groups)
-    degrees_G = count_G - ddof
-    variance_G = _group_sums(deviation_N * deviation_N, groups, share_N)
-    variance_G /= np.where(degrees_G > 0.0, degrees_G, np.inf)
-    return GroupStatistics(count_G, first_G + shift_G, np.sqrt(variance_G), deviation_N)
+    mean_G = value_N[groups.start_G]
+    scratch_N = mean_G[groups.run_N]
+    deviation_N = value_N - scratch_N
+    shift_G = _group_sums(deviation_N, groups, share_N)
+    shift_G /= count_G
+    np.take(shift_G, groups.run_N, out=scratch_N, mode="clip")  # "clip" because "raise" copies; all runs are in range
+    deviation_N -= scratch_N
+    mean_G += shift_G
+    _clear_rounding(deviation_N, value_N, groups, scratch_N)
+    std_G = _group_sums(np.multiply(deviation_N, deviation_N, out=scratch_N), groups, share_N)
+    degrees_G = np.subtract(count_G, ddof, out=shift_G)
+    degrees_G[degrees_G <= 0.0] = np.inf
+    std_G /= degrees_G
+    return GroupStatistics(count_G, mean_G, np.sqrt(std_G, out=std_G), deviation_N)
 
 
 def _group_sums(value_N: FloatArray, groups: Runs, share_N: FloatArray | None) -> FloatArray:
@@ -75,14 +81,13 @@ def _group_sums(value_N: FloatArray, groups: Runs, share_N: FloatArray | None) -
     return np.bincount(groups.run_N, weights=value_N).astype(np.float64, copy=False)
 
 
-def _clear_rounding(deviation_N: FloatArray, value_N: FloatArray, groups: Runs) -> None:
+def _clear_rounding(deviation_N: FloatArray, value_N: FloatArray, groups: Runs, scratch_N: FloatArray) -> None:
     """Set deviations that are rounding to 0, in place."""
-    magnitude_N = np.abs(value_N)
-    suspect_N = np.abs(deviation_N) <= RELATIVE_TOLERANCE * magnitude_N.max()
+    suspect_N = np.abs(deviation_N, out=scratch_N) <= RELATIVE_TOLERANCE * max(value_N.max(), -value_N.min())
     if not deviation_N[suspect_N].any():  # almost always: then the largest magnitude of each group is not needed
         return
-    tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(magnitude_N, groups.start_G)
-    deviation_N[np.abs(deviation_N) <= tolerance_G[groups.run_N]] = 0.0
+    tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(np.abs(value_N), groups.start_G)
+    deviation_N[scratch_N <= tolerance_G[groups.run_N]] = 0.0
 
 
 def normalised(
@@ -101,7 +106,8 @@ def normalised(
         scale_G = factor_G if scale_G is None else scale_G * factor_G
     if scale_G is None:
         return statistics.deviation_N
-    scaled_N: FloatArray = statistics.deviation_N * scale_G[groups.run_N]
+    scaled_N: FloatArray = scale_G[groups.run_N]
+    scaled_N *= statistics.deviation_N
     return scaled_N
 
 

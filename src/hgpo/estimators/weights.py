@@ -44,8 +44,11 @@ def length_weights(
     count = len(used_IN[0])
     longest_N = np.zeros(count, dtype=np.int64)
     for item, used_N in enumerate(used_IN):
-        np.maximum(longest_N, used_N * item, out=longest_N)
-    weight_IN = [power_D.take(longest_N) * used_N for power_D, used_N in zip(power_ID, used_IN, strict=True)]
+        np.copyto(longest_N, item, where=used_N)
+    weight_IN = np.empty((len(used_IN), count))
+    for weight_N, power_D, used_N in zip(weight_IN, power_ID, used_IN, strict=True):
+        power_D.take(longest_N, out=weight_N, mode="clip")  # "clip" because "raise" copies; all items are in range
+        weight_N *= used_N
     total_N = np.zeros(count)
     for weight_N in weight_IN:
         total_N += weight_N

@@ -24,6 +24,8 @@ VERSION_KEY = b"hgpo_schema_version"
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
 OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
 
+_REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
+
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "step": pa.int32(),
     "valid": pa.bool_(),
@@ -91,7 +93,12 @@ def rollout_files(path: Path) -> list[Path]:
 
 
 def step_batch_from_table(table: pa.Table, source: str = "rollouts") -> StepBatch:
-    """The estimator's input from stored columns. A missing column is a ``StorageError``."""
+    """The estimator's input from stored columns; this project's rollouts say ``won`` for ``success``.
+
+    A missing column is a ``StorageError``.
+    """
+    if "success" not in table.column_names and "won" in table.column_names:
+        table = table.append_column("success", table.column("won"))
     missing = [name for name in BATCH_COLUMNS if name not in table.column_names]
     if missing:
         raise StorageError(
@@ -139,7 +146,25 @@ def _values(table: pa.Table, name: str) -> Any:
     column = table.column(name)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.to_numpy()
+    repeats = _is_text(column.type) or pa.types.is_dictionary(column.type)
+    if name in _REPETITIVE and repeats and len(column):
+        return _shared_values(column)
     return column.to_pylist()
+
+
+def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
+    """The column as objects, equal values being one object: less memory, and faster to compare, than one per row."""
+    encoded = (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).unify_dictionaries()
+    values = [*encoded.chunk(0).dictionary.to_pylist(), None]  # the None is for missing values
+    value_U = np.empty(len(values), dtype=object)
+    value_U[:] = values
+    indices = [chunk.indices.cast(pa.int64()).fill_null(len(values) - 1).to_numpy() for chunk in encoded.chunks]
+    shared_N: np.ndarray = value_U[np.concatenate(indices)]
+    return shared_N
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _plain(value: Any) -> Any:

@@ -117,3 +117,27 @@ def test_level_columns_need_the_trajectories(rollouts: Path) -> None:
     assert list(level_columns(level)) == [f"level_0_{column}" for column in COLUMNS]
     with pytest.raises(ValueError, match="batch_trajectory"):
         level_columns(replace(level, batch_trajectory=None))
+
+
+def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:
+    """The observation is not in it, so it is read from the prompt; its score is given to the last step."""
+    unit = "12345678-1234-1234-1234-123456789abc"
+    dump = tmp_path / "3.jsonl"
+    lines = [
+        {
+            "input": row["observation"],
+            "output": "go",
+            "gts": None,
+            "score": score,
+            "step": 3,
+            "uid": f"{unit}_{name}_{row['step']}",
+        }
+        for name, score in (("0", 1.0), ("1", 0.0))
+        for row in ROWS[:2]
+    ]
+    dump.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    output = tmp_path / "out.jsonl"
+    words = ("--column", "observation=input", "--column", "final_reward=score", "--option", "mode=mean_norm")
+    advantages(dump, "--format", "verl", "--gamma", 1, *words, "-o", output)
+    assert [row["advantage"] for row in rows(output)] == [0.5, 0.5, -0.5, -0.5]
+    assert {row["update"] for row in rows(output)} == {3}

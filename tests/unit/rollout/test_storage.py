@@ -37,9 +37,10 @@ def test_advantages_from_a_file_equal_those_from_memory(tmp_path, steps, suffix)
     write_rollouts(path, steps, {"advantage": np.arange(len(steps), dtype=float)})
     table = read_table(path)
     assert table.column("advantage").to_pylist() == list(range(len(steps)))
-    stored = compute_advantages(step_batch_from_table(table))
-    assert np.array_equal(stored.values, compute_advantages(to_step_batch(steps)).values)
-    assert np.any(stored.values != 0)
+    for estimator in ("hgpo", "graphgpo"):  # the second asks who won and what a step led to
+        stored = compute_advantages(step_batch_from_table(table), estimator)
+        assert np.array_equal(stored.values, compute_advantages(to_step_batch(steps), estimator).values)
+        assert np.any(stored.values != 0)
 
 
 def test_a_folder_and_a_run_directory_stand_for_their_files(tmp_path, steps):
@@ -102,3 +103,29 @@ def test_foreign_columns_of_any_hashable_type_do(tmp_path):
     batch = step_batch_from_table(read_table(tmp_path / "foreign.jsonl"))
     values = compute_advantages(batch, estimator="hgpo", mode="mean_norm", history_length=0).values
     assert values.tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_text_columns_become_the_same_batch_however_they_are_stored():
+    texts = ["hall", "kitchen", "hall", "cellar", None, "hall"]
+    columns = {"group": ["g"] * 6, "trajectory": ["t"] * 6, "step": list(range(6)), "reward": [0.0] * 6}
+    stored = {
+        "plain": pa.array(texts),
+        "large": pa.array(texts, pa.large_string()),
+        "chunks": pa.chunked_array([texts[:2], texts[2:], pa.array([], pa.string())]),
+        "categories": pa.array(texts).dictionary_encode(),
+        "chunks of categories": pa.chunked_array(
+            [pa.array(part).dictionary_encode() for part in (texts[:4], texts[4:])]
+        ),
+        "small categories": pa.DictionaryArray.from_arrays(
+            pa.array([5, 127, 5, 126, None, 5], pa.int8()),
+            pa.array([*(str(i) for i in range(5)), "hall", *(str(i) for i in range(6, 126)), "cellar", "kitchen"]),
+        ),
+    }
+    for name, column in stored.items():
+        table = pa.table({**columns, "observation": pa.array(["o"] * 6), "action": column})
+        batch = step_batch_from_table(table)
+        assert batch.action.tolist() == [0, 1, 0, 2, 3, 0], name
+        assert batch.labels["action"] == ("hall", "kitchen", "cellar", None), name
+        missing = pa.table({**columns, "observation": column})
+        with pytest.raises(ValueError, match="column 'observation', row 4: missing value"):
+            step_batch_from_table(missing)

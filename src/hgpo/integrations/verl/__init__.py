@@ -1,0 +1,1 @@
+"""verl and verl-agent."""

@@ -1,0 +1,303 @@
+"""Dumps are written here as verl 0.9.1 and verl-agent write them: one list per key, keys of another length left out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hgpo import compute_advantages
+from hgpo.integrations.formats import read_rollouts
+from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
+from hgpo.rollout.storage import StorageError, step_batch_from_table
+
+TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")
+PADDING = "pad0123456789abcdef0123456789abcdef"
+WALKS = {  # (task, session) -> observation and reward of each step
+    (TASKS[0], 0): [("hall", 0.0), ("kitchen", 1.0)],
+    (TASKS[0], 1): [("hall", 0.0), ("cellar", 0.0), ("kitchen", 0.0)],
+    (TASKS[1], 0): [("attic", 1.0)],
+}
+
+
+def write_dump(folder, update, columns, extra, **options):
+    """As verl's `_write_generations`."""
+    count = len(columns["input"])
+    data = {**columns, "step": [update] * count} | {
+        key: values for key, values in extra.items() if len(values) == count
+    }
+    rows = [{key: values[row] for key, values in data.items()} for row in range(count)]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{update}.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False, **options) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def walked():
+    return [
+        (task, session, step, observation, reward)
+        for (task, session), walk in WALKS.items()
+        for step, (observation, reward) in enumerate(walk)
+    ]
+
+
+def columns_of(walk, scores, ground_truth=True):
+    data = {
+        "input": [f"user\nYou are in the {observation}." for *_, observation, _ in walk],
+        "output": [f"<think>…</think><action>go {step}</action>" for _, _, step, _, _ in walk],
+        "score": scores,
+    }
+    return data | ({"gts": [None] * len(walk)} if ground_truth else {})
+
+
+def v1_dump(folder, update, with_extra=True, padding=2):
+    """Trainer V1: compound uid, the last response's score in all rows of a trajectory, filled up with padding."""
+    walk = walked()
+    totals = {key: sum(reward for _, reward in steps) for key, steps in WALKS.items()}
+    data = columns_of(walk, [totals[task, session] for task, session, *_ in walk])
+    for key, value in (("input", ""), ("output", ""), ("score", 0.0), ("gts", None)):
+        data[key] = data[key] + [value] * padding
+    uid = [f"{task}_{session}_{step}" for task, session, step, _, _ in walk]
+    extra = {"uid": uid + [f"{PADDING}_{i}_0" for i in range(padding)]}
+    if with_extra:
+        extra["anchor_obs"] = [observation for *_, observation, _ in walk] + [None] * padding
+        extra["step_reward"] = [reward for *_, reward in walk] + [None] * padding
+    return write_dump(folder, update, data, extra)
+
+
+def agent_dump(folder, update, copies=(), **changes):
+    """verl-agent whose reward manager returns the ids: rows in any order, some of them twice, numbers as text."""
+    walk = walked()
+    walk = [walk[at] for at in np.random.default_rng(update).permutation(len(walk))]
+    walk += [walk[at] for at in copies]
+    extra = {
+        "uid": [task for task, *_ in walk],
+        "traj_uid": [str(session) for _, session, *_ in walk],
+        "step_index": [np.int64(step) for _, _, step, _, _ in walk],
+        "anchor_obs": [observation for *_, observation, _ in walk],
+        "rewards": [np.float32(reward) for *_, reward in walk],
+        "is_action_valid": [np.bool_(True) for _ in walk],
+        "unequal_length": [1],
+    } | changes
+    data = columns_of(walk, [1.0] * len(walk), ground_truth=False)
+    return write_dump(folder, update, data, extra, default=str)
+
+
+def by_step(table):
+    rows = table.to_pylist()
+    return {(row["trajectory"], row["step"]): (row["group"], row["observation"], row["reward"]) for row in rows}
+
+
+def expected(update):
+    return {
+        (f"u{update}/{task}/{session}", step): (f"u{update}/{task}", observation, reward)
+        for task, session, step, observation, reward in walked()
+    }
+
+
+@pytest.mark.parametrize("write", [v1_dump, agent_dump])
+def test_a_dump_has_the_steps_that_were_walked(tmp_path, write):
+    table = read_dumps(write(tmp_path, 7))
+    assert by_step(table) == expected(7)
+    assert set(table["update"].to_pylist()) == {7}
+    first = table.to_pylist()[0]
+    assert first["prompt"] == f"user\nYou are in the {first['observation']}."
+    assert first["response"] == f"<think>…</think><action>go {first['step']}</action>"
+    assert (first["dump_file"], first["dump_line"]) == ("7.jsonl", 1)
+
+
+@pytest.mark.parametrize("write", [v1_dump, agent_dump])
+def test_updates_of_a_folder_do_not_mix(tmp_path, write):
+    for update in (10, 9):
+        write(tmp_path, update)
+    table = read_dumps(tmp_path)
+    assert by_step(table) == expected(9) | expected(10)
+    assert table["update"].to_pylist() == [9] * 6 + [10] * 6
+    batch = step_batch_from_table(table)
+    assert (batch.group.max() + 1, batch.trajectory.max() + 1) == (4, 6)
+    values = compute_advantages(batch, history_length=1).values
+    alone = compute_advantages(step_batch_from_table(read_dumps(tmp_path / "9.jsonl")), history_length=1).values
+    np.testing.assert_array_equal(values[:6], alone)
+    assert alone.any()
+
+
+def test_optional_columns_are_read_where_they_occur(tmp_path):
+    extra = {"won": ["True", 0, 1.0, "0.0", False, "1"], "penalty": [0.1] * 6, "next_observation": [None] + ["x"] * 5}
+    table = read_dumps(agent_dump(tmp_path, 1, **extra))
+    assert table["success"].to_pylist() == [True, False, True, False, False, True]
+    assert table["penalty"].to_pylist() == [0.1] * 6
+    assert table["next_observation"].to_pylist() == [None] + ["x"] * 5
+    assert table["valid"].to_pylist() == [True] * 6
+    assert table["score"].to_pylist() == [1.0] * 6
+    assert "action" not in table.column_names
+
+
+def test_repeated_rows_are_left_out_but_a_step_with_two_contents_is_an_error(tmp_path):
+    assert by_step(read_dumps(agent_dump(tmp_path / "copies", 3, copies=(0, 0, 4)))) == expected(3)
+    path = agent_dump(tmp_path, 3, copies=(2,))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[-1].replace("<think>", "<thought>")]))
+    with pytest.raises(StorageError, match=r"line 7: .* already has a step \d in .*3\.jsonl line 3, with other"):
+        read_dumps(path)
+
+
+def test_a_final_reward_goes_to_the_last_step(tmp_path):
+    path = v1_dump(tmp_path, 2, with_extra=False)
+    columns = DumpColumns.with_keys({"observation": "input", "final_reward": "score"})
+    found = {key: value[2] for key, value in by_step(read_dumps(path, columns)).items()}
+    assert found == {key: value[2] for key, value in expected(2).items()}
+    path.write_text(path.read_text().replace('"score": 1.0', '"score": 0.5', 1))
+    with pytest.raises(StorageError, match=r"line 2: score of trajectory .* is 1\.0, but 0\.5 in .*line 1"):
+        read_dumps(path, columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("trajectory", "traj_uid"), ("step", "step_index"), ("observation", "anchor_obs"), ("group", "uid")],
+)
+def test_a_missing_id_names_key_and_file_and_says_what_to_do(tmp_path, name, key):
+    with pytest.raises(StorageError, match=rf"4\.jsonl line 1: no {name}: '{key}' .*reward_extra_info") as error:
+        read_dumps(agent_dump(tmp_path, 4, **{key: []}))
+    assert f"{name}=KEY" in str(error.value)
+    path = agent_dump(tmp_path, 5, **{key: ["0", "1", None, "3", "4", "5"]})
+    with pytest.raises(StorageError, match=rf"5\.jsonl line 3: no {name}"):
+        read_dumps(path)
+
+
+def test_what_trainer_v1_writes_by_itself_lacks_observation_and_reward(tmp_path):
+    path = v1_dump(tmp_path, 1, with_extra=False)
+    with pytest.raises(StorageError, match=r"no observation: 'anchor_obs' .*_dump_generations.*observation=input"):
+        read_dumps(path)
+    with pytest.raises(StorageError, match=r"no reward: 'step_reward' or 'rewards' .*final_reward=score"):
+        read_dumps(path, DumpColumns.with_keys({"observation": "input"}))
+
+
+def test_a_validation_dump_that_repeats_the_last_observation_is_refused(tmp_path):
+    walk = walked()
+    last = {key: steps[-1] for key, steps in WALKS.items()}
+    extra = {
+        "reward": [last[task, session][1] for task, session, *_ in walk],
+        "anchor_obs": [last[task, session][0] for task, session, *_ in walk],
+        "step_reward": [last[task, session][1] for task, session, *_ in walk],
+        "uid": [f"{task}_{session}_{step}" for task, session, step, *_ in walk],
+    }
+    path = write_dump(tmp_path, 1, columns_of(walk, extra["reward"]), extra)
+    with pytest.raises(StorageError, match="extra info of the last response into all rows"):
+        read_dumps(path)
+
+
+def test_own_keys_win_over_the_compound_uid(tmp_path):
+    walk = walked()
+    extra = {
+        "uid": [f"{task}_{session}_{step}" for task, session, step, *_ in walk],
+        "anchor_obs": [observation for *_, observation, _ in walk],
+        "step_reward": [reward for *_, reward in walk],
+        "game": ["one"] * len(walk),
+        "step_index": [step + 10 for _, _, step, *_ in walk],
+    }
+    path = write_dump(tmp_path, 1, columns_of(walk, [0.0] * len(walk)), extra)
+    table = read_dumps(path, DumpColumns.with_keys({"group": "game", "trajectory": "uid"}))
+    assert set(table["group"].to_pylist()) == {"u1/one"}
+    assert table["trajectory"].to_pylist() == [f"u1/one/{uid}" for uid in extra["uid"]]
+    assert table["step"].to_pylist() == extra["step_index"]
+
+
+def test_a_step_key_that_took_the_place_of_the_update_is_noticed(tmp_path):
+    path = agent_dump(tmp_path, 6, step=[0, 1, 2, 0, 1, 0])
+    with pytest.raises(StorageError, match=r"line 1: 'step' is 0, but verl writes the number of the update"):
+        read_dumps(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("{", "line 3 is not JSON"),
+        ("[1]", "line 3 is not an object"),
+        ("[" * 200_000, "line 3 is not JSON"),
+        ('{"uid": "other"}', "line 3: no update"),
+        ('{"step": 8, "uid": true}', "line 3: key 'uid' .group.: expected text or an integer as an id, got True"),
+        ('{"step": 1e999, "uid": "u"}', "line 3: key 'step' .update.: expected a finite number"),
+        ('{"step": 8.5, "uid": "u"}', "line 3: key 'step' .update.: expected an integer"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, damage, problem):
+    path = agent_dump(tmp_path, 8)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], damage, *lines[3:]]))
+    with pytest.raises(StorageError, match=problem):
+        read_dumps(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rewards": [0, 1, "NaN", 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a finite number"),
+        ({"rewards": [0, 1, [1.0], 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a number"),
+        ({"step_index": [0, -1, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer of at least 0"),
+        ({"won": [0, 1, 0.5, 0, 0, 0]}, r"line 3: key 'won' \(success\): expected true or false"),
+        ({"traj_uid": ["1", 1, "2", "3", "4", "5"]}, r"line 2: 'traj_uid' is 1, but text in other rows"),
+        ({"step_reward": [0.0] * 6}, "both step_reward and rewards occur"),
+    ],
+)
+def test_an_unusable_value_is_named(tmp_path, changes, problem):
+    with pytest.raises(StorageError, match=problem):
+        read_dumps(agent_dump(tmp_path, 1, **changes))
+
+
+def test_dumps_of_different_trainers_are_not_read_as_one(tmp_path):
+    v1_dump(tmp_path, 1)
+    agent_dump(tmp_path, 2)
+    with pytest.raises(StorageError, match=r"2\.jsonl line 1: uid .* is not of the form"):
+        read_dumps(tmp_path)
+
+
+def test_observations_that_are_not_text_are_kept_as_json(tmp_path):
+    boards = [[[1, 2], [3, 4]], [[1, 2], [3, 5]], {"b": 1, "a": 2}, {"a": 2, "b": 1}, 3, [3]]
+    observations = read_dumps(agent_dump(tmp_path, 1, anchor_obs=boards))["observation"].to_pylist()
+    assert observations == ["[[1, 2], [3, 4]]", "[[1, 2], [3, 5]]", *['{"a": 2, "b": 1}'] * 2, "3", "[3]"]
+
+
+def test_unknown_columns_and_both_rewards_are_refused():
+    with pytest.raises(ValueError, match=r"no column anchor can be read from a dump; columns: update, group"):
+        DumpColumns.with_keys({"anchor": "x"})
+    with pytest.raises(ValueError, match="not both"):
+        DumpColumns.with_keys({"reward": "x", "final_reward": "y"})
+
+
+def test_nothing_to_read_is_said(tmp_path):
+    with pytest.raises(StorageError, match="no such file or folder"):
+        read_dumps(tmp_path / "none")
+    with pytest.raises(StorageError, match="holds no dumps"):
+        read_dumps(tmp_path)
+    (tmp_path / "1.jsonl").write_text("\n")
+    with pytest.raises(StorageError, match="holds no rollout rows"):
+        read_dumps(tmp_path)
+    (tmp_path / "1.jsonl").write_bytes(b"\xff{}")
+    with pytest.raises(StorageError, match="not UTF-8"):
+        read_dumps(tmp_path)
+
+
+def test_read_rollouts_tells_the_formats_apart(tmp_path):
+    v1_dump(tmp_path / "verl", 1)
+    assert read_rollouts(tmp_path / "verl").num_rows == 6
+    own = {"group": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0}
+    (tmp_path / "own.jsonl").write_text(json.dumps(own))
+    assert read_rollouts(tmp_path / "own.jsonl").to_pylist() == [own]
+    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no group"):
+        read_rollouts(tmp_path / "own.jsonl", format="verl")
+    with pytest.raises(ValueError, match="unknown format 'trl'; known: auto, hgpo, verl"):
+        read_rollouts(tmp_path / "own.jsonl", format="trl")
+    (tmp_path / "own.jsonl").write_text("{")
+    with pytest.raises(StorageError, match="line 1 is not JSON"):
+        read_rollouts(tmp_path / "own.jsonl")
+
+
+def test_read_rollouts_takes_columns_from_other_keys(tmp_path):
+    row = {"task": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0, "room": "r"}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    table = read_rollouts(tmp_path / "own.jsonl", columns={"group": "task", "observation": "room"})
+    assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
+    with pytest.raises(StorageError, match="no column place to read observation from; there are task"):
+        read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
+    agent_dump(tmp_path / "verl", 1, anchor_obs=[], room=list("abcdef"))
+    table = read_rollouts(tmp_path / "verl", columns={"observation": "room"})
+    assert table["observation"].to_pylist() == list("abcdef")
