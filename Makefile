@@ -8,6 +8,7 @@ INSTALLED := .venv/.installed
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
+	@$(BIN)/hgpo inspect runs/quickstart
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -m "not slow"
@@ -39,5 +40,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing pinned dependencies into .venv (once; PyTorch is the large one) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,report,dev]"
 	@touch $@

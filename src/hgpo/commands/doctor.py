@@ -23,6 +23,12 @@ PACKAGES = {
     "safetensors": ("train", 'pip install "hgpo[train]"'),
     "jinja2": ("train", 'pip install "hgpo[train]"'),
 }
+REPORT_PACKAGES = {
+    "vl-convert-python": ("hgpo inspect", 'pip install "hgpo[report]"'),
+    "igraph": ("hgpo inspect", 'pip install "hgpo[report]"'),
+    "matplotlib": ("hgpo inspect --figures", 'pip install "hgpo[report]"'),
+}
+"""Training runs without these."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +43,9 @@ def run(_: argparse.Namespace) -> int:
 
     rows = [("Python", platform.python_version(), "")]
     missing = False
-    for package, (purpose, remedy) in PACKAGES.items():
+    for package, (purpose, remedy) in (PACKAGES | REPORT_PACKAGES).items():
         found = _version(package)
-        missing |= found is None
+        missing |= found is None and package in PACKAGES
         rows.append((package, found or "missing", "" if found else f"needed for {purpose}: {remedy}"))
     rows.append(_device())
     rows.append(("CPU cores", str(os.cpu_count()), ""))

@@ -1,0 +1,152 @@
+"""The charts of the overview as Vega-Lite specifications, and the rows they draw.
+
+Colours are those of Okabe and Ito (2008), which people with any kind of colour blindness tell apart; every level has
+its own dash and point as well.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from hgpo.estimators.diagnostics import LevelSummary
+from hgpo.report.analysis import UpdateFigures
+from hgpo.report.report import Report
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (1, 3))
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+CHART_HEIGHT = 150
+
+Rows = list[dict[str, Any]]
+
+
+def overview_rows(report: Report) -> Rows:
+    """One row per update: success, reward, discounted return, length.
+
+    Where the run wrote metrics, success, reward and length are theirs: they also know updates whose steps were not
+    stored.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    for metrics in report.training.metrics if report.training else ():
+        if isinstance(update := metrics.get("update"), int):
+            names = {"success": "success", "reward": "reward", "length": "episode_length"}
+            rows[update] = {name: metrics[key] for name, key in names.items() if _is_number(metrics.get(key))}
+    for figures in report.figures:
+        computed = {"success": figures.success, "reward": figures.reward, "length": figures.length}
+        rows[figures.update] = {**computed, **rows.get(figures.update, {}), "first_return": figures.first_return}
+    return [{"update": update, **row} for update, row in sorted(rows.items())]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and isfinite(value)
+
+
+def level_rows(report: Report) -> Rows:
+    """One row per update and level, episode level included, with the figures the charts and tables show."""
+    return [row for figures in report.figures for row in _levels_of(figures)]
+
+
+def _levels_of(figures: UpdateFigures) -> Rows:
+    summary = figures.summary
+    levels = [*([summary.episode] if summary.episode else []), *summary.levels]
+    return [{"update": figures.update, "level": level_name(level), **_figures(level)} for level in levels]
+
+
+def level_name(level: LevelSummary) -> str:
+    """ "episode" or the number of the level."""
+    return "episode" if level.k is None else str(level.k)
+
+
+def _figures(level: LevelSummary) -> dict[str, Any]:
+    disagreement = None if level.sign_agreement is None else 1.0 - level.sign_agreement
+    return {
+        "usable": level.usable_share,
+        "weight": level.mean_weight,
+        "size_p10": level.size_p10,
+        "size_p50": level.size_p50,
+        "size_p90": level.size_p90,
+        "explained": level.variance_explained,
+        "adjusted": level.variance_explained_adjusted,
+        "disagreement": disagreement,
+        "prompts": level.prompts_differ_steps,
+    }
+
+
+def overview_charts(report: Report) -> list[dict[str, Any]]:
+    """Charts in reading order: {"id", "title", "note", "spec"}; a chart without any value is left out."""
+    updates, levels = overview_rows(report), level_rows(report)
+    charts = [
+        _lines("success", "Success", "Share of trajectories that won.", updates, "success", percent=True),
+        _lines("reward", "Reward", "Mean sum of rewards of a trajectory, undiscounted.", updates, "reward"),
+        _lines("return", "Return at the start", "Mean discounted return of first steps.", updates, "first_return"),
+        _lines("length", "Length", "Mean steps of a trajectory.", updates, "length"),
+        _lines(
+            *("usable", "Steps with a usable group", "Share of steps the level had something to say about."),
+            *(levels, "usable"),
+            percent=True,
+        ),
+        _lines(
+            *(
+                "sizes",
+                "Group size",
+                "Half of the steps with a group are in one of at most this size; band: 10 to 90 %.",
+            ),
+            *(levels, "size_p50"),
+            band=("size_p10", "size_p90"),
+        ),
+        _lines(
+            *("variance", "Variance of returns explained", "Beyond what so many groups explain by chance (adjusted)."),
+            *(levels, "adjusted"),
+            percent=True,
+        ),
+        _lines(
+            *("disagreement", "Sign disagreement", "Steps whose level and the one before it have opposite signs."),
+            *(levels, "disagreement"),
+            percent=True,
+        ),
+        _lines(
+            *("weight", "Effective weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere."),
+            *(levels, "weight"),
+        ),
+    ]
+    return [chart for chart in charts if chart is not None]
+
+
+def _lines(
+    name: str,
+    title: str,
+    note: str,
+    rows: Rows,
+    field: str,
+    *,
+    percent: bool = False,
+    band: tuple[str, str] | None = None,
+) -> dict[str, Any] | None:
+    """A line per level (or one line) over updates."""
+    kept = {"update", "level", field, *(band or ())}
+    values = [{key: row[key] for key in row.keys() & kept} for row in rows if row.get(field) is not None]
+    if not values:
+        return None
+    x = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
+    axis = {"format": ".0%"} if percent else {}
+    y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": field != "reward"}}
+    encoding: dict[str, Any] = {"x": x, "y": y}
+    colour: dict[str, Any] = {"value": PALETTE[0]}
+    levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))
+    if levels:
+        colour = _by_level(levels, PALETTE)
+        encoding["strokeDash"] = _by_level(levels, DASHES)
+        encoding["shape"] = _by_level(levels, SHAPES)
+    encoding["color"] = colour
+    layers: list[dict[str, Any]] = [{"mark": {"type": "line", "point": {"size": 22}}, "encoding": encoding}]
+    if band:
+        limits = {"x": x, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}, "color": colour}
+        layers.insert(0, {"mark": {"type": "area", "opacity": 0.15}, "encoding": limits})
+    spec = {"width": "container", "height": CHART_HEIGHT, "data": {"values": values}, "layer": layers}
+    return {"id": name, "title": title, "note": note, "spec": spec}
+
+
+def _by_level(levels: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
+    chosen = [values[-1 if level == "episode" else int(level) % (len(values) - 1)] for level in levels]
+    return {"field": "level", "type": "nominal", "title": "level", "scale": {"domain": levels, "range": chosen}}

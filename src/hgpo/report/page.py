@@ -1,0 +1,112 @@
+"""The one HTML file: data, scripts and style together, with a policy that lets nothing else run.
+
+Texts of models and environments reach the page only inside the packed data and are put into it as text nodes. Should
+one ever be taken for markup after all, three things stand in its way: the Content-Security-Policy names the digests of
+the two scripts and the style, so that no other runs; Trusted Types refuse any string as HTML; nothing can be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from string import Template
+
+from hgpo.report.document import packed_report
+from hgpo.report.report import Report
+
+MAX_BYTES = 5_000_000
+MARKER = "<!doctype html>\n<!-- hgpo inspect -->"
+SCRIPTS = (
+    *("bytes.js", "data.js", "dom.js", "diff.js", "vega.js", "tables.js", "overview.js", "graph.js", "task.js"),
+    *("step.js", "compare.js", "consistency.js", "find.js", "main.js"),
+)
+_MOST_TRIES = 8
+_EXTRA = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
+
+
+def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
+    """The page and the report it shows, with as many of its tasks as fit into `limit` bytes.
+
+    Raises:
+        ValueError: not even one task fits, or packages of the extra `report` are missing.
+    """
+    for _ in range(_MOST_TRIES):
+        page = render_page(report)
+        size = len(page.encode("utf-8"))
+        if size <= limit:
+            return page, report
+        fixed = _fixed_bytes()
+        if report.shown_tasks <= 1 or limit <= fixed:
+            break
+        report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
+    raise ValueError(f"the report is {size:,} bytes even with {report.shown_tasks} tasks; the limit is {limit:,}")
+
+
+def render_page(report: Report, live: bool = False) -> str:
+    """The whole page. `live` lets it ask the server it came from for newer data."""
+    style = _asset("style.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+    library = chart_library()
+    policy = content_security_policy((library, script), style, live)
+    return Template(_asset("page.html")).substitute(
+        marker=MARKER,
+        policy=html.escape(policy),
+        title=html.escape(f"{report.source} · hgpo inspect"),
+        style=style,
+        library=library,
+        script=script,
+        settings=json_for_script({"live": live}),
+        data=packed_report(report),
+    )
+
+
+def content_security_policy(scripts: Sequence[str], style: str, live: bool) -> str:
+    """Nothing but these scripts and this style; `live` allows requests to the page's own server."""
+    allowed = " ".join(map(_digest, scripts))
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types default"
+    )
+
+
+def json_for_script(value: object) -> str:
+    """JSON that may stand between script tags: no character of it can end the script or start a comment."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def chart_library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script, from vl-convert; nothing is downloaded.
+
+    Raises:
+        ValueError: vl-convert is not installed, or its bundle could end a script tag.
+    """
+    try:
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise ValueError(_EXTRA) from error
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    if "</script" in bundle.lower() or "<!--" in bundle:
+        raise ValueError("the chart library of the installed vl-convert-python cannot stand inside a page; use >=1.8")
+    return bundle
+
+
+def _fixed_bytes() -> int:
+    """What a page weighs without data."""
+    return len(chart_library().encode("utf-8")) + sum(len(_asset(name).encode("utf-8")) for name in SCRIPTS) + 20_000
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("hgpo.report") / "page" / name).read_text(encoding="utf-8")

@@ -1,0 +1,73 @@
+/* View 5: steps taken to be in the same state that had different prompts, and what that did to their advantages. */
+
+const TOTALS = ["groups", "differ", "grouped_steps", "steps", "alone", "compared", "flipped", "change"];
+
+function consistencyView(data) {
+  const heading = h("h1", {}, "Context consistency");
+  if (!data.consistency.length) {
+    return [heading, h("p", { class: "notice" }, "These rollouts have no prompts, so nothing can be said about them.")];
+  }
+  const levels = totalsByLevel(data);
+  return [
+    heading,
+    h("p", {}, "A level calls steps alike when their observations are. The policy saw prompts. For every group whose prompts are not all equal, the group is split by prompt and each step's advantage in its part is set beside the one in the whole group (paper's arithmetic, before weights)."),
+    table(
+      ["level", "groups with others", "different prompts", "steps in them", "no other has the step's prompt", "mean change of the rest", "sign flips", "returns told apart by prompts"],
+      levels.map((level) => [
+        String(level.k), level.groups,
+        share(level.differ, level.groups, "differ"), share(level.steps, level.grouped_steps, "steps"),
+        share(level.alone, level.steps, "alone"),
+        figureCell(number(level.steps > level.alone ? level.change / (level.steps - level.alone) : null), { "data-figure": "change" }),
+        share(level.flipped, level.compared, "flipped"),
+        figureCell(percent(level.explained), { "data-figure": "explained" }),
+      ]),
+      { id: "consistency" },
+    ),
+    h("p", { class: "note" }, "The last column: share of the variance of returns inside these groups that lies between prompts, beyond what so many prompts explain by chance, mean over updates. Near 0: the difference of prompts did not matter for the return."),
+    data.consistency.map((level) => worstGroups(data, level)),
+  ];
+}
+
+function share(part, whole, name) {
+  return figureCell(percent(whole ? part / whole : null), { "data-figure": name, "data-value": whole ? part / whole : null });
+}
+
+function totalsByLevel(data) {
+  return data.consistency.map(({ k }) => {
+    const levels = data.figures.map((figures) => figures.consistency[k]).filter(Boolean);
+    const total = { k };
+    for (const name of TOTALS) total[name] = levels.reduce((sum, level) => sum + level[name], 0);
+    const explained = levels.map((level) => level.explained).filter((value) => value !== null);
+    total.explained = explained.length ? explained.reduce((sum, value) => sum + value, 0) / explained.length : null;
+    return total;
+  });
+}
+
+function alone(data, members, step) {
+  return members.every((member) => member === step || data.steps.prompt[member] !== data.steps.prompt[step]);
+}
+
+/* Groups of the shown steps by the largest change among their members. */
+function worstGroups(data, level) {
+  const paper = data.estimator("paper").levels[level.k];
+  if (!paper) return "";
+  const groups = new Map();
+  for (let step = 0; step < data.size; step++) {
+    if (!level.differs[step]) continue;
+    const change = Math.abs(level.whole[step] - level.split[step]);
+    const found = groups.get(paper.group[step]);
+    if (!found || change > found.change) groups.set(paper.group[step], { step, change });
+  }
+  const ordered = [...groups.values()].sort((a, b) => b.change - a.change || a.step - b.step);
+  return h("section", {},
+    h("h2", {}, `Level ${level.k}: ${ordered.length.toLocaleString("en")} shown groups with different prompts`),
+    ordered.length ? longTable(["step", "observation", "members", "prompts", "advantage in the group", "among equal prompts"], ordered, ({ step }) => {
+      const members = data.group(paper, step);
+      return [
+        h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
+        shown(shortened(data.stepText("observation", step), 70)),
+        members.length, new Set(members.map((member) => data.steps.prompt[member])).size,
+        badge(level.whole[step]), alone(data, members, step) ? h("span", { class: "note" }, "no other has its prompt") : badge(level.split[step]),
+      ];
+    }, {}, 15) : "");
+}

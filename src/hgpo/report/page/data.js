@@ -1,0 +1,129 @@
+/* The report's data by name. A step is its number in the columns; tasks and trajectories are numbers too. */
+
+class Data {
+  constructor({ header, stored }) {
+    Object.assign(this, header);
+    const read = (columns) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, readColumn(column, stored)]));
+    this.steps = read(header.steps);
+    this.trajectories = read(header.trajectories);
+    this.tasks = read(header.tasks);
+    this.nodes = read(header.nodes);
+    this.texts = read(header.texts);
+    this.estimators = header.estimators
+      .map((estimator) => ({ ...estimator, ...header.advantages.find((stored) => stored.key === estimator.key) }))
+      .filter((estimator) => estimator.advantage)
+      .map((estimator) => ({
+        ...estimator,
+        advantage: readColumn(estimator.advantage, stored),
+        levels: estimator.levels.map(({ k, ...columns }) => ({ k, ...read(columns) })),
+      }));
+    this.consistency = header.consistency.map(({ k, ...columns }) => ({ k, ...read(columns) }));
+    this.count = { ...header.count, nodes: this.nodes.text.length };
+    this.size = this.steps.step.length;
+    this.taskStart = this.#starts(this.steps.task, this.tasks.id.length);
+    this.taskOfTrajectory = new Int32Array(this.trajectories.id.length);
+    this.trajectoryStart = new Int32Array(this.trajectories.id.length);
+    this.trajectoryLength = new Int32Array(this.trajectories.id.length);
+    for (let step = this.size - 1; step >= 0; step--) {
+      const trajectory = this.steps.trajectory[step];
+      this.taskOfTrajectory[trajectory] = this.steps.task[step];
+      this.trajectoryStart[trajectory] = step;
+      this.trajectoryLength[trajectory] += 1;
+    }
+    this.members = new Map();
+  }
+
+  #starts(column, count) {
+    const start = new Int32Array(count + 1);
+    for (const value of column) start[value + 1] += 1;
+    for (let index = 0; index < count; index++) start[index + 1] += start[index];
+    return start;
+  }
+
+  /* Text n of the store, null for "no text". */
+  text(number) {
+    if (number === 0) return null;
+    const lines = [];
+    for (let at = this.texts.start[number]; at < this.texts.start[number + 1]; at++) lines.push(this.lines[this.texts.line[at]]);
+    return lines.join("\n");
+  }
+
+  stepText(name, step) {
+    return this.text(this.steps[name][step]);
+  }
+
+  taskId(task) {
+    return this.text(this.tasks.id[task]);
+  }
+
+  trajectoryId(trajectory) {
+    return this.text(this.trajectories.id[trajectory]);
+  }
+
+  /* What tells the trajectories of a task apart: the id without what they all begin with. */
+  trajectoryName(trajectory) {
+    const id = this.trajectoryId(trajectory);
+    const task = this.taskId(this.taskOfTrajectory[trajectory]);
+    return id.startsWith(task) && id.length > task.length ? id.slice(task.length) : id;
+  }
+
+  stepsOfTrajectory(trajectory) {
+    return range(this.trajectoryStart[trajectory], this.trajectoryStart[trajectory] + this.trajectoryLength[trajectory]);
+  }
+
+  trajectoriesOfTask(task) {
+    const found = [];
+    for (let step = this.taskStart[task]; step < this.taskStart[task + 1]; step += this.trajectoryLength[this.steps.trajectory[step]]) {
+      found.push(this.steps.trajectory[step]);
+    }
+    return found;
+  }
+
+  update(step) {
+    return this.tasks.update[this.steps.task[step]];
+  }
+
+  estimator(key) {
+    return this.estimators.find((estimator) => estimator.key === key) || this.estimators[0];
+  }
+
+  /* The steps in the same group of a level, the step itself included; none where it has no group. */
+  group(level, step) {
+    if (level.group[step] < 0) return [];
+    if (!this.members.has(level)) {
+      const members = new Map();
+      level.group.forEach((group, member) => {
+        if (!members.has(group)) members.set(group, []);
+        members.get(group).push(member);
+      });
+      this.members.set(level, members);
+    }
+    return this.members.get(level).get(level.group[step]);
+  }
+
+  stepLink(step) {
+    const id = encodeURIComponent(this.trajectoryId(this.steps.trajectory[step]));
+    return `#step=${this.update(step)}/${id}/${this.steps.step[step]}`;
+  }
+
+  taskLink(task) {
+    return `#task=${this.tasks.update[task]}/${encodeURIComponent(this.taskId(task))}`;
+  }
+
+  /* The step of a link, -1 where the report does not show it. */
+  findStep(update, id, time) {
+    for (let trajectory = 0; trajectory < this.trajectoryStart.length; trajectory++) {
+      const first = this.trajectoryStart[trajectory];
+      if (this.update(first) === update && this.trajectoryId(trajectory) === id && time < this.trajectoryLength[trajectory]) return first + time;
+    }
+    return -1;
+  }
+
+  findTask(update, id) {
+    return this.tasks.update.findIndex((number, task) => number === update && this.taskId(task) === id);
+  }
+}
+
+function range(from, to) {
+  return Array.from({ length: to - from }, (_, index) => from + index);
+}

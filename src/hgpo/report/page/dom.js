@@ -1,0 +1,79 @@
+/* Elements and numbers. Whatever comes from the data becomes a text node: there is no other way in. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name, value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/* Characters that act instead of being seen: controls (ANSI sequences begin with one), direction marks, invisible ones. */
+const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+
+function codePoint(character) {
+  return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
+/* Untrusted text as it is, acting characters by their number, its direction kept to itself. */
+function shown(text, attributes = {}) {
+  if (text === null || text === "") return h("span", { class: "absent" }, text === null ? "none" : "empty");
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(ACTING)) {
+    parts.push(text.slice(end, match.index), h("span", { class: "acting", title: "a character that is not shown" }, codePoint(match[0])));
+    end = match.index + match[0].length;
+  }
+  return h("bdi", attributes, ...parts, text.slice(end));
+}
+
+/* The same as plain text, for attributes and SVG. */
+function plain(text) {
+  return (text ?? "none").replace(ACTING, (character) => `[${codePoint(character)}]`);
+}
+
+function shortened(text, length = 90) {
+  const line = plain(text).replace(/\s+/g, " ").trim();
+  return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+}
+
+function number(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en").replace("-", "−");
+  const rounded = Math.abs(value) >= 1e5 || Math.abs(value) < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
+  return rounded.replace("-", "−");
+}
+
+function signed(value, digits = 3) {
+  return value > 0 ? `+${number(value, digits)}` : number(value, digits);
+}
+
+function percent(share) {
+  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`;
+}
+
+/* Advantages by sign: blue above, orange below, as strong as they are large. */
+function signClass(value) {
+  return value > 0 ? "above" : value < 0 ? "below" : "zero";
+}
+
+function badge(value) {
+  return h("span", { class: `badge ${signClass(value)}` }, signed(value));
+}
+
+function outcome(data, trajectory) {
+  const success = data.trajectories.success[trajectory];
+  return h("span", { class: success ? "won" : "lost" }, success ? "✓ won" : "✗ not won");
+}

@@ -1,0 +1,233 @@
+"""The columns of those steps that a report shows: whole tasks, each one range of steps.
+
+Shapes: N steps of the update, S shown steps, M shown trajectories, V nodes of the transition graph. Arrays suffixed _S
+are in the order task, trajectory, step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.estimators import Advantages
+from hgpo.estimators.advantages import Level
+from hgpo.estimators.transition_graph import transition_graph, won
+from hgpo.report.analysis import AnalysedUpdate
+from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelColumns:
+    """What one level of one estimator said about the shown steps, [S].
+
+    Attributes: see `hgpo.estimators.advantages.Level`; k is None for the episode level, group_S counts from 0 and is -1
+    where there is none.
+
+    Example: `LevelColumns(k=0, group_S=[0, 0], mean_S=[2, 2], std_S=[1, 1], advantage_S=[-1, 1], ...)`.
+    """
+
+    k: int | None
+    group_S: IntArray
+    mean_S: FloatArray
+    std_S: FloatArray
+    advantage_S: FloatArray
+    weight_S: FloatArray
+    unused_S: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimatorColumns:
+    """One estimator's advantages of the shown steps, [S], and its levels: the episode level first, if it has one.
+
+    Example: `EstimatorColumns("grpo", advantage_S, (episode,))`.
+    """
+
+    key: str
+    advantage_S: FloatArray
+    levels: tuple[LevelColumns, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownSteps:
+    """The steps of an update that are shown, in the order task, trajectory, step, so that each task is one range.
+
+    Attributes:
+        update: its number. task_ids, trajectory_ids, task_types: one per shown task or trajectory.
+        task_S, trajectory_S, step_S: numbers into these, and time. success_M: per trajectory.
+        reward_S, penalty_S, return_S: of each step.
+        texts: observation, prompt, response, action, fault: S values each, None where there is none.
+        source_S, target_S: nodes of the task's transition graph; a task's nodes are numbered from 0.
+        node_observation: per task, the observation of each node; None for the node of those that won, False for the
+            node of those that ended otherwise.
+        estimators: see `EstimatorColumns`. consistency: per level (differs_S, whole_S, split_S).
+
+    Example: `len(shown)` is S.
+    """
+
+    update: int
+    task_ids: tuple[str, ...]
+    trajectory_ids: tuple[str, ...]
+    task_types: tuple[str, ...]
+    success_M: NDArray[np.bool_]
+    task_S: IntArray
+    trajectory_S: IntArray
+    step_S: IntArray
+    reward_S: FloatArray
+    penalty_S: FloatArray
+    return_S: FloatArray
+    texts: Mapping[str, tuple[str | None, ...]]
+    source_S: IntArray
+    target_S: IntArray
+    node_observation: tuple[tuple[str | bool | None, ...], ...]
+    estimators: tuple[EstimatorColumns, ...]
+    consistency: tuple[tuple[NDArray[np.bool_], FloatArray, FloatArray], ...]
+
+    def __len__(self) -> int:
+        """Return the number of shown steps S."""
+        return len(self.step_S)
+
+    def with_tasks(self, tasks: Sequence[int]) -> ShownSteps:
+        """The same with some of its tasks alone, numbered anew; `tasks` are ascending numbers of `task_ids`."""
+        at_S = np.flatnonzero(np.isin(self.task_S, tasks))
+        trajectory_M, trajectory_S = np.unique(self.trajectory_S[at_S], return_inverse=True)
+        return replace(
+            self,
+            task_ids=tuple(self.task_ids[task] for task in tasks),
+            task_types=tuple(self.task_types[task] for task in tasks),
+            node_observation=tuple(self.node_observation[task] for task in tasks),
+            trajectory_ids=tuple(self.trajectory_ids[number] for number in trajectory_M),
+            success_M=self.success_M[trajectory_M],
+            texts={name: tuple(column[at] for at in at_S) for name, column in self.texts.items()},
+            estimators=tuple(
+                replace(
+                    shown,
+                    advantage_S=shown.advantage_S[at_S],
+                    levels=tuple(_pick(level, at_S) for level in shown.levels),
+                )
+                for shown in self.estimators
+            ),
+            consistency=tuple((differs[at_S], whole[at_S], split[at_S]) for differs, whole, split in self.consistency),
+            **{name: getattr(self, name)[at_S] for name in _STEP_COLUMNS},
+            task_S=np.searchsorted(tasks, self.task_S[at_S]),
+            trajectory_S=trajectory_S.reshape(-1),
+        )
+
+
+_STEP_COLUMNS = ("step_S", "reward_S", "penalty_S", "return_S", "source_S", "target_S")
+
+
+def _pick(level: LevelColumns, at_S: IntArray) -> LevelColumns:
+    return LevelColumns(level.k, *(getattr(level, column.name)[at_S] for column in fields(level)[1:]))
+
+
+def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
+    """The columns of whole tasks (numbers of `batch.group`), ready to be shown."""
+    batch = update.batch
+    row_S = _rows(batch, tasks)
+    task_of = np.zeros(int(batch.group.max()) + 1, dtype=np.int64)
+    task_of[np.asarray(tasks)] = np.arange(len(tasks))
+    trajectory_M, trajectory_S = np.unique(batch.trajectory[row_S], return_inverse=True)
+    graph = transition_graph(batch)
+    nodes = [
+        _task_nodes(batch, graph.observation_V, graph.goal_V, np.flatnonzero(graph.task_V == task)) for task in tasks
+    ]
+    number_V = np.zeros(len(graph), dtype=np.int64)
+    for _, node_V, local_V in nodes:
+        number_V[node_V] = local_V
+    first_row = row_S[[int(np.argmax(batch.group[row_S] == task)) for task in tasks]]
+    return ShownSteps(
+        update=update.steps.update,
+        task_ids=tuple(_text(batch.labels["group"][task]) or "" for task in tasks),
+        trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
+        task_types=tuple(_text(_value(update.steps.texts.get("task_type"), row)) or "" for row in first_row),
+        success_M=won(batch)[trajectory_M],
+        task_S=task_of[batch.group[row_S]],
+        trajectory_S=trajectory_S.reshape(-1),
+        step_S=batch.step[row_S],
+        reward_S=batch.reward[row_S],
+        penalty_S=batch.penalty[row_S],
+        return_S=next(iter(update.advantages.values())).returns[row_S],
+        texts=_texts(update, row_S),
+        source_S=number_V[graph.source_N[row_S]],
+        target_S=number_V[graph.target_N[row_S]],
+        node_observation=tuple(names for names, _, _ in nodes),
+        estimators=tuple(
+            EstimatorColumns(key, computed.values[row_S], tuple(_levels(computed, row_S)))
+            for key, computed in update.advantages.items()
+        ),
+        consistency=tuple(
+            (level.differs_N[row_S], level.whole_N[row_S], level.split_N[row_S]) for level in update.consistency
+        ),
+    )
+
+
+def _rows(batch: StepBatch, tasks: Sequence[int]) -> IntArray:
+    """Rows of whole tasks in the order of `tasks`, in each by trajectory and time."""
+    rank_G = np.full(int(batch.group.max()) + 1, -1)
+    rank_G[np.asarray(tasks)] = np.arange(len(tasks))
+    in_time_N = batch.order[rank_G[batch.group[batch.order]] >= 0]
+    rows: IntArray = in_time_N[np.argsort(rank_G[batch.group[in_time_N]], kind="stable")]
+    return rows
+
+
+def _levels(computed: Advantages, row_S: IntArray) -> list[LevelColumns]:
+    episode = () if computed.episode is None else (computed.episode,)
+    return [_level(level, row_S) for level in (*episode, *computed.levels)]
+
+
+def _level(level: Level, row_S: IntArray) -> LevelColumns:
+    group_S = level.group[row_S]
+    numbers, dense_S = np.unique(group_S, return_inverse=True)
+    return LevelColumns(
+        k=level.k,
+        group_S=dense_S.reshape(-1) - int(numbers[0] == -1),
+        mean_S=level.mean[row_S],
+        std_S=level.std[row_S],
+        advantage_S=level.advantage[row_S],
+        weight_S=level.weight[row_S],
+        unused_S=level.unused[row_S],
+    )
+
+
+def _task_nodes(
+    batch: StepBatch, observation_V: IntArray, goal_V: NDArray[np.bool_], node_V: IntArray
+) -> tuple[tuple[str | bool | None, ...], IntArray, IntArray]:
+    """A task's nodes with all won ends as one and all other ends as one: their names, and each node's number."""
+    seen_V = observation_V[node_V]
+    merged_V = np.where(seen_V >= 0, seen_V, np.where(goal_V[node_V], -1, -2))
+    distinct, local_V = np.unique(-merged_V, return_inverse=True)  # negated: the ends come last
+    names = [
+        _text(batch.labels["observation"][-value]) if value <= 0 else (None if value == 1 else False)
+        for value in distinct
+    ]
+    return tuple(names), node_V, local_V.reshape(-1)
+
+
+def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | None, ...]]:
+    batch = update.batch
+    texts = {}
+    for name in ("observation", "prompt", "action"):
+        column = getattr(batch, name)
+        if column is not None:
+            texts[name] = tuple(_text(batch.labels[name][code]) for code in column[row_S])
+    for name in ("response", "fault"):
+        if name in update.steps.texts:
+            texts[name] = tuple(_text(update.steps.texts[name][row]) for row in row_S)
+    return texts
+
+
+def _value(column: list[Any] | None, row: int) -> Any:
+    return None if column is None else column[row]
+
+
+def _text(value: Any) -> str | None:
+    """Any value as text that can be written as UTF-8."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else str(value)
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,108 @@
+"""What the terminal shows of a report: how much was read, what the levels had to say, how far estimators disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hgpo.report.analysis import UpdateFigures
+from hgpo.report.charts import level_rows
+from hgpo.report.comparison import ShownEstimator
+from hgpo.report.report import Report
+from hgpo.report.visible import visible
+
+_MOST_NOTICES = 10
+_COLUMNS = {
+    "usable\ngroup": "usable",
+    "size\n50 %": "size_p50",
+    "variance\nexplained": "adjusted",
+    "sign unlike\nprevious": "disagreement",
+    "mean\nweight": "weight",
+    "prompts\ndiffer": "prompts",
+}
+_SHARES = {"usable", "adjusted", "disagreement", "prompts"}
+
+
+def print_report(console: Console, report: Report) -> None:
+    """The whole summary; texts of the input appear without anything that a terminal would act on."""
+    first, last = (report.figures[0], report.figures[-1]) if report.figures else (None, None)
+    console.print(
+        f"{visible(report.source)}: {report.steps:,} steps of {report.tasks:,} tasks in {len(report.figures)} updates",
+        markup=False,
+        highlight=False,
+    )
+    print_notices(console, report)
+    if first is None or last is None:
+        return
+    console.print(_levels(report, first, last))
+    for line in [*_consistency(report.figures), *_disagreements(report)]:
+        console.print(line, markup=False, highlight=False)
+
+
+def print_notices(console: Console, report: Report) -> None:
+    """What could not be read, the first few one by one."""
+    for notice in report.notices[:_MOST_NOTICES]:
+        console.print(f"  ! {visible(str(notice), 400)}", markup=False, highlight=False, soft_wrap=True)
+    if (rest := len(report.notices) - _MOST_NOTICES) > 0:
+        console.print(f"  ! and {rest} more; the report lists all", highlight=False)
+
+
+def _levels(report: Report, first: UpdateFigures, last: UpdateFigures) -> Table:
+    title = f"Levels of {report.followed.label}, update {first.update}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    if first is not last:
+        table.title = f"{title} → {last.update}"
+    table.add_column("\nlevel")
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = level_rows(report)
+    at = {(row["update"], row["level"]): row for row in rows}
+    for level in dict.fromkeys(str(row["level"]) for row in rows):
+        ends = [at.get((figures.update, level), {}) for figures in (first, last)]
+        table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS.values()))
+    return table
+
+
+def _change(name: str, values: Sequence[float | None]) -> str:
+    texts = [
+        "–" if value is None else f"{100 * value:.0f} %" if name in _SHARES else f"{value:.3g}" for value in values
+    ]
+    return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
+
+
+def _consistency(figures: Sequence[UpdateFigures]) -> list[str]:
+    """How often grouped steps had different prompts, one line per level."""
+    lines = []
+    for k in range(max((len(update.consistency) for update in figures), default=0)):
+        levels = [update.consistency[k] for update in figures if len(update.consistency) > k]
+        grouped, steps = sum(level.grouped_steps for level in levels), sum(level.steps for level in levels)
+        alone, flipped = sum(level.alone for level in levels), sum(level.flipped for level in levels)
+        compared = sum(level.compared for level in levels)
+        lines.append(
+            f"level {k}: {_share(steps, grouped)} of the steps in groups are grouped with other prompts; split by "
+            f"prompt, {_share(alone, steps)} of those are alone and {_share(flipped, compared)} of the rest change sign"
+        )
+    return lines
+
+
+def _disagreements(report: Report) -> list[str]:
+    """How often each estimator's sign is opposite to that of the first, and where they are furthest apart."""
+    first = report.estimators[0]
+    shares = []
+    for other in report.estimators[1:]:
+        counts = [pair for update in report.figures if (pair := _pair(update, first, other)) is not None]
+        if counts:
+            shares.append(f"{other.label} {_share(sum(d for _, d in counts), sum(n for n, _ in counts))}")
+    return [f"signs opposite to {first.label}: {', '.join(shares)}"] if shares else []
+
+
+def _pair(update: UpdateFigures, first: ShownEstimator, other: ShownEstimator) -> tuple[int, int] | None:
+    keys = (f"{first.key} {other.key}", f"{other.key} {first.key}")
+    return next((update.disagreement[key] for key in keys if key in update.disagreement), None)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"

@@ -1,0 +1,437 @@
+"""The report in a real browser: each view's figures against the library's, and hostile text in every field.
+
+Needs Chromium (Debian: `apt-get install chromium`) and playwright, which is in the extra `dev`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from hgpo import compute_advantages
+from hgpo.commands.inspect import configure, training_of
+from hgpo.estimators.diagnostics import summarise
+from hgpo.estimators.transition_graph import transition_graph
+from hgpo.report.comparison import shown_estimators
+from hgpo.report.consistency import prompt_consistency
+from hgpo.report.loading import Training
+from hgpo.report.page import MAX_BYTES, fitting_page
+from hgpo.report.report import build_report
+from hgpo.report.serve import LiveReport, make_server
+from hgpo.rollout.storage import read_table, step_batch_from_table
+
+pytestmark = pytest.mark.slow
+BROWSER = os.environ.get("HGPO_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+ATTACKS = (
+    "<script>window.acted = 1</script>",
+    "</script></style></title><script>window.acted = 1</script>",
+    "<img src=x onerror='window.acted = 1'><svg onload='window.acted = 1'><a href='javascript:acted=1'>x</a></svg>",
+    "[click](javascript:window.acted=1) **bold** `code` <!-- $data ${title} ]]>",
+    "\x1b[31mred\x1b[0m \x1b]8;;https://example.org\x07link\x1b]8;;\x07 \x07",
+    "\u202egnp.exe\u202c \u2066isolated\u2069 \u200b\ufeff \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+)
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def rollouts(update: int, seed: int, hostile: bool = False) -> list[dict[str, Any]]:
+    """Random walks in a house of five rooms, three tasks of four; prompts hold the last room, so they differ."""
+    rng = np.random.default_rng(seed)
+    attack = [*ATTACKS] if hostile else [""]
+    rows: list[dict[str, Any]] = []
+    for task in range(3):
+        for walker in range(4):
+            length = int(rng.integers(2, 7))
+            won = bool(rng.integers(2))
+            rooms = ["hall", *(f"room {number}" for number in rng.integers(0, 5, length))]
+            for step in range(length):
+                end = step == length - 1
+                text = attack[(len(rows)) % len(attack)]
+                before = rooms[step - 1] if step else "nothing"
+                group = f"{update}/{attack[task % len(attack)]}task {task}"
+                rows.append(
+                    {
+                        "group": group,
+                        "trajectory": f"{group}#{attack[walker % len(attack)]}{walker}",
+                        "step": step,
+                        "task_type": f"walk{attack[walker % len(attack)]}",
+                        "observation": f"{rooms[step]}{attack[0] if hostile else ''}" + (text if step % 2 else ""),
+                        "prompt": f"before: {before}\nnow: {rooms[step]}\n{text}",
+                        "response": f"I go to {rooms[step + 1]}. {text}",
+                        "action": f"go to {rooms[step + 1]}{text}",
+                        "fault": text,
+                        "next_observation": None,
+                        "reward": 10.0 if won and end else 0.0,
+                        "won": won and end,
+                        "penalty": 0.1 if rng.integers(5) == 0 else 0.0,
+                        "terminated": end and won,
+                        "truncated": end and not won,
+                    }
+                )
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if BROWSER is None:
+        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
+    api = pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Watched:
+    """A page that notes whatever a page should not do."""
+
+    def __init__(self, browser: Any, address: str, scheme: str = "light") -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+        self.address = address
+        self.noted: list[str] = []
+        self.page.on("console", lambda message: self.noted.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.noted.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: self.noted.append(f"dialog: {dialog.message}"))
+        self.page.on("request", self._request)
+        self.page.goto(address)
+        self.page.wait_for_selector("#main[data-view]")
+
+    def _request(self, request: Any) -> None:
+        if request.url.split("#")[0] != self.address.split("#")[0]:
+            self.noted.append(f"request: {request.url}")
+
+    def open(self, view: str, link: str) -> None:
+        self.page.evaluate("link => { location.hash = link }", link)
+        self.page.wait_for_function("view => document.getElementById('main').dataset.view === view", arg=view)
+        self.page.wait_for_timeout(150)
+
+    def figures(self, selector: str, name: str = "data-value") -> list[float]:
+        values = self.page.eval_on_selector_all(selector, f"all => all.map(one => one.getAttribute('{name}'))")
+        return [float(value) for value in values]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("plain")
+    for update in (1, 2):
+        write(folder / f"{update:05d}.jsonl", rollouts(update, seed=update))
+    page, _ = fitting_page(build_report(folder))
+    path = folder / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return folder, path
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Any, plain: tuple[Path, Path]) -> Iterator[Watched]:
+    page = Watched(browser, plain[1].as_uri())
+    yield page
+    assert page.noted == []
+
+
+def library(folder: Path, update: int) -> tuple[Any, dict[str, Any]]:
+    """The batch of an update and every estimator's advantages, straight from the library."""
+    table = read_table(folder / f"{update:05d}.jsonl")
+    columns = table.rename_columns([{"won": "success"}.get(name, name) for name in table.column_names])
+    batch = step_batch_from_table(columns)
+    return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in shown_estimators(None)}
+
+
+def step_link(row: dict[str, Any]) -> str:
+    return f"#step={row['group'].split('/')[0]}/{quote(row['trajectory'], safe='')}/{row['step']}"
+
+
+def test_the_overview_shows_the_figures_of_the_library(watched: Watched, plain: tuple[Path, Path]) -> None:
+    watched.open("overview", "#overview")
+    watched.page.wait_for_selector("#chart-weight svg")
+    batch, advantages = library(plain[0], 2)
+    summary = summarise(batch, advantages["paper"])
+    shown = watched.page.eval_on_selector_all(
+        "#levels td[data-figure=usable_share]", "all => all.map(c => c.innerText)"
+    )
+    assert shown == [f"{100 * level.usable_share:.1f} %" for level in summary.levels]
+    shown = watched.page.eval_on_selector_all("#levels td[data-figure=size_p50]", "all => all.map(c => c.innerText)")
+    assert shown == [str(level.size_p50) for level in summary.levels]
+    both = sum(len(library(plain[0], update)[0]) for update in (1, 2))
+    assert f"{both} steps of 6 tasks in 2 updates. All can be looked at." in watched.page.inner_text("#counts")
+    success = watched.page.eval_on_selector_all(
+        "#chart-success [aria-roledescription=point]", "all => all.map(one => one.getAttribute('aria-label'))"
+    )
+    shares = [
+        np.unique(batch.trajectory[batch.success]).size / 12 for batch in (library(plain[0], u)[0] for u in (1, 2))
+    ]
+    assert [float(label.split("success: ")[1].rstrip("%")) for label in success] == pytest.approx(
+        [100 * share for share in shares], abs=0.5
+    )
+
+
+def test_a_task_shows_its_transitions_and_trajectories(watched: Watched, plain: tuple[Path, Path]) -> None:
+    batch, advantages = library(plain[0], 1)
+    watched.open("task", "#task=1/1%2Ftask%201")
+    graph = transition_graph(batch)
+    task = batch.labels["group"].index("1/task 1")
+    at = np.flatnonzero(batch.group == task)
+    nodes = np.unique(graph.source_N[at])
+    visits = [int(np.sum(graph.source_N[at] == node)) for node in nodes]
+    means = [float(np.mean(advantages["paper"].returns[at][graph.source_N[at] == node])) for node in nodes]
+    assert sorted(watched.figures("svg.graph circle.state", "data-visits")) == sorted(visits)
+    shown = sorted(watched.figures("svg.graph circle.state", "data-mean"))
+    assert shown == pytest.approx(sorted(means), rel=1e-5, abs=1e-6)
+    assert sum(watched.figures("svg.graph path.edge", "data-times")) == len(at)
+    assert watched.page.locator("table.turns td.turn").count() == len(at)
+
+
+@pytest.mark.parametrize("key", ["paper", "verl", "pooled", "gigpo", "grpo"])
+def test_a_step_shows_every_level_as_the_library_has_it(watched: Watched, plain: tuple[Path, Path], key: str) -> None:
+    rows = rollouts(1, seed=1)
+    _, advantages = library(plain[0], 1)
+    computed = advantages[key]
+    for row in (5, 11, 17):
+        watched.open("step", f"{step_link(rows[row])}&estimator={key}")
+        page = watched.page
+        page.wait_for_function(
+            "text => document.getElementById('fact-return').innerText === text",
+            arg=f"{computed.returns[row]:.6g}".replace("-", "−"),
+        )
+        assert page.inner_text("#fact-return") == f"{computed.returns[row]:.6g}".replace("-", "−")
+        levels = [*([computed.episode] if computed.episode else []), *computed.levels]
+        assert page.locator("section.level").count() == len(levels)
+        for level in levels:
+            name = "episode" if level.k is None else str(level.k)
+            section = f"#level-{name}"
+            shown = {
+                figure: watched.figures(f"{section} b[data-figure={figure}]")
+                for figure in ("advantage", "weight", "contribution", "size", "mean", "std")
+            }
+            expected = {"advantage": level.advantage[row], "weight": level.weight[row]}
+            expected["contribution"] = level.advantage[row] * level.weight[row]
+            if level.size[row]:
+                expected |= {"size": level.size[row], "mean": level.mean[row], "std": level.std[row]}
+            for figure, value in expected.items():
+                assert shown[figure] == [pytest.approx(value, rel=1e-5, abs=1e-6)], (key, name, figure)
+            assert ("Not used" in page.inner_text(section)) == bool(level.unused[row])
+            if level.k is not None and level.size[row] > 1:
+                rest = page.locator(f"{section} table.members tbody tr").count()
+                assert rest == min(int(level.size[row]) - 1, 12)
+
+
+def test_prompts_are_marked_where_they_differ(watched: Watched, plain: tuple[Path, Path]) -> None:
+    rows = rollouts(1, seed=1)
+    batch, advantages = library(plain[0], 1)
+    group = advantages["paper"].levels[0].group
+    row = next(
+        row for row in range(len(rows)) if len({rows[i]["prompt"] for i in np.flatnonzero(group == group[row])}) > 1
+    )
+    watched.open("step", step_link(rows[row]) + "&estimator=paper")
+    watched.page.wait_for_selector("#level-0 .diff ins")
+    diff = watched.page.locator("#level-0 .diff").first
+    gone = "".join(diff.locator("del").all_inner_texts())
+    assert gone
+    assert gone.split()[0] in rows[row]["prompt"]
+    assert len(batch) == len(rows)
+
+
+def test_estimators_are_compared_with_the_largest_disagreement_first(
+    watched: Watched, plain: tuple[Path, Path]
+) -> None:
+    watched.open("compare", "#compare")
+    spreads = watched.figures("#disagreements td[data-value]:not([data-key])")
+    assert spreads == sorted(spreads, reverse=True)
+    values = {key: [] for key in library(plain[0], 1)[1]}
+    for update in (1, 2):
+        for key, computed in library(plain[0], update)[1].items():
+            values[key].append(computed.values)
+    scaled = []
+    for parts in values.values():
+        column = np.concatenate(parts)
+        scaled.append(column / np.sqrt(np.mean(column**2)))
+    spread = np.max(scaled, axis=0) - np.min(scaled, axis=0)
+    assert spreads[0] == pytest.approx(spread.max(), rel=1e-5)
+    assert len(spreads) == min(100, int(np.count_nonzero(spread > 1e-6)))
+    paper, grpo = np.sign(np.concatenate(values["paper"])), np.sign(np.concatenate(values["grpo"]))
+    opposite = np.mean((paper * grpo)[paper * grpo != 0] < 0)
+    assert watched.figures('#signs td[data-pair="paper grpo"]') == [pytest.approx(opposite)]
+
+
+def test_context_consistency_is_that_of_the_library(watched: Watched, plain: tuple[Path, Path]) -> None:
+    watched.open("consistency", "#consistency")
+    levels = []
+    for update in (1, 2):
+        batch, advantages = library(plain[0], update)
+        levels.append(
+            [level.figures for level in prompt_consistency(batch, advantages["paper"].returns, 2, "mean_std_norm")]
+        )
+    total = [
+        [getattr(a, name) + getattr(b, name) for a, b in zip(*levels, strict=True)]
+        for name in ("steps", "grouped_steps")
+    ]
+    shares = [part / whole for part, whole in zip(*total, strict=True)]
+    assert watched.figures('#consistency td[data-figure="steps"]') == pytest.approx(shares)
+
+
+def test_keys_and_search_reach_everything(watched: Watched) -> None:
+    page = watched.page
+    watched.open("overview", "#overview")
+    page.keyboard.press("4")
+    page.wait_for_selector("#main[data-view=compare]")
+    page.keyboard.press("/")
+    page.keyboard.type("won:yes update:2 room")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#main[data-view=find]")
+    rows = rollouts(2, seed=2)
+    winners = {row["trajectory"] for row in rows if row["won"]}
+    found = sum(
+        row["trajectory"] in winners and "room" in row["prompt"] + row["action"] + row["observation"] for row in rows
+    )
+    assert page.inner_text("#found").startswith(f"{found} steps")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.tagName") == "A"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#main[data-view=task]")
+    page.keyboard.press("3")
+    page.wait_for_selector("#main[data-view=step]")
+    before = page.url
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("before => location.href !== before", arg=before)
+    assert page.inner_text(".strip a[aria-current]") == "1"
+
+
+def test_dark_mode_has_its_own_colours(browser: Any, plain: tuple[Path, Path]) -> None:
+    dark = Watched(browser, plain[1].as_uri(), scheme="dark")
+    assert dark.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    dark.page.wait_for_selector("#chart-weight svg text")
+    assert dark.noted == []
+
+
+def test_nothing_in_any_field_acts(browser: Any, tmp_path: Path) -> None:
+    rows = rollouts(1, seed=3, hostile=True)
+    folder = tmp_path / "attack <script>window.acted = 1<"
+    folder.mkdir()
+    damaged = {**rows[0], "trajectory": f"lost {ATTACKS[0]}", "reward": ATTACKS[2]}
+    write(folder / "00001.jsonl", [*rows, damaged])
+    page, _ = fitting_page(build_report(folder))
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    watched = Watched(browser, path.as_uri())
+    links = ["#overview", "#find=", f"#find={quote(ATTACKS[0])}", f"#task={ATTACKS[1]}", "#compare", "#consistency"]
+    links += [f"#task=1/{quote(row['group'], safe='')}" for row in rows if row["step"] == 0][::4]
+    links += [step_link(row) + "&estimator=pooled" for row in rows[:24]]
+    for link in links:
+        watched.open(link[1:].split("=")[0], link)
+        text = watched.page.evaluate("document.documentElement.innerText")
+        assert not ACTING.search(text), link
+        titles = watched.page.eval_on_selector_all("[title], title", "all => all.map(e => e.title || e.textContent)")
+        assert not any(ACTING.search(title) for title in titles), link
+        assert watched.page.locator("main script, main img, main iframe, main style, main object").count() == 0
+        assert watched.page.locator("[onload], [onerror], a[href^='javascript']").count() == 0
+        assert watched.page.evaluate("window.acted") is None
+    assert "<script>window.acted = 1</script>" in text  # seen, as the text that it is
+    assert "U+202E" in watched.page.evaluate("document.body.innerText") or "U+001B" in text
+    assert watched.noted == []
+
+
+def test_the_policy_would_stop_what_got_through(browser: Any, plain: tuple[Path, Path]) -> None:
+    page = Watched(browser, plain[1].as_uri()).page
+    attempts = {
+        "document.body.innerHTML = '<img src=x onerror=\"window.acted=1\">'": "TrustedHTML",
+        "document.write('<script>window.acted=1</scr' + 'ipt>')": "TrustedHTML",
+        "document.createElement('script').text = 'window.acted=1'": "TrustedScript",
+        "setTimeout('window.acted=1', 0)": "TrustedScript",
+    }
+    for code, reason in attempts.items():
+        outcome = page.evaluate(
+            f"(() => {{ try {{ {code}; return 'done' }} catch (error) {{ return String(error) }} }})()"
+        )
+        assert outcome != "done", code
+        assert reason in outcome
+    assert page.evaluate("window.acted") is None
+
+
+def test_a_live_report_shows_updates_as_they_arrive(browser: Any, tmp_path: Path) -> None:
+    write(tmp_path / "00001.jsonl", rollouts(1, seed=1))
+    server = make_server(LiveReport(tmp_path, lambda: build_report(tmp_path)), port=0)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.wait_for_selector("#main[data-view=overview]")
+        assert "in 1 update." in page.inner_text("#counts")
+        write(tmp_path / "00002.jsonl", rollouts(2, seed=2))
+        page.wait_for_function(
+            "() => document.getElementById('counts').innerText.includes('in 2 updates')", timeout=20_000
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = []
+    for task in range(100):
+        for walker in range(8):
+            for step in range(25):
+                room, noise = int(rng.integers(12)), " ".join(map(str, rng.integers(0, 9999, 12)))
+                names = {"group": f"g{task}", "trajectory": f"g{task}#{walker}", "step": step}
+                said = {"observation": f"room {room} of house {task}", "prompt": f"long template\n{noise}\nroom {room}"}
+                rows.append({**names, **said, "response": noise, "action": f"go {room}", "reward": float(step == 24)})
+    path = write(tmp_path / "00001.jsonl", rows)
+    page, report = fitting_page(build_report(path))
+    assert len(page.encode()) <= MAX_BYTES
+    assert report.shown_count == len(rows) == 20_000
+    smaller, thinned = fitting_page(report, limit=1_600_000)
+    assert len(smaller.encode()) <= 1_600_000
+    assert 0 < thinned.shown_count < 20_000
+    assert thinned.shown_count % 200 == 0  # whole tasks
+    path = tmp_path / "small.html"
+    path.write_text(smaller, encoding="utf-8")
+    watched = Watched(browser, path.as_uri())
+    assert "The figures count all of them" in watched.page.inner_text("#counts")
+    assert watched.noted == []
+
+
+def test_settings_come_from_the_run(tmp_path: Path) -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    arguments = parser.parse_args(
+        [str(tmp_path), "--estimator", "hgpo", "--option", "history_length=1", "--gamma", "0.5"]
+    )
+    training, notices = training_of(arguments)
+    assert notices == []
+    assert training is not None
+    assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
+    assert replace(training, gamma=0.5) == training
+
+
+def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
+    metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
+    page, _ = fitting_page(build_report(tmp_path, Training(metrics=metrics)))
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    watched = Watched(browser, path.as_uri())
+    watched.page.wait_for_selector("#chart-success svg")
+    assert "holds no rollouts" in watched.page.inner_text("#notices")
+    for link in ("#compare", "#consistency", "#find=", "#step=1/a/0", "#task=1/a"):
+        watched.open(link[1:].split("=")[0], link)
+    assert watched.noted == []

@@ -1,0 +1,149 @@
+"""`hgpo inspect` as a person runs it: what it writes, what it says of damaged input, what it refuses to overwrite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hgpo.cli import main
+from hgpo.config import Config, dump_config
+from hgpo.report.page import MARKER
+from hgpo.report.payload import unpack
+from hgpo.rollout.storage import write_table
+
+pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
+pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
+
+
+def rows(update: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": f"{update}/task",
+            "trajectory": f"{update}/task#{walker}",
+            "step": step,
+            "observation": room,
+            "prompt": f"{walker % 2} {room}",
+            "action": "go",
+            "response": "go",
+            "reward": float(step == 1 and walker > 1),
+        }
+        for walker in range(4)
+        for step, room in enumerate(["hall", "kitchen"])
+    ]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory with two updates and its settings: GiGPO, gamma 0.9."""
+    path = tmp_path / "run"
+    settings = {
+        "advantage": {"estimator": "gigpo", "gamma": 0.9},
+        "warm_start": {"enabled": True},
+        "run": {"name": "run"},
+    }
+    path.mkdir()
+    (path / "config.toml").write_text(dump_config(Config.model_validate(settings)), encoding="utf-8")
+    for update in (1, 2):
+        write_table(path / "rollouts" / f"{update:05d}.parquet", pa.Table.from_pylist(rows(update)))
+    metrics = [{"update": update, "success": 0.5, "reward": 0.5, "episode_length": 2.0} for update in (1, 2)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
+    return path
+
+
+def header_of(page: Path) -> dict[str, Any]:
+    text = page.read_text(encoding="utf-8")
+    return unpack(text.split('<script type="text/plain" id="data">')[1].split("</script>")[0])[0]
+
+
+@pytest.mark.slow
+def test_a_run_is_written_into_its_folder_with_its_own_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "16 steps of 2 tasks in 2 updates" in " ".join(shown.split())
+    assert "report.html" in shown
+    page = run / "report.html"
+    assert page.read_text(encoding="utf-8").startswith(MARKER)
+    header = header_of(page)
+    assert header["gamma"] == 0.9
+    assert [e["key"] for e in header["estimators"] if e["trained"]] == ["gigpo"]
+    assert main(["inspect", str(run), "--quiet"]) == 0  # a report may be written anew
+    page.write_text("mine")
+    assert main(["inspect", str(run)]) == 2
+    assert "is no report" in capsys.readouterr().err
+    assert page.read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_damaged_files_are_named_and_the_rest_is_shown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = run / "rollouts" / "00002.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-50])
+    (run / "metrics.jsonl").write_text('{"update": 1}\nhalf\n{"update": 2}\n')
+    assert main(["inspect", str(run), "-o", str(run / "x.html")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "00002.parquet: no row can be read" in shown
+    assert "metrics.jsonl line 2 is not JSON" in shown
+    assert "8 steps of 1 tasks in 1 updates" in shown
+    notices = " ".join(header_of(run / "x.html")["notices"])
+    assert "00002.parquet" in notices
+    assert "metrics.jsonl line 2" in notices
+
+
+@pytest.mark.slow
+def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "config.toml").write_text("[advantage\n")
+    assert main(["inspect", str(run)]) == 0
+    assert "the defaults are assumed" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none"], "no such file or folder: none"),
+        (["."], "holds no rollouts"),
+        (["empty.jsonl"], "empty.jsonl: is empty (no row 0)"),
+        (["cut.jsonl"], "cut.jsonl, row 1: is not JSON"),
+        (["other.jsonl"], "other.jsonl, row 1: has schema version 7; this release reads 1"),
+        (["cut.jsonl", "--max-steps", "0"], "--max-steps must be at least 1"),
+        (["cut.jsonl", "--option", "alpha=1"], "unknown option 'alpha'"),
+        (["cut.jsonl", "--gamma", "2"], "gamma must be a number from 0 to 1"),
+        (["cut.jsonl", "--column", "room"], "not of the form NAME=KEY"),
+        (["cut.jsonl", "--column", "place=room"], "no column place can be read"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path / "files" if words != ["."] else tmp_path)
+    for name, text in (
+        ("empty.jsonl", ""),
+        ("cut.jsonl", '{"group": '),
+        ("other.jsonl", json.dumps({**rows(1)[0], "schema_version": 7}) + "\n"),
+    ):
+        (tmp_path / "files" / name).write_text(text)
+    assert main(["inspect", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_figures_alone(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
+    assert main(["inspect", str(run), "--figures", str(tmp_path / "out")]) == 0
+    assert "figures in" in capsys.readouterr().out
+    assert (tmp_path / "out" / "success.pdf").exists()
+    assert not (run / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_updates_without_stored_rollouts_still_have_figures(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (run / "rollouts").iterdir():
+        file.unlink()
+    assert main(["inspect", str(run)]) == 0
+    assert "holds no rollouts" in " ".join(capsys.readouterr().out.split())
+    charts = {chart["id"]: chart["spec"]["data"]["values"] for chart in header_of(run / "report.html")["charts"]}
+    assert [row["success"] for row in charts["success"]] == [0.5, 0.5]

@@ -1,0 +1,43 @@
+import pytest
+
+from hgpo.report.charts import level_rows, overview_charts, overview_rows
+from hgpo.report.loading import Training
+from hgpo.report.report import build_report
+
+
+def test_rows_are_the_figures_of_the_updates(folder):
+    report = build_report(folder)
+    assert [row["success"] for row in overview_rows(report)] == [0.6, 0.6]
+    rows = level_rows(report)
+    assert [(row["update"], row["level"]) for row in rows] == [(u, k) for u in (1, 2) for k in "012"]
+    summary = report.figures[0].summary
+    assert [row["usable"] for row in rows[:3]] == [level.usable_share for level in summary.levels]
+    assert [row["weight"] for row in rows[:3]] == [level.mean_weight for level in summary.levels]
+    agreement = summary.levels[1].sign_agreement
+    assert rows[1]["disagreement"] == (None if agreement is None else 1 - agreement)
+
+
+def test_metrics_know_updates_whose_steps_were_not_stored(folder):
+    metrics = ({"update": 3, "success": 0.25, "reward": 1.0, "episode_length": 4.0}, {"update": 1, "success": 0.5})
+    rows = overview_rows(build_report(folder, Training(metrics=metrics)))
+    assert [row["update"] for row in rows] == [1, 2, 3]
+    assert [row["success"] for row in rows] == [0.5, 0.6, 0.25]
+    assert rows[0]["length"] == 2.2
+    assert "first_return" not in rows[2]
+
+
+def test_every_chart_has_values_and_every_level_its_colour_dash_and_shape(folder):
+    charts = {chart["id"]: chart["spec"] for chart in overview_charts(build_report(folder))}
+    assert {"success", "length", "usable", "sizes", "weight"} <= charts.keys()
+    for spec in charts.values():
+        assert spec["data"]["values"]
+    encoding = charts["usable"]["layer"][-1]["encoding"]
+    for channel in ("color", "strokeDash", "shape"):
+        assert len(set(map(str, encoding[channel]["scale"]["range"]))) == 3
+
+
+@pytest.mark.parametrize("estimator", ["gigpo", "grpo"])
+def test_an_estimator_without_hgpos_levels_is_followed_by_papers(folder, estimator):
+    report = build_report(folder, Training(estimator))
+    assert report.followed.key == "paper"
+    assert {row["level"] for row in level_rows(report)} == {"0", "1", "2"}

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
+
+from hgpo.report.document import packed_report
+from hgpo.report.loading import Training
+from hgpo.report.payload import read_column, unpack
+from hgpo.report.report import build_report
+
+
+@pytest.fixture
+def document(folder):
+    report = build_report(folder)
+    header, stored = unpack(packed_report(report))
+    return report, header, lambda column: read_column(column, stored)
+
+
+def text(header, read, number):
+    start, line = read(header["texts"]["start"]), read(header["texts"]["line"])
+    return "\n".join(header["lines"][int(at)] for at in line[int(start[number]) : int(start[number + 1])])
+
+
+def test_steps_find_their_texts(document, rows):
+    _, header, read = document
+    prompts = read(header["steps"]["prompt"])
+    assert [text(header, read, int(number)) for number in prompts[: len(rows)]] == [row["prompt"] for row in rows]
+    assert read(header["steps"]["fault"]).tolist() == [0] * 2 * len(rows)
+
+
+def test_numbers_count_on_over_updates(document, rows):
+    _, header, read = document
+    assert read(header["steps"]["task"]).tolist() == [0] * 7 + [1] * 4 + [2] * 7 + [3] * 4
+    assert read(header["tasks"]["update"]).tolist() == [1, 1, 2, 2]
+    (paper,) = [stored for stored in header["advantages"] if stored["key"] == "paper"]
+    group = read(paper["levels"][0]["group"])
+    assert not set(group[: len(rows)].tolist()) & set(group[len(rows) :].tolist())
+    assert group.max() + 1 == len(set(group.tolist()))
+
+
+def test_advantages_are_the_librarys(document):
+    report, header, read = document
+    for stored in header["advantages"]:
+        expected = np.concatenate(
+            [next(e.advantage_S for e in shown.estimators if e.key == stored["key"]) for shown in report.shown]
+        )
+        np.testing.assert_allclose(read(stored["advantage"]), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_values_that_json_has_not_do_no_harm(folder):
+    metrics = ({"update": 9, "success": float("nan"), "reward": float("inf"), "episode_length": 3.0},)
+    training = Training("hgpo", {"length_weight_alpha": float("inf"), "history_length": 1}, 0.5, metrics)
+    header, _ = unpack(packed_report(build_report(folder, training)))
+    assert header["estimators"][0]["options"] == {"length_weight_alpha": "inf", "history_length": 1}
+    (length,) = [chart["spec"]["data"]["values"] for chart in header["charts"] if chart["id"] == "length"]
+    assert [row["update"] for row in length] == [1, 2, 9]
+
+
+def test_the_same_report_gives_the_same_bytes(folder):
+    assert packed_report(build_report(folder)) == packed_report(build_report(folder))

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hgpo.report.payload import Columns, pack, read_column, unpack
+
+
+@given(arrays(np.int64, st.integers(0, 20), elements=st.integers(-(2**31), 2**31 - 1)))
+def test_integers_survive(values):
+    columns = Columns()
+    entry = columns.add(values)
+    header, stored = unpack(pack({"column": entry}, columns))
+    assert read_column(header["column"], stored).tolist() == values.tolist()
+
+
+@given(arrays(np.float64, st.integers(0, 20), elements=st.floats(width=32)))
+def test_numbers_survive_in_32_bits(values):
+    columns = Columns()
+    entry = columns.add(values)
+    np.testing.assert_array_equal(read_column(entry, columns.bytes()), values)
+
+
+def test_equal_columns_are_stored_once_and_constants_not_at_all():
+    columns = Columns()
+    first, again = columns.add(np.array([1, 2, 300])), columns.add(np.array([1, 2, 300]))
+    assert first == again == {"type": "u2", "at": 0, "length": 3}
+    assert columns.add(np.full(5, 0.5)) == {"value": 0.5, "length": 5}
+    assert len(columns.bytes()) == 6
+
+
+def test_planes_put_alike_bytes_together():
+    columns = Columns()
+    columns.add(np.array([0x0102, 0x0103]))
+    assert columns.bytes() == bytes([2, 3, 1, 1])
+
+
+def test_something_else_is_refused():
+    for packed in ("####", "QUJD", ""):
+        with pytest.raises(ValueError, match="not the data of a report"):
+            unpack(packed)

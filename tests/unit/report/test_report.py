@@ -1,0 +1,52 @@
+import pytest
+
+from hgpo.report.loading import Training
+from hgpo.report.report import build_report
+
+
+def test_everything_is_counted_and_shown(folder, rows):
+    seen = []
+    report = build_report(folder, on_file=lambda done, total: seen.append((done, total)))
+    assert (report.steps, report.tasks, report.shown_count, report.shown_tasks) == (2 * len(rows), 4, 2 * len(rows), 4)
+    assert [figures.update for figures in report.figures] == [1, 2]
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_of_many_steps_whole_tasks_are_shown_and_all_are_counted(folder, rows):
+    report = build_report(folder, max_steps=11)
+    assert report.steps == 2 * len(rows)
+    assert 0 < report.shown_count <= 11
+    assert all(len(shown.with_tasks([0])) in (4, 7) for shown in report.shown)
+    assert build_report(folder).thinned(0.01).shown_tasks == 1
+    assert build_report(folder, max_steps=1).shown_tasks == 1
+
+
+def test_some_updates_alone(folder):
+    assert [figures.update for figures in build_report(folder, updates=[2]).figures] == [2]
+    with pytest.raises(ValueError, match="holds no rollouts of update 9"):
+        build_report(folder, updates=[9])
+
+
+def test_a_damaged_file_does_not_hide_the_others(folder):
+    (folder / "00001.jsonl").write_text("{")
+    report = build_report(folder)
+    assert [figures.update for figures in report.figures] == [2]
+    assert str(report.notices[0]).startswith("00001.jsonl, row 1: is not JSON")
+
+
+def test_where_nothing_can_be_read_every_file_is_named(folder):
+    (folder / "00001.jsonl").write_text("{")
+    (folder / "00002.jsonl").write_text("")
+    with pytest.raises(ValueError, match="nothing can be shown") as error:
+        build_report(folder)
+    assert "00001.jsonl, row 1" in str(error.value)
+    assert "00002.jsonl: is empty" in str(error.value)
+
+
+def test_metrics_alone_give_figures_and_no_steps(tmp_path):
+    metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
+    report = build_report(tmp_path, Training(metrics=metrics))
+    assert report.shown_count == 0
+    assert "holds no rollouts" in str(report.notices[0])
+    with pytest.raises(ValueError, match="holds no rollouts"):
+        build_report(tmp_path)

@@ -1,0 +1,32 @@
+import io
+
+from rich.console import Console
+
+from hgpo.report.report import build_report
+from hgpo.report.summary import print_report
+
+
+def printed(report):
+    out = io.StringIO()
+    print_report(Console(file=out, width=100, color_system=None), report)
+    return out.getvalue()
+
+
+def test_it_counts_and_compares_first_and_last(folder):
+    text = printed(build_report(folder))
+    assert "22 steps of 4 tasks in 2 updates" in " ".join(text.split())
+    assert "update 1 → 2" in text
+    assert "signs opposite to HGPO (paper): HGPO (verl-agent)" in text
+    assert "level 0:" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_notices_are_shown_without_anything_that_acts(folder, rows, write):
+    rows[0] = {**rows[0], "reward": "x"}
+    write(folder / "00001\x1b[31m\u202e.jsonl", rows)
+    text = printed(build_report(folder))
+    assert "row 1: column 'reward' is not a finite number" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    (folder / "00002.jsonl").write_text("[bold]not json[/bold]")
+    assert "  ! 00002.jsonl, row 1: is not JSON" in printed(build_report(folder))
