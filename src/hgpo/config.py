@@ -39,6 +39,7 @@ class RunSettings(Section):
     directory: str = Field("runs", description="Folder that holds all runs.")
     seed: int = Field(0, ge=0, description="Seed of every generator of the run.")
     threads: Positive | None = Field(None, description="CPU threads for tensor work; default: PyTorch's choice.")
+    engine: Literal["built-in", "verl"] = Field("built-in", description="What trains; `--engine` sets it.")
 
 
 class EnvironmentSettings(Section):
@@ -125,6 +126,22 @@ class EvaluationSettings(Section):
     every: int = Field(0, ge=0, description="Updates between evaluations during training (0: only first and last).")
 
 
+class VerlSettings(Section):
+    """Only read with `--engine verl` (docs/scaling.md): cluster, environment workers, and verl's own settings."""
+
+    ray_address: str | None = Field(None, description='A running cluster ("auto", "host:port"); default: start Ray.')
+    ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
+    nodes: Positive = Field(1, description="Nodes that train.")
+    gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
+    rollout: str = Field("vllm", description="verl's rollout engine; policy.device = cpu has one of its own.")
+    tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
+    agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
+    environment_workers: Positive = Field(1, description="Processes with environments, per agent worker.")
+    step_timeout: float = Field(60.0, gt=0, description="Seconds an environment may take for one step or start.")
+    evaluate_only: bool = Field(False, description="Evaluate the start policy and end, without an update.")
+    overrides: dict[str, Any] = Field(default_factory=dict, description="verl's own settings, by verl's names.")
+
+
 class Config(Section):
     """The whole tree; `hgpo train RECIPE.toml section.name=value …`."""
 
@@ -137,6 +154,7 @@ class Config(Section):
     training: TrainingSettings = TrainingSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    verl: VerlSettings = VerlSettings()
 
     @property
     def run_directory(self) -> Path:

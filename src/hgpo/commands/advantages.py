@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
 
 DESCRIPTION = """\
-Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, or the rollout
-dumps of verl. Needed columns: group, trajectory, step, observation, reward; used where present: action, prompt, penalty,
-value, next_observation, success.
+Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, or the
+rollout dumps of verl. Needed columns: group, trajectory, step, observation, reward; used where present: action, prompt,
+penalty, value, next_observation, success.
 
 Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
 with these columns added:

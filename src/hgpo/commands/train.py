@@ -18,6 +18,7 @@ examples:
   hgpo train recipes/quickstart/hgpo.toml run.name=gigpo advantage.estimator=gigpo
   hgpo train recipes/quickstart/hgpo.toml run.name=presets advantage.options.preset=verl-agent
   hgpo train --resume runs/quickstart
+  hgpo train recipes/quickstart/hgpo.toml policy.device=cpu verl.agent_workers=1 --engine verl
   hgpo train --settings            list every setting with its default
 """
 
@@ -35,6 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start the run, go on with it if it is unfinished, show its result if it is finished",
     )
+    parser.add_argument(
+        "--engine",
+        choices=["built-in", "verl"],
+        help="what trains: this package alone on one machine, or verl on a Ray cluster (pip install 'hgpo[verl]')",
+    )
     parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
     parser.add_argument("--dry-run", action="store_true", help="print the complete settings and end")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -49,15 +55,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:
         if arguments.recipe is not None:
             raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
+        if arguments.engine is not None:
+            raise ValueError("--resume goes on with the run's own engine; leave out --engine")
         return _resume(arguments.resume, arguments.quiet, started)
     if arguments.recipe is None:
         raise ValueError("name a recipe (e.g. recipes/quickstart/hgpo.toml) or a run to --resume")
     recipe, overrides = _split(arguments)
+    if arguments.engine is not None:
+        overrides = [*overrides, f'run.engine="{arguments.engine}"']
     config = load_config(recipe, overrides)
     if arguments.dry_run:
-        from hgpo.config import dump_config
-
-        _say(dump_config(config))
+        _say(_complete_settings(config))
         return 0
     if arguments.go_on and (config.run_directory / "config.toml").exists():
         _refuse_other_settings(config)
@@ -83,14 +91,41 @@ def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
     return arguments.recipe, arguments.overrides
 
 
+def _complete_settings(config: Config) -> str:
+    """All settings as TOML or, for verl, verl's own as YAML."""
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.versions import require_verl
+
+        require_verl()
+        from hgpo.integrations.verl.launch import composed_yaml
+
+        return composed_yaml(config)
+    from hgpo.config import dump_config
+
+    return dump_config(config)
+
+
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.versions import require_verl
+
+        require_verl()
     from hgpo.training.progress import Reporter
     from hgpo.training.summary import show_summary
-    from hgpo.training.trainer import train
 
     reporter = Reporter(quiet=quiet)
-    show_summary(train(config, reporter, started=started), reporter)
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.launch import train as train_on_verl
+
+        run_directory = train_on_verl(config, reporter)
+        if config.verl.evaluate_only:
+            return 0
+    else:
+        from hgpo.training.trainer import train
+
+        run_directory = train(config, reporter, started=started)
+    show_summary(run_directory, reporter)
     return 0
 
 
@@ -100,14 +135,21 @@ def _resume(path: Path, quiet: bool, started: float) -> int:
     from hgpo.training.summary import show_summary
 
     reporter = Reporter(quiet=quiet)
-    run_directory, _ = open_run_directory(path)
+    run_directory, config = open_run_directory(path)
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
         _prepare_libraries()
-        from hgpo.training.trainer import resume
+        if config.run.engine == "verl":
+            from hgpo.integrations.verl.launch import resume as resume_on_verl
 
-        resume(path, reporter, started=started)
+            resume_on_verl(path, reporter)
+            if config.verl.evaluate_only:
+                return 0
+        else:
+            from hgpo.training.trainer import resume
+
+            resume(path, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
 

@@ -1,0 +1,167 @@
+"""A rollout server for CPUs: this project's own sampler behind verl's token-in, token-out interface.
+
+Requests that arrive together are answered in one batch. Weights come from the training processes after every update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+from hgpo.policies.sampling import SampledTokens, sample_responses
+from hgpo.policies.transformers import _end_tokens, load_pretrained
+
+_LARGEST_BATCH = 64
+_GATHERING_SECONDS = 0.005  # how long a first request waits for others to come
+
+
+@ray.remote(num_cpus=0)
+class TransformersServer:
+    """One model, one version of its weights, one batch at a time."""
+
+    def __init__(self, path: str, max_response_tokens: int, seed: int) -> None:
+        torch.set_num_threads(1)
+        self._model, tokenizer = load_pretrained(path, device="cpu", dtype="float32")
+        self._end_tokens = _end_tokens(self._model, tokenizer)
+        self._pad_token = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._end_tokens)
+        self._max_response_tokens = max_response_tokens
+        self._rng = np.random.default_rng(seed)
+        self._requests: asyncio.Queue[tuple[list[int], float, asyncio.Future[SampledTokens]]] | None = None
+        self._update = 0
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str | None = None, **_: Any
+    ) -> Any:
+        """One response, with the log-probs of its tokens."""
+        if self._requests is None:
+            self._requests = asyncio.Queue()
+            self._serving = asyncio.create_task(self._serve(self._requests))
+        answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
+        await self._requests.put((list(prompt_ids), float(sampling_params["temperature"]), answer))
+        sampled = await answer
+        return TokenOutput(
+            token_ids=sampled.token_ids.tolist(),
+            log_probs=sampled.log_probs.tolist(),
+            stop_reason="completed",
+            extra_fields={"global_steps": self._update},
+        )
+
+    async def _serve(self, requests: asyncio.Queue[Any]) -> None:
+        while True:
+            batch = [await requests.get()]
+            await asyncio.sleep(_GATHERING_SECONDS)
+            while not requests.empty() and len(batch) < _LARGEST_BATCH:
+                batch.append(requests.get_nowait())
+            for temperature in {item[1] for item in batch}:
+                await self._answer([item for item in batch if item[1] == temperature], temperature)
+
+    async def _answer(self, batch: list[Any], temperature: float) -> None:
+        uniform_BT = self._rng.random((len(batch), self._max_response_tokens)) if temperature > 0 else None
+        try:
+            sampled = await asyncio.to_thread(
+                sample_responses,
+                self._model,
+                [np.asarray(prompt, dtype=np.int32) for prompt, _, _ in batch],
+                uniform_BT=uniform_BT,
+                temperature=temperature,
+                max_tokens=self._max_response_tokens,
+                end_tokens=self._end_tokens,
+                pad_token=self._pad_token,
+            )
+        except Exception as error:  # each caller gets it, and its episode fails with it
+            for _, _, answer in batch:
+                answer.set_exception(error)
+            return
+        for (_, _, answer), response in zip(batch, sampled, strict=True):
+            answer.set_result(response)
+
+    async def load_weights(self, weights: Mapping[str, torch.Tensor], update: int | None) -> None:
+        """Replace the weights; a name the model does not have is an error."""
+        found = self._model.load_state_dict(weights, strict=False)
+        if found.unexpected_keys:
+            raise ValueError(f"weights of another model: it has no {found.unexpected_keys[0]}")
+        self._update = update or 0
+
+    async def ready(self) -> bool:
+        """True once the model is loaded."""
+        return True
+
+    async def wake_up(self, *_: Any, **__: Any) -> None:
+        """Nothing sleeps."""
+
+    async def sleep(self, *_: Any, **__: Any) -> None:
+        """Memory is not shared with training."""
+
+    async def abort_all_requests(self, *_: Any, **__: Any) -> None:
+        """Requests are short."""
+
+    async def resume_generation(self) -> None:
+        """Nothing was stopped."""
+
+    async def clear_kv_cache(self) -> None:
+        """No cache outlives a batch."""
+
+    async def release_kv_cache(self) -> None:
+        """No cache outlives a batch."""
+
+    async def resume_kv_cache(self) -> None:
+        """No cache outlives a batch."""
+
+    async def start_profile(self, **_: Any) -> None:
+        """No profiler."""
+
+    async def stop_profile(self) -> None:
+        """No profiler."""
+
+
+class TransformersReplica(RolloutReplica):  # type: ignore[misc]
+    """One server per replica."""
+
+    async def launch_servers(self) -> None:
+        """Start the server and wait until its model is loaded."""
+        seed = self.config.seed + self.replica_rank
+        server = TransformersServer.options(name=_server_name(self.replica_rank)).remote(  # type: ignore[attr-defined]
+            self.model_config.path, self.config.response_length, seed
+        )
+        await server.ready.remote()
+        self.servers, self._server_handle, self._server_address = [server], server, _server_name(self.replica_rank)
+
+
+class WeightSender(BaseRollout):  # type: ignore[misc]
+    """Lives in a training process; sends the gathered weights to the server of the same rank."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, *_: Any, **__: Any) -> None:
+        super().__init__(config, model_config, device_mesh)
+        self._rank = int(os.environ["RANK"])
+        self._server: Any = None
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing was released."""
+
+    async def release(self) -> None:
+        """Nothing to release."""
+
+    async def update_weights(
+        self,
+        weights: Iterable[tuple[str, torch.Tensor]],
+        global_steps: int | None = None,
+        wire_format: str = "named_tensors",
+        **_: Any,
+    ) -> None:
+        """Every rank goes through all tensors, since gathering a sharded one takes all of them."""
+        gathered = {name: tensor.detach().cpu().clone() for name, tensor in weights}
+        if self._server is None:
+            self._server = ray.get_actor(_server_name(self._rank))
+        await self._server.load_weights.remote(gathered, global_steps)
+
+
+def _server_name(rank: int) -> str:
+    return f"hgpo_transformers_{rank}"

@@ -1,0 +1,252 @@
+"""A pool of environment workers: many environments per process, a time-out per step, replacement of what died.
+
+The pool lives in the process that plays the episodes and belongs to its event loop. A worker that died, or that kept
+one request longer than the time-out, is killed and replaced; the episodes it held are lost, and each finds out by
+``EpisodeLost``, which says why. Requests of many episodes are written one after another without waiting for answers,
+so a turn of 64 environments costs one switch between processes, not 64.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hgpo.envs.base import StepResult
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
+_START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
+
+
+class EpisodeLost(RuntimeError):
+    """The environment of an episode is gone; the message says what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker process is started with.
+
+    Example: ``WorkerSettings("alfworld", {"size": "small"}, max_steps=50, step_timeout=60.0)``.
+    """
+
+    name: str
+    options: dict[str, Any]
+    max_steps: int
+    step_timeout: float
+
+    def command(self) -> list[str]:
+        """The command line of the process."""
+        module = "hgpo.integrations.verl.environment_worker"
+        return [sys.executable, "-m", module, self.name, json.dumps(self.options), str(self.max_steps)]
+
+
+@dataclass(slots=True)
+class _Request:
+    number: int
+    done: asyncio.Future[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One process and the requests it has not answered yet, oldest first."""
+
+    process: asyncio.subprocess.Process
+    waiting: deque[_Request] = field(default_factory=deque)
+    lost: str = ""  # why it is gone; empty while it lives
+    reader: asyncio.Task[None] | None = None
+    clock: asyncio.TimerHandle | None = None
+
+
+class EnvironmentPool:
+    """Starts episodes on the least busy of ``workers`` processes.
+
+    Example::
+
+        pool = EnvironmentPool(WorkerSettings("alfworld", {}, max_steps=50, step_timeout=60.0), workers=2)
+        episode = await pool.start("train", 17, seed=3)
+        observation, reward, terminated, truncated, info = await episode.step("look")
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, workers: int, *, command: Callable[[WorkerSettings], list[str]] | None = None
+    ) -> None:
+        """``command`` gives the command line of a worker, for tests with workers that misbehave."""
+        if workers < 1:
+            raise ValueError(f"a pool needs at least 1 worker, not {workers}")
+        self._settings = settings
+        self._command = command or WorkerSettings.command
+        self._workers: list[_Worker | None] = [None] * workers
+        self._spawning: dict[int, asyncio.Task[_Worker]] = {}
+        self._loads = [0] * workers
+        self._numbers = itertools.count()
+        self._slots = itertools.count()
+        self.replaced = 0
+
+    async def start(self, split: str, index: int, *, seed: int) -> RemoteEpisode:
+        """Begin task number ``index`` of ``split``. ``EpisodeLost`` if its worker dies or is silent meanwhile."""
+        place = min(range(len(self._workers)), key=lambda position: self._loads[position])
+        self._loads[place] += 1
+        try:
+            worker = await self._living(place)
+            slot = next(self._slots)
+            answer = await self._ask(worker, {"slot": slot, "start": [split, index, seed]})
+        except BaseException:
+            self._loads[place] -= 1
+            raise
+        return RemoteEpisode(self, worker, place, slot, answer["observation"], answer["info"])
+
+    async def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            if worker is not None:
+                await self._end(worker, "the pool was closed")
+
+    async def _living(self, place: int) -> _Worker:
+        """The worker in this place, a new one if there is none; all who ask meanwhile wait for the same one."""
+        worker = self._workers[place]
+        if worker is not None and not worker.lost:
+            return worker
+        spawning = self._spawning.get(place)
+        if spawning is None:
+            if worker is not None:
+                self.replaced += 1
+                logger.warning("environment worker %d is replaced: %s", place, worker.lost)
+            spawning = self._spawning[place] = asyncio.create_task(self._spawn(place))
+            spawning.add_done_callback(lambda _: self._spawning.pop(place))
+        return await asyncio.shield(spawning)
+
+    async def _spawn(self, place: int) -> _Worker:
+        process = await asyncio.create_subprocess_exec(
+            *self._command(self._settings),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LONGEST_ANSWER,
+        )
+        worker = _Worker(process)
+        try:
+            ready = await asyncio.wait_for(_read_line(process), _START_UP_SECONDS)
+        except TimeoutError:
+            await self._end(worker, f"not ready after {_START_UP_SECONDS:g} s")
+            raise EpisodeLost(f"an environment worker was not ready after {_START_UP_SECONDS:g} s") from None
+        if not ready.get("ready"):
+            await self._end(worker, "it did not start")
+            raise EpisodeLost(
+                f"an environment worker did not start (exit status {process.returncode}): "
+                f"its own message is in the log. Environment {self._settings.name!r}, options {self._settings.options}"
+            )
+        worker.reader = asyncio.create_task(self._read(worker))
+        self._workers[place] = worker
+        return worker
+
+    async def _read(self, worker: _Worker) -> None:
+        """Hand answers to those who wait for them, until there are no more."""
+        while answer := await _read_line(worker.process):
+            request = worker.waiting.popleft()
+            self._set_clock(worker)
+            if answer.get("number") != request.number:
+                worker.lost = f"it answered request {answer.get('number')} when {request.number} was due"
+                request.done.set_exception(EpisodeLost(worker.lost))
+                break
+            if not request.done.done():
+                request.done.set_result(answer)
+        await self._end(worker, "its process died")
+
+    def _set_clock(self, worker: _Worker) -> None:
+        """Start the time-out of the oldest request; the clock of the others starts when they are the oldest."""
+        if worker.clock is not None:
+            worker.clock.cancel()
+        worker.clock = None
+        if worker.waiting:
+            worker.clock = asyncio.get_running_loop().call_later(self._settings.step_timeout, self._expire, worker)
+
+    def _expire(self, worker: _Worker) -> None:
+        worker.lost = f"an environment took longer than {self._settings.step_timeout:g} s"
+        with contextlib.suppress(ProcessLookupError):
+            worker.process.kill()  # which ends its output, and so its reader
+
+    async def _ask(self, worker: _Worker, request: dict[str, Any]) -> dict[str, Any]:
+        if worker.lost:
+            raise EpisodeLost(f"its environment worker is gone: {worker.lost}")
+        number = next(self._numbers)
+        waiting = _Request(number, asyncio.get_running_loop().create_future())
+        worker.waiting.append(waiting)
+        if len(worker.waiting) == 1:
+            self._set_clock(worker)
+        assert worker.process.stdin is not None
+        worker.process.stdin.write((json.dumps({"number": number, **request}) + "\n").encode())
+        with contextlib.suppress(ConnectionError):  # the reader finds out that the process died, and says so
+            await worker.process.stdin.drain()
+        answer = await waiting.done
+        if "error" in answer:
+            raise EpisodeLost(f"the environment raised {answer['error']}")
+        return answer
+
+    async def _end(self, worker: _Worker, reason: str) -> None:
+        worker.lost = worker.lost or reason
+        if worker.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.kill()
+        status = await worker.process.wait()
+        if worker.reader is not None and worker.reader is not asyncio.current_task():
+            worker.reader.cancel()
+        if worker.clock is not None:
+            worker.clock.cancel()
+        gone = f"its environment worker is gone: {worker.lost} (exit status {status})"
+        while worker.waiting:
+            request = worker.waiting.popleft()
+            if not request.done.done():
+                request.done.set_exception(EpisodeLost(gone))
+
+
+class RemoteEpisode:
+    """One environment in a worker, at its start; ``EnvironmentPool.start`` makes them."""
+
+    def __init__(
+        self, pool: EnvironmentPool, worker: _Worker, place: int, slot: int, observation: str, info: dict[str, Any]
+    ) -> None:
+        self.observation, self.info = observation, info
+        self._pool, self._worker, self._place, self._slot = pool, worker, place, slot
+        self._over = False
+
+    async def step(self, command: str) -> StepResult:
+        """One step. ``EpisodeLost`` if the worker died or was silent for too long, or the environment raised."""
+        try:
+            answer = await self._pool._ask(self._worker, {"slot": self._slot, "step": command})
+        except BaseException:
+            self._finish()
+            raise
+        if answer["terminated"] or answer["truncated"]:
+            self._finish()
+        return answer["observation"], answer["reward"], answer["terminated"], answer["truncated"], answer["info"]
+
+    async def close(self) -> None:
+        """Give the place back before the end of the episode."""
+        if not self._over:
+            self._finish()
+            if not self._worker.lost:
+                await self._pool._ask(self._worker, {"slot": self._slot, "drop": True})
+
+    def _finish(self) -> None:
+        if not self._over:
+            self._over = True
+            self._pool._loads[self._place] -= 1
+
+
+async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    """The next answer; empty at the end of the output."""
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    try:
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+    except json.JSONDecodeError:
+        return {}
+    return answer

@@ -1,0 +1,167 @@
+"""Starts a run on verl: settings are checked before Ray starts, the cluster before anything is loaded on it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import Config, ConfigError
+from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
+from hgpo.integrations.verl.versions import installed_version, require_verl
+from hgpo.training.assemble import build_suite
+from hgpo.training.progress import Reporter
+from hgpo.training.run_directory import RunDirectory, create_run_directory, open_run_directory, write_json
+from hgpo.training.starting_policy import prepare_start, start_model
+
+PLUGIN = "hgpo.integrations.verl.plugin"
+_LEAST_CPUS = 16  # verl's processes ask for one each, though most of them wait most of the time
+# Handed to the workers of a cluster that was not started here, and so does not know this shell's environment.
+FORWARDED = (
+    "ALFWORLD_DATA",
+    "CHECKPOINTS_DIR",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "WANDB_API_KEY",
+    "WANDB_DIR",
+    "WANDB_MODE",
+)
+
+
+def composed_yaml(config: Config) -> str:
+    """verl's complete settings for this recipe, for ``--dry-run``."""
+    from omegaconf import OmegaConf
+
+    return str(OmegaConf.to_yaml(_composed(config, RunDirectory(config.run_directory.resolve())), resolve=True))
+
+
+def train(config: Config, reporter: Reporter) -> RunDirectory:
+    """A new run. ``ConfigError`` before anything is written where the settings cannot work."""
+    run = RunDirectory(config.run_directory.resolve())
+    _composed(config, run)
+    checkpoints = checkpoint_folder(config, run.path)
+    if not run.path.exists() and checkpoints.exists() and any(checkpoints.iterdir()):
+        raise ConfigError(
+            f"{checkpoints} holds another run's checkpoints, which this one would continue from: choose another "
+            "run.name or CHECKPOINTS_DIR, or delete it"
+        )
+    create_run_directory(config)
+    write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
+    return _run(run, config, reporter)
+
+
+def resume(path: Path, reporter: Reporter) -> RunDirectory:
+    """Continue the run in ``path`` from its newest checkpoint. A complete run is left as it is."""
+    run, config = open_run_directory(path.resolve())
+    return run if run.complete else _run(run, config, reporter)
+
+
+def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    suite = build_suite(config)
+    prepare_start(run, config, suite, reporter)
+    verl_config = _composed(config, run)
+    began = time.monotonic()
+    _start_ray(config, quiet=reporter.console.quiet)
+    try:
+        check_cluster(config)
+        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
+        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+
+        # The run's files are written where this command was given.
+        here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+        run_ppo(verl_config, task_runner_class=TaskRunnerV1.options(scheduling_strategy=here))
+    finally:
+        ray.shutdown()
+    return run
+
+
+def _composed(config: Config, run: RunDirectory) -> Any:
+    require_verl()
+    _set_environment(config)
+    from hgpo.integrations.verl.compose import compose
+
+    return compose(config, model=start_model(run, config), run_directory=run.path)
+
+
+def _set_environment(config: Config) -> None:
+    """verl reads these when it is imported, here and in every worker that is started from here."""
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if config.run.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.run.threads)
+    if on_cpu(config):
+        os.environ["VERL_PLATFORM"] = "cpu"
+
+
+def _start_ray(config: Config, *, quiet: bool) -> None:
+    import ray
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    runtime_env = get_ppo_ray_runtime_env()
+    forwarded = FORWARDED if config.verl.ray_address else ()
+    runtime_env["env_vars"] |= {name: os.environ[name] for name in forwarded if name in os.environ}
+    runtime_env["env_vars"] |= {"VERL_USE_EXTERNAL_MODULES": PLUGIN, "TRANSFER_QUEUE_ENABLE": "1"}
+    if on_cpu(config):
+        runtime_env["env_vars"]["VERL_PLATFORM"] = "cpu"
+    options: dict[str, Any] = {"runtime_env": runtime_env, "log_to_driver": not quiet}
+    if config.verl.ray_address:
+        options["address"] = config.verl.ray_address
+    else:
+        options |= {"include_dashboard": False, "num_cpus": config.verl.ray_cpus}
+        if on_cpu(config):
+            options["num_gpus"] = ranks_of(config)  # a place per training process; no GPU is meant
+            options["num_cpus"] = config.verl.ray_cpus or max(_LEAST_CPUS, os.cpu_count() or 1)
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError) as error:
+        where = f"the cluster at {config.verl.ray_address}" if config.verl.ray_address else "Ray on this machine"
+        raise ConfigError(f"cannot start or reach {where}: {error}") from error
+
+
+def check_cluster(config: Config) -> None:
+    """Enough GPUs, and this version of the plugin and of verl on every node; else a ``ConfigError`` that says where."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    refuse_too_few_gpus([int(node["Resources"].get("GPU", 0)) for node in nodes], config)
+    probe = ray.remote(num_cpus=0)(_versions_here)
+    answers = [
+        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in nodes
+    ]
+    for node, found in zip(nodes, ray.get(answers), strict=True):
+        refuse_other_versions(node["NodeManagerAddress"], found, _versions_here())
+
+
+def refuse_too_few_gpus(gpus_by_node: list[int], config: Config) -> None:
+    """``gpus_by_node`` is what each node of the cluster has."""
+    settings = config.verl
+    fitting = sum(gpus >= settings.gpus_per_node for gpus in gpus_by_node)
+    if fitting < settings.nodes:
+        raise ConfigError(
+            f"the recipe trains on {settings.nodes} node(s) with {settings.gpus_per_node} GPU(s) each, but the "
+            f"cluster's nodes have {', '.join(map(str, gpus_by_node)) or 'no GPUs'}. Change verl.nodes and "
+            "verl.gpus_per_node, join a cluster with verl.ray_address, or train on CPUs with policy.device=cpu"
+        )
+
+
+def refuse_other_versions(node: str, found: dict[str, str | None], expected: dict[str, str | None]) -> None:
+    """Versions on a node against those of the machine that starts the run."""
+    for package, version in expected.items():
+        if found.get(package) != version:
+            raise ConfigError(
+                f"node {node} has {package} {found.get(package) or '(not installed)'}, this machine {version}: "
+                "install the same on every node, or the plugin cannot be loaded there"
+            )
+
+
+def _versions_here() -> dict[str, str | None]:
+    return {package: installed_version(package) for package in ("hgpo", "verl", "TransferQueue", "transformers")}

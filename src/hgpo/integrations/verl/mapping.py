@@ -1,0 +1,264 @@
+"""From this project's typed settings to verl's, as plain dictionaries. No verl is needed here.
+
+`mapped_settings` are what the recipe says in this project's own words; a recipe cannot say them a second time under
+verl's names. `suggested_settings` are choices about speed and memory that `[verl.overrides]` may replace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import Config, ConfigError
+from hgpo.envs.registry import ENTRY_POINT_GROUP
+
+CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
+LOCATION_FILE = "verl.json"
+TRAINER_MODE = "hgpo"
+AGENT_LOOP = "hgpo"
+CPU_ROLLOUT = "hgpo_transformers"
+_STRATEGY = "fsdp2"  # checkpoints are published from it, and on a CPU verl has no other
+_NO_DUAL_CLIP = 1e9  # verl has no switch for it, but a bound that is never reached
+_ENDLESS = 10**9
+_EPISODES_PER_VALIDATION_BATCH = 256
+
+Tree = dict[str, Any]
+
+
+def check_for_verl(config: Config) -> None:
+    """Refuse, with the remedy, what this engine cannot do. ``ConfigError`` names the setting."""
+    ranks = ranks_of(config)
+    training = config.training
+    name = config.environment.name
+    if ":" not in name and not entry_points(group=ENTRY_POINT_GROUP, name=name):
+        raise ConfigError(
+            f"environment.name = {name!r} was registered in this process alone, and environments live in others: name "
+            "it 'package.module:factory', or give its package an entry point (docs/environments.md)"
+        )
+    if training.mini_batch_size % ranks:
+        raise ConfigError(
+            f"training.mini_batch_size = {training.mini_batch_size} cannot be divided among {ranks} training processes "
+            f"(verl.nodes * verl.gpus_per_node); take a multiple of {ranks}"
+        )
+    if ranks % config.verl.tensor_parallel:
+        raise ConfigError(
+            f"verl.tensor_parallel = {config.verl.tensor_parallel} does not divide the {ranks} GPUs "
+            "(verl.nodes * verl.gpus_per_node)"
+        )
+    if training.skip_zero_advantage:
+        raise ConfigError("training.skip_zero_advantage is not available with --engine verl; set it to false")
+    if config.advantage.estimator == "gae":
+        raise ConfigError("advantage.estimator = 'gae' needs a critic's values, which --engine verl does not train")
+    if training.updates == 0 and not config.verl.evaluate_only:
+        raise ConfigError("training.updates = 0: to evaluate alone, set verl.evaluate_only = true")
+
+
+def ranks_of(config: Config) -> int:
+    """Training processes in all."""
+    return config.verl.nodes * config.verl.gpus_per_node
+
+
+def on_cpu(config: Config) -> bool:
+    """Whether training processes run on CPUs."""
+    return config.policy.device == "cpu"
+
+
+def checkpoint_folder(config: Config, run_directory: Path) -> Path:
+    """Where verl keeps its sharded checkpoints: ``$CHECKPOINTS_DIR/<run.name>`` if set, else in the run.
+
+    A run that has begun remembers the place in ``LOCATION_FILE``, whatever the variable says when it is continued.
+    """
+    remembered = run_directory / LOCATION_FILE
+    if remembered.exists():
+        return Path(json.loads(remembered.read_text(encoding="utf-8"))["checkpoints"])
+    base = os.environ.get(CHECKPOINTS_VARIABLE)
+    return Path(base).resolve() / config.run.name if base else run_directory / "verl"
+
+
+def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
+    """verl's settings that follow from the recipe, nested as verl nests them. ``model`` is a folder or hub name."""
+    return {
+        "data": _data(config),
+        "actor_rollout_ref": {
+            "model": {"path": model},
+            "actor": _actor(config),
+            "ref": {"strategy": _STRATEGY},
+            "rollout": _rollout(config),
+        },
+        "algorithm": _algorithm(config),
+        "trainer": _trainer(config, run_directory),
+    }
+
+
+def suggested_settings(config: Config) -> Tree:
+    """verl's settings that bear on speed and memory alone; a recipe may override them."""
+    tokens = config.policy.max_prompt_tokens + config.policy.max_response_tokens
+    cpu = on_cpu(config)
+    # FSDP reads mixed_precision and not `dtype`; left out, it computes in bfloat16 whatever `dtype` says.
+    precision = {"param_dtype": arithmetic(config), "reduce_dtype": "float32", "buffer_dtype": "float32"}
+    engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
+    ray_init: Tree = {} if config.verl.ray_cpus is None else {"num_cpus": config.verl.ray_cpus}
+    return {
+        "actor_rollout_ref": {
+            "model": {
+                "use_remove_padding": not cpu,
+                "enable_gradient_checkpointing": not cpu,
+                **({"override_config": {"attn_implementation": "sdpa"}} if cpu else {}),
+            },
+            "actor": {
+                "use_torch_compile": not cpu,
+                "ppo_max_token_len_per_gpu": max(config.training.micro_batch_tokens, tokens),
+                "fsdp_config": dict(engine),
+            },
+            "ref": {"fsdp_config": dict(engine)},
+            "rollout": {
+                "gpu_memory_utilization": 0.6,
+                "max_num_batched_tokens": max(8192, tokens),
+                "dtype": arithmetic(config),
+            },
+        },
+        "critic": {"enable": False},
+        "reward": {"num_workers": 0},  # rewards come from the environments
+        "transfer_queue": {
+            "backend": {
+                "SimpleStorage": {
+                    "total_storage_size": stored_rows(config),
+                    "num_data_storage_units": 1 if cpu else 8,
+                }
+            }
+        },
+        "ray_kwargs": {"ray_init": ray_init},
+    }
+
+
+def arithmetic(config: Config) -> str:
+    """``bfloat16`` or ``float32``: what forward passes are computed in; weights are kept in float32."""
+    precision = config.training.precision
+    return ("float32" if on_cpu(config) else "bfloat16") if precision == "auto" else precision
+
+
+def validation_batch(config: Config) -> int:
+    """Episodes of an evaluation that are played side by side."""
+    return min(_EPISODES_PER_VALIDATION_BATCH, config.evaluation.games or _EPISODES_PER_VALIDATION_BATCH)
+
+
+def stored_rows(config: Config) -> int:
+    """The most steps that lie in the queue at a time, twice over: an update's with groups drawn anew, or a panel's."""
+    rollout = config.rollout
+    drawn = rollout.tasks_per_update * rollout.group_size * (1 + rollout.resample_uniform_groups)
+    return 2 * max(drawn, validation_batch(config)) * config.environment.max_steps + 1000
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of everything that is set. An empty table is a value."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _data(config: Config) -> Tree:
+    return {
+        "train_files": "hgpo",
+        "val_files": "hgpo",
+        "custom_cls": {"path": "pkg://hgpo.integrations.verl.dataset", "name": "TaskRows"},
+        "train_batch_size": config.rollout.tasks_per_update,
+        "max_prompt_length": config.policy.max_prompt_tokens,
+        "max_response_length": config.policy.max_response_tokens,
+        "dataloader_num_workers": 0,
+        "shuffle": False,
+        "seed": config.run.seed,
+    }
+
+
+def _actor(config: Config) -> Tree:
+    training, rollout = config.training, config.rollout
+    # verl counts its mini-batches in tasks; the trainer cuts them by steps (see trainer.py), so this is for its checks.
+    tasks = min(rollout.tasks_per_update, max(1, training.mini_batch_size // rollout.group_size))
+    return {
+        "strategy": _STRATEGY,
+        "ppo_mini_batch_size": tasks,
+        "ppo_epochs": training.epochs,
+        "use_dynamic_bsz": True,
+        "shuffle": True,
+        "data_loader_seed": config.run.seed,
+        "clip_ratio": training.clip_low,
+        "clip_ratio_low": training.clip_low,
+        "clip_ratio_high": training.clip_high,
+        "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
+        "loss_agg_mode": "token-mean",
+        "calculate_entropy": True,
+        "entropy_coeff": training.entropy_coefficient,
+        "use_kl_loss": training.kl_coefficient > 0,
+        "kl_loss_coef": training.kl_coefficient,
+        "kl_loss_type": "low_var_kl",
+        "grad_clip": training.max_gradient_norm,
+        "optim": {
+            "lr": training.learning_rate,
+            "weight_decay": training.weight_decay,
+            "lr_scheduler_type": "constant",
+            "lr_warmup_steps": 0,
+        },
+        "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
+    }
+
+
+def _rollout(config: Config) -> Tree:
+    evaluation = config.evaluation
+    return {
+        "name": CPU_ROLLOUT if on_cpu(config) else config.verl.rollout,
+        "mode": "async",
+        "n": config.rollout.group_size,
+        "temperature": config.rollout.temperature,
+        "top_k": -1,
+        "top_p": 1.0,
+        "seed": config.run.seed,
+        "calculate_log_probs": True,
+        "tensor_model_parallel_size": config.verl.tensor_parallel,
+        "val_kwargs": {
+            "n": 1,
+            "temperature": evaluation.temperature,
+            "do_sample": evaluation.temperature > 0,
+            "top_k": -1,
+            "top_p": 1.0,
+        },
+        "agent": {"num_workers": config.verl.agent_workers, "default_agent_loop": AGENT_LOOP},
+    }
+
+
+def _algorithm(config: Config) -> Tree:
+    return {
+        "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
+        "gamma": config.advantage.gamma,
+        "use_kl_in_reward": False,
+        "rollout_correction": {"bypass_mode": not config.training.recompute_log_probs},
+        "filter_groups": {"enable": False},
+    }
+
+
+def _trainer(config: Config, run_directory: Path) -> Tree:
+    settings = config.training
+    return {
+        "use_v1": True,
+        "v1": {"trainer_mode": TRAINER_MODE},
+        "device": "cpu" if on_cpu(config) else "cuda",
+        "nnodes": config.verl.nodes,
+        "n_gpus_per_node": config.verl.gpus_per_node,
+        "total_training_steps": max(1, settings.updates),
+        "total_epochs": _ENDLESS,
+        "val_before_train": True,
+        "val_only": config.verl.evaluate_only,
+        "test_freq": config.evaluation.every or max(1, settings.updates),
+        "save_freq": settings.checkpoint_every,
+        "max_actor_ckpt_to_keep": settings.keep_checkpoints,
+        "resume_mode": "auto",
+        "default_local_dir": str(checkpoint_folder(config, run_directory)),
+        "project_name": "hgpo",
+        "experiment_name": config.run.name,
+        "logger": ["console", "wandb"] if os.environ.get("WANDB_API_KEY") else ["console"],
+    }

@@ -1,0 +1,30 @@
+"""verl's figures of the policy update under this project's names (docs/metrics.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hgpo.training.settings import UpdateSettings
+
+_NAMES = {
+    "policy_loss": "actor/pg_loss",
+    "kl": "actor/kl_loss",
+    "entropy": "actor/entropy_loss",
+    "clip_fraction": "actor/pg_clipfrac",
+    "dual_clip_fraction": "actor/pg_clipfrac_lower",
+    "approximate_kl": "actor/ppo_kl",
+    "gradient_norm": "actor/grad_norm",
+}
+
+
+def update_metrics(verl_metrics: Mapping[str, Any], settings: UpdateSettings) -> dict[str, float]:
+    """The update's means; ``loss`` is put together from its terms as the built-in trainer does."""
+    found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
+    if "policy_loss" in found:
+        found["loss"] = (
+            found["policy_loss"]
+            + settings.kl_coefficient * found.get("kl", 0.0)
+            - settings.entropy_coefficient * found.get("entropy", 0.0)
+        )
+    return found

@@ -1,0 +1,265 @@
+"""The trainer that verl runs under the name ``hgpo``: verl's synchronous loop with this project's tasks, advantages,
+mini-batches, evaluation and files. Needs verl.
+
+    tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
+
+Everything that is not overridden here is verl's own: worker groups, weight synchronisation, loss, sharded checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import transfer_queue
+from omegaconf import open_dict
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from hgpo.evaluation import Evaluation, summarise
+from hgpo.files import write_text
+from hgpo.integrations.verl.batches import put_advantages, read_steps
+from hgpo.integrations.verl.checkpoints import STATE_NAME, publish, verl_folder
+from hgpo.integrations.verl.compose import recipe_of
+from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
+from hgpo.integrations.verl.metric_names import update_metrics
+from hgpo.integrations.verl.minibatches import Cut, cut
+from hgpo.integrations.verl.resampling import ResamplingBuffer
+from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
+from hgpo.rollout.collect import RolloutError
+from hgpo.rollout.records import StepRecord
+from hgpo.rollout.storage import write_rollouts
+from hgpo.training.assemble import build_suite, evaluation_tasks
+from hgpo.training.metrics import advantage_metrics, rollout_metrics
+from hgpo.training.panel import describe, stored_evaluation
+from hgpo.training.progress import Reporter, update_line
+from hgpo.training.run_directory import RunDirectory, append_metrics, rewind_metrics, write_json
+from hgpo.training.summary import write_summary
+
+logger = logging.getLogger(__name__)
+
+_PANEL_ATTEMPTS = 3  # how often a validation game is played whose environment was lost
+
+
+@register_trainer(TRAINER_MODE)
+class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
+    """See the module's first lines. ``global_steps`` is verl's word for the number of the update."""
+
+    # verl asks in six places whether the mode is literally "sync"; this trainer is, under a name of its own.
+    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+
+    def __init__(self, config: Any) -> None:
+        self.recipe, path = recipe_of(config)
+        self.run = RunDirectory(path)
+        self.reporter = Reporter()
+        self.suite = build_suite(self.recipe)
+        self.tasks = self.suite.tasks(self.recipe.environment.train_split)
+        self.tasks_drawn = 0
+        self.seconds_before = 0.0
+        self.started = time.monotonic()
+        self._cut = Cut(0, 0, 0)
+        self._row: dict[str, Any] = {}
+        super().__init__(config)
+
+    # ---- tasks and rollout -------------------------------------------------------------------------------------
+
+    def _build_replay_buffer(self) -> ResamplingBuffer:
+        rollout = self.recipe.rollout
+        return ResamplingBuffer(
+            super()._build_replay_buffer(),
+            group_size=rollout.group_size,
+            attempts=rollout.resample_uniform_groups,
+            draw=lambda count: self._submit_batch_to_rollout(self._next_train_batch(count)),
+        )
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> Any:
+        """The next tasks of the recipe's order; verl's own data loader is never asked."""
+        count = num_prompts or self.recipe.rollout.tasks_per_update
+        rows = training_rows(
+            self.tasks,
+            self.recipe.environment.train_split,
+            seed=self.recipe.run.seed,
+            update=self.global_steps,
+            start=self.tasks_drawn,
+            count=count,
+        )
+        self.tasks_drawn += count
+        return self._as_batch(rows)
+
+    def _as_batch(self, rows: Sequence[TaskRow]) -> Any:
+        batch = tensordict_utils.get_tensordict({**as_columns(rows), "uid": [uuid4().hex for _ in rows]})
+        tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        return batch
+
+    # ---- the update --------------------------------------------------------------------------------------------
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        self._steps_in_batch = len(batch)
+        return super()._balance_batch(batch, metrics, *arguments, **options)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """The batch is filled up to equal mini-batches, and to nothing more."""
+        self._cut = cut(self._steps_in_batch, self.recipe.training.mini_batch_size, dp_size)
+        return self._cut.mini_batches * self._cut.size
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        steps = read_steps(batch)
+        answer, step_batch, advantages = put_advantages(batch, steps, self.recipe)
+        update = self.global_steps
+        self._row = {
+            "update": update,
+            **rollout_metrics(steps.records),
+            **advantage_metrics(step_batch, advantages),
+            "lost_trajectories": self.replay_buffer.lost,
+            "padding_rows": self._cut.padding,
+        }
+        every = self.recipe.rollout.store_every
+        if every and update % every == 0:
+            extra = {"advantage": advantages.values, "return": advantages.returns}
+            write_rollouts(self.run.rollout_file(update), steps.records, extra)
+        return answer
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        actor = self.config.actor_rollout_ref.actor
+        batch.extra_info.update(
+            {
+                "calculate_entropy": True,
+                "distillation_use_topk": False,
+                "distillation_only": False,
+                "global_batch_size": self._cut.size,
+                "mini_batch_size": self._cut.size,
+                "epochs": actor.ppo_epochs,
+                "seed": actor.data_loader_seed + self.global_steps,
+                "dataloader_kwargs": {"shuffle": actor.shuffle},
+                "temperature": self.config.actor_rollout_ref.rollout.temperature,
+            }
+        )
+        output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
+        output["perf/mfu/actor"] = output.pop("actor/mfu")
+        metrics.update(reduce_metrics(output))
+        return batch
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        """One update; its row of ``metrics.jsonl`` is written before any checkpoint of it."""
+        batch = super().step(metrics, timing_raw)
+        settings, row = self.recipe.training, self._row
+        collect, estimate = timing_raw["gen"], timing_raw["adv"]
+        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
+        tokens = row["prompt_tokens"] + row["response_tokens"]
+        row |= update_metrics(metrics, settings)
+        row |= {
+            "samples": row["steps"],
+            "tokens": row["response_tokens"],
+            "empty_responses": 0,
+            "mini_batches": self._cut.mini_batches * settings.epochs,
+            "resampled_groups": self.replay_buffer.resampled,
+            "tasks_drawn": self.tasks_drawn,
+            "tokens_per_second": tokens / (collect + estimate + train),
+            "seconds_collect": collect,
+            "seconds_advantages": estimate,
+            "seconds_update": train,
+        }
+        append_metrics(self.run, row)
+        self.reporter.say(update_line(row, settings.updates))
+        return batch
+
+    # ---- evaluation --------------------------------------------------------------------------------------------
+
+    def _validate(self) -> dict[str, float]:
+        """Play the panel, each game once per seed; an evaluation that is on disk is not played again."""
+        name = self._evaluation_name()
+        evaluation = stored_evaluation(self.run, name) or self._evaluate(name)
+        metrics = {"val/success": evaluation.success.mean, "val/score": evaluation.score}
+        return metrics | {f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()}
+
+    def _evaluation_name(self) -> str:
+        if self.global_steps == 0:
+            return "before"
+        return "after" if self.global_steps >= self.total_training_steps else f"update-{self.global_steps}"
+
+    def _evaluate(self, name: str) -> Evaluation:
+        settings = self.recipe.evaluation
+        tasks = evaluation_tasks(self.suite, self.recipe)
+        played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
+        evaluation = summarise(played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature)
+        write_json(self.run.evaluation(name), evaluation.as_dict())
+        self.reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
+        return evaluation
+
+    def _play_panel(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
+        """Every game exactly once: one whose environment was lost is played again."""
+        batch, records, pending = validation_batch(self.recipe), [], list(rows)
+        for _ in range(_PANEL_ATTEMPTS):
+            for first in range(0, len(pending), batch):
+                records += self._play_validation(pending[first : first + batch])
+            seen = {record.group for record in records}
+            pending = [row for row in pending if row.group not in seen]
+            if not pending:
+                return records
+            logger.warning("%d validation games were lost and are played again", len(pending))
+        raise RolloutError(
+            f"{len(pending)} validation games were lost {_PANEL_ATTEMPTS} times over, {pending[0].task_id!r} among "
+            "them; the log of the agent workers says why"
+        )
+
+    def _play_validation(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
+        batch = self._as_batch(rows)
+        tensordict_utils.assign_non_tensor_data(batch, "validate", True)
+        tag = {"is_prompt": True, "status": "pending", "global_steps": self.global_steps}
+        transfer_queue.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=[dict(tag) for _ in rows])
+        self.agent_loop_manager.generate_sequences(batch)
+        played, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="val", batch_size=len(rows))
+        if not played.keys:
+            return []
+        records = read_steps(played).records
+        transfer_queue.kv_clear(keys=played.keys, partition_id="val")
+        return records
+
+    # ---- files -------------------------------------------------------------------------------------------------
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's loop; then the summary."""
+        with open_dict(self.config):  # in the middle of a run there is nothing to evaluate before going on
+            self.config.trainer.val_before_train = self.global_steps in (0, self.total_training_steps)
+        super().fit(agent_loop_manager)
+        if self.recipe.verl.evaluate_only:
+            return
+        before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
+        if before is None or after is None:
+            raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
+        write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
+
+    def _save_checkpoint(self) -> None:
+        folder = self._verl_folder()
+        write_text(folder / STATE_NAME, json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}))
+        super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
+        self._publish()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps:
+            state = json.loads((self._verl_folder() / STATE_NAME).read_text(encoding="utf-8"))
+            self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
+            if not (self.run.checkpoints / str(self.global_steps)).exists():
+                self._publish()
+            self.reporter.say(f"Continuing from {self._verl_folder()}")
+        rewind_metrics(self.run, self.global_steps)
+
+    def _publish(self) -> None:
+        weights = self._verl_folder() / "actor" / "huggingface"
+        state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
+        keep = self.recipe.training.keep_checkpoints
+        publish(weights, self.run.checkpoints, self.global_steps, state, keep)
+
+    def _verl_folder(self) -> Path:
+        return verl_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started

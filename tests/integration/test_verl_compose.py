@@ -1,0 +1,106 @@
+"""Recipes composed with verl's own configuration classes. Runs where verl is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo.config import Config, ConfigError, load_config
+from hgpo.envs.registry import names
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+from hgpo.integrations.verl.compose import compose, recipe_of
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+PUBLISHED = sorted((RECIPES / "verl").glob("*.toml"))
+
+
+def load(path: Path) -> Config:
+    if path.name.removeprefix("evaluate-").startswith("webshop") and "webshop" not in names():
+        pytest.skip("the environment 'webshop' is not registered as an entry point")
+    return load_config(path)
+
+
+def composed(config: Config) -> Any:
+    return compose(config, model="some/model", run_directory=Path("/runs/one"))
+
+
+def small(**sections: Any) -> Config:
+    tree = {"policy": {"model": "some/model"}, "environment": {"options": {"size": "small"}}, **sections}
+    return Config.model_validate(tree)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_every_published_recipe_is_composed_and_validated(path: Path) -> None:
+    config = load(path)
+    found = composed(config)
+    actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
+    assert rollout.name == "vllm"
+    assert actor.strategy == found.actor_rollout_ref.ref.strategy == "fsdp2"
+    assert (found.data.max_prompt_length, found.data.max_response_length) == (4096, 512)
+    assert rollout.val_kwargs.temperature == pytest.approx(0.4)
+    assert recipe_of(found)[0] == config
+    if not config.verl.evaluate_only:
+        assert (found.data.train_batch_size, rollout.n, found.trainer.total_training_steps) == (16, 8, 160)
+        assert actor.fsdp_config.mixed_precision.param_dtype == "bfloat16"
+        assert actor.optim.lr == pytest.approx(1e-6)
+        assert (found.trainer.test_freq, found.trainer.save_freq) == (5, 40)
+        assert found.trainer.n_gpus_per_node == (2 if "1.5b" in path.stem else 4)
+
+
+def test_there_are_eight_hgpo_settings_with_twins_and_an_evaluation_each() -> None:
+    stems = {path.stem for path in PUBLISHED}
+    trained = {f"{env}-{size}-k{k}" for env in ("alfworld", "webshop") for size in ("1.5b", "7b") for k in (2, 4)}
+    assert {f"{name}-{estimator}" for name in trained for estimator in ("hgpo", "gigpo", "grpo")} <= stems
+    assert {"evaluate-alfworld", "evaluate-webshop"} <= stems
+
+
+def test_the_quickstart_trains_on_verl_too() -> None:
+    found = composed(load_config(RECIPES / "quickstart" / "hgpo.toml", ["policy.device=cpu", "verl.gpus_per_node=2"]))
+    assert found.trainer.device == "cpu"
+    assert found.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float32"
+
+
+def test_an_override_under_verls_own_name_arrives() -> None:
+    overrides = {
+        "actor_rollout_ref": {
+            "rollout": {"gpu_memory_utilization": 0.4, "engine_kwargs": {"vllm": {"swap_space": 8}}},
+            "actor": {"fsdp_config": {"param_offload": True}},
+        }
+    }
+    found = composed(small(verl={"overrides": overrides}))
+    assert found.actor_rollout_ref.rollout.gpu_memory_utilization == pytest.approx(0.4)
+    assert found.actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space == 8
+    assert found.actor_rollout_ref.actor.fsdp_config.param_offload is True
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"actor_rollout_ref": {"rollout": {"gpu_memory": 0.4}}},
+            "rollout.gpu_memory: verl does not take this setting",
+        ),
+        ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, "settled by the recipe's own tables"),
+        ({"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-5}}}}, "optim.lr is settled by the recipe's own tables"),
+        ({"trainer": {"n_gpus_per_node": 4}}, "settled by the recipe's own tables"),
+        ({"actor_rollout_ref": {"actor": {"strategy": "megatron"}}}, "settled by the recipe's own tables"),
+        ({"actor_rollout_ref": {"rollout": {"pipeline_model_parallel_size": 2}}}, "verl refuses these settings"),
+    ],
+)
+def test_an_override_that_cannot_be_meant_is_refused(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        composed(small(verl={"overrides": overrides}))
+
+
+def test_a_configuration_that_did_not_come_from_a_recipe_is_refused() -> None:
+    with pytest.raises(ConfigError, match="start the run with `hgpo train"):
+        recipe_of({})
+
+
+def test_verl_is_the_one_this_was_written_for() -> None:
+    assert importlib.util.find_spec("transfer_queue") is not None

@@ -1,0 +1,234 @@
+"""Advantages through a real TransferQueue: what is written back is the core's. Runs where verl is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hgpo.config import Config
+from hgpo.estimators import compute_advantages
+from hgpo.rollout.records import StepRecord, to_step_batch
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+import ray
+import torch
+import transfer_queue
+from omegaconf import OmegaConf
+from transfer_queue import KVBatchMeta
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from hgpo.integrations.verl.agent_loop import RECORD_KEY
+from hgpo.integrations.verl.batches import put_advantages, read_steps
+from hgpo.integrations.verl.episodes import plain_fields
+from hgpo.integrations.verl.resampling import ResamplingBuffer
+
+pytestmark = pytest.mark.slow
+
+PARTITION = "train"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queue() -> Iterator[None]:
+    ray.init(
+        num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
+    )
+    storage = {
+        "storage_backend": "SimpleStorage",
+        "SimpleStorage": {"total_storage_size": 2000, "num_data_storage_units": 1},
+    }
+    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
+    yield
+    transfer_queue.close()
+    ray.shutdown()
+
+
+def records(groups: int, members: int, seed: int) -> list[StepRecord]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for group in range(groups):
+        for member in range(members):
+            length = int(rng.integers(2, 7))
+            for step in range(length):
+                tokens = int(rng.integers(1, 6))
+                won = bool(step == length - 1 and rng.random() < 0.5)
+                valid = bool(rng.random() < 0.8)
+                found.append(
+                    StepRecord(
+                        group=f"1/{group}/task",
+                        trajectory=f"1/{group}/task#{member}",
+                        step=step,
+                        task_id="task",
+                        task_type="kind",
+                        observation=f"place {rng.integers(3)}",
+                        prompt="where?",
+                        response="there",
+                        action="go",
+                        valid=valid,
+                        fault="" if valid else "empty",
+                        admissible=True,
+                        reward=10.0 * won,
+                        penalty=0.0 if valid else 0.1,
+                        won=won,
+                        score=float(won),
+                        terminated=won,
+                        truncated=step == length - 1 and not won,
+                        finished=True,
+                        forgotten=0,
+                        next_observation="next",
+                        prompt_ids=rng.integers(0, 50, 4).astype(np.int32),
+                        token_ids=rng.integers(0, 50, tokens).astype(np.int32),
+                        log_probs=rng.normal(size=tokens).astype(np.float32),
+                    )
+                )
+    return found
+
+
+def put(steps: list[StepRecord], uid_prefix: str, seed: int, padding: int = 0) -> KVBatchMeta:
+    """Steps as the agent workers store them, in an order that says nothing, with padding as verl adds it."""
+    keys, fields, tags = [], [], []
+    for record in steps:
+        keys.append(key_of(record, uid_prefix))
+        fields.append(row(record))
+        tags.append({"status": "success"})
+    for number in range(padding):
+        keys.append(f"pad{uid_prefix}_{number}_0")
+        fields.append({**row(steps[0]), "response_mask": torch.zeros(1, dtype=torch.int64)})
+        tags.append({"status": "success", "is_padding": True})
+    order = np.random.default_rng(seed).permutation(len(keys))
+    keys, fields, tags = [keys[i] for i in order], [fields[i] for i in order], [tags[i] for i in order]
+    transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=list_of_dict_to_tensordict(fields), tags=tags)
+    return KVBatchMeta(partition_id=PARTITION, keys=keys, tags=tags)
+
+
+def key_of(record: StepRecord, uid_prefix: str) -> str:
+    group, member = record.group.split("/")[1], record.trajectory.rsplit("#", 1)[1]
+    return f"{uid_prefix}{group}_{member}_{record.step}"
+
+
+def row(record: StepRecord) -> dict[str, Any]:
+    return {
+        "prompts": torch.from_numpy(record.prompt_ids.astype(np.int64)),
+        "responses": torch.from_numpy(record.token_ids.astype(np.int64)),
+        "rollout_log_probs": torch.from_numpy(record.log_probs),
+        "response_mask": torch.ones(len(record.token_ids), dtype=torch.int64),
+        "extra_fields": {RECORD_KEY: plain_fields(record)},
+    }
+
+
+def settings(estimator: str, **options: Any) -> Config:
+    return Config.model_validate(
+        {"policy": {"model": "m"}, "advantage": {"estimator": estimator, "gamma": 0.9, "options": options}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [("hgpo", {}), ("hgpo", {"preset": "verl-agent", "base_group": True}), ("gigpo", {}), ("grpo", {}), ("rloo", {})],
+)
+def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: str, options: dict[str, Any]) -> None:
+    steps = records(groups=3, members=4, seed=1)
+    config = settings(estimator, **options)
+    batch = put(steps, f"w{estimator}{len(options)}x", seed=2, padding=5)
+    put_advantages(batch, read_steps(batch), config)
+    expected = compute_advantages(to_step_batch(steps), estimator, gamma=0.9, **config.estimator_options).values.astype(
+        np.float32
+    )
+    prefix = f"w{estimator}{len(options)}x"
+    by_key = {key_of(record, prefix): value for record, value in zip(steps, expected, strict=True)}
+    stored = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id=PARTITION, select_fields=["advantages", "returns"]
+    )
+    assert np.count_nonzero(expected)
+    for key, tag, advantage in zip(batch.keys, batch.tags, stored["advantages"].unbind(), strict=True):
+        assert advantage.dtype == torch.float32
+        if tag.get("is_padding"):
+            assert advantage.tolist() == [0.0]
+        else:
+            assert advantage.tolist() == [by_key[key]] * len(advantage)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_steps_come_back_as_they_were_played() -> None:
+    steps = records(groups=2, members=2, seed=3)
+    batch = put(steps, "back", seed=4, padding=2)
+    found = read_steps(batch)
+    assert len(found.records) == len(steps)
+    known = {(record.trajectory, record.step): record for record in steps}
+    for record in found.records:
+        expected = known[record.trajectory, record.step]
+        assert plain_fields(record) == plain_fields(expected)
+        np.testing.assert_array_equal(record.token_ids, expected.token_ids)
+        np.testing.assert_array_equal(record.prompt_ids, expected.prompt_ids)
+        np.testing.assert_array_equal(record.log_probs, expected.log_probs)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_a_row_whose_key_and_record_disagree_is_refused() -> None:
+    steps = records(groups=1, members=1, seed=3)
+    batch = put(steps, "odd", seed=0)
+    wrong = KVBatchMeta(partition_id=PARTITION, keys=list(batch.keys), tags=list(batch.tags))
+    fields = [row(steps[0])]
+    transfer_queue.kv_batch_put(
+        keys=["odd0_0_9"], partition_id=PARTITION, fields=list_of_dict_to_tensordict(fields), tags=[{}]
+    )
+    wrong.keys.append("odd0_0_9")
+    wrong.tags.append({})
+    with pytest.raises(ValueError, match="row odd0_0_9 holds step 0"):
+        read_steps(wrong)
+    transfer_queue.kv_clear(keys=wrong.keys, partition_id=PARTITION)
+
+
+class _Buffer:
+    """Hands out batches that were made before."""
+
+    def __init__(self, batches: list[KVBatchMeta]) -> None:
+        self.batches = batches
+
+    def sample(self, **_: Any) -> tuple[KVBatchMeta, dict[str, Any]]:
+        return self.batches.pop(0), {}
+
+
+def with_scores(uid: str, scores: list[list[float]], seed: int) -> KVBatchMeta:
+    """A batch of one-step trajectories with the given scores, one list per group."""
+    base = records(groups=1, members=1, seed=0)[0]
+    steps = []
+    for group, members in enumerate(scores):
+        for member, score in enumerate(members):
+            name = f"1/{group}/{uid}"
+            plain = {**plain_fields(base), "group": name, "trajectory": f"{name}#{member}", "step": 0, "reward": score}
+            steps.append(
+                StepRecord(**plain, prompt_ids=base.prompt_ids, token_ids=base.token_ids, log_probs=base.log_probs)
+            )
+    return put(steps, uid, seed)
+
+
+def test_groups_without_a_difference_are_drawn_anew() -> None:
+    first = with_scores("first", [[0, 0], [0, 10], [10, 10]], seed=1)
+    second = with_scores("second", [[10, 0], [0, 0]], seed=2)
+    third = with_scores("third", [[0, 0]], seed=3)
+    drawn: list[int] = []
+    buffer = ResamplingBuffer(_Buffer([first, second, third]), group_size=2, attempts=2, draw=drawn.append)
+    batch, _ = buffer.sample(global_steps=1, partition_id=PARTITION, batch_size=3)
+    assert drawn == [2, 1]
+    assert buffer.resampled == 1
+    assert buffer.lost == 0
+    groups = {key.rsplit("_", 2)[0] for key in batch.keys}
+    assert {"first1", "second0"} < groups
+    assert len(groups) == 3
+    assert len(batch.keys) == len(batch.tags) == 6
+    left = set(transfer_queue.kv_list(PARTITION)[PARTITION])
+    assert left == set(batch.keys)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_lost_trajectories_are_counted() -> None:
+    batch = with_scores("lost", [[0, 10], [0]], seed=1)
+    buffer = ResamplingBuffer(_Buffer([batch]), group_size=2, attempts=0, draw=lambda count: None)
+    found, _ = buffer.sample(global_steps=1, partition_id=PARTITION, batch_size=2)
+    assert buffer.lost == 1
+    assert sorted(found.keys) == ["lost0_0_0", "lost0_1_0", "lost1_0_0"]
+    transfer_queue.kv_clear(keys=found.keys, partition_id=PARTITION)

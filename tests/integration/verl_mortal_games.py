@@ -1,0 +1,65 @@
+"""Household games of which one, once, takes its whole environment worker down: for `make verl-smoke`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
+from hgpo.envs.base import Env, Expert, Info, StepResult, Task
+
+FATAL_STEP = 3
+
+
+class MortalEnv:
+    """Ends its process in the middle of an episode, unless that has happened in this run."""
+
+    def __init__(self, task: Task, tombstone: Path) -> None:
+        self._environment: Env = task.make()
+        self._tombstone = tombstone
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
+        self._steps = 0
+        return self._environment.reset(seed=seed)
+
+    def step(self, action: str) -> StepResult:
+        self._steps += 1
+        if self._steps == FATAL_STEP and _is_environment_worker() and not self._tombstone.exists():
+            self._tombstone.touch()
+            os._exit(9)
+        return self._environment.step(action)
+
+
+@dataclass(frozen=True)
+class MortalSuite:
+    suite: AlfworldSuite
+    tombstone: Path
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.suite.splits
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        tasks = self.suite.tasks(split)
+        if split != "train":
+            return tasks
+        return [replace(task, make=partial(MortalEnv, task, self.tombstone)) for task in tasks]
+
+    def expert(self) -> Expert:
+        return self.suite.expert()
+
+
+def mortal_games(tombstone: str, **options: Any) -> MortalSuite:
+    return MortalSuite(alfworld_suite(**options), Path(tombstone))
+
+
+def _is_environment_worker() -> bool:
+    """The process that gathers demonstrations plays games too; that one shall live."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.endswith("environment_worker")

@@ -1,0 +1,151 @@
+"""Trains on stock verl for real: Ray, TransferQueue, FSDP2 on two CPU processes. `make verl-smoke` runs it.
+
+    python tests/integration/verl_smoke.py [FOLDER]
+
+An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
+checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
+commands that serve the built-in trainer. Needs verl, TransferQueue and this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from hgpo.config import load_config
+from hgpo.estimators import compute_advantages
+from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.training.assemble import build_suite, evaluation_tasks
+from hgpo.training.panel import stored_evaluation
+from hgpo.training.run_directory import RunDirectory, read_metrics
+
+RECIPE = Path(__file__).with_name("verl_smoke.toml")
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]
+FIRST_CHECKPOINT_SECONDS = 280
+
+
+def main(folder: Path) -> None:
+    began = time.monotonic()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(RECIPE.parent), os.environ.get("PYTHONPATH", "")])
+    sys.path.insert(0, str(RECIPE.parent))
+    run = RunDirectory(folder / "verl-smoke")
+    start_and_kill(run, folder)
+    killed_at = len(read_metrics(run))
+    log(began, f"killed after checkpoint 1, with {killed_at} rows of metrics")
+    hgpo(folder, "resume.log", "train", "--resume", str(run.path))
+    log(began, "continued to the end")
+    check_files(run)
+    check_advantages(run)
+    check_evaluations(run)
+    for words in (["eval", str(run.path), "--games", "4"], ["advantages", str(run.path), "--estimator", "gigpo"]):
+        hgpo(folder, f"{words[0]}.log", *words)
+    log(began, "eval and advantages work on it: passed")
+
+
+def start_and_kill(run: RunDirectory, folder: Path) -> None:
+    """Kill the command and everything it started, the moment its first checkpoint is whole."""
+    newest = run.path / "verl" / "latest_checkpointed_iteration.txt"
+    overrides = [f"run.directory={folder}", f"environment.options.tombstone={folder / 'died'}"]
+    command = [*HGPO, "train", str(RECIPE), *overrides, "--engine", "verl"]
+    with (folder / "start.log").open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + FIRST_CHECKPOINT_SECONDS
+    while not newest.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            end(process.pid)
+            fail(f"no checkpoint; the log ends with:\n{tail(folder / 'start.log')}")
+        time.sleep(0.1)
+    end(process.pid)
+
+
+def end(pid: int) -> None:
+    """SIGKILL a process and its descendants, so that nothing of the run can write any more."""
+    try:
+        tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in tree:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(tree, timeout=20)
+
+
+def hgpo(folder: Path, name: str, *words: str) -> None:
+    with (folder / name).open("w") as output:
+        status = subprocess.run([*HGPO, *words], stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    if status:
+        fail(f"`hgpo {' '.join(words)}` ended with {status}:\n{tail(folder / name)}")
+
+
+def check_files(run: RunDirectory) -> None:
+    rows = read_metrics(run)
+    expect([row["update"] for row in rows] == [1, 2, 3], f"updates {[row['update'] for row in rows]}")
+    expect([row["tasks_drawn"] for row in rows] == [4, 8, 12], "every update draws four tasks, across the kill too")
+    lost = [row["lost_trajectories"] for row in rows]
+    expect(0 < lost[0] < 16 and lost[1:] == [0, 0], f"the dead worker's episodes, and no others, were lost: {lost}")
+    expect([row["episodes"] for row in rows] == [16 - lost[0], 16, 16], "the others were trained on")
+    expect("is left out of the update" in (run.path.parent / "start.log").read_text(), "the log names what was lost")
+    expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
+    expect((run.checkpoints / "3" / "model.safetensors").exists(), "the last checkpoint is published")
+    summary = json.loads(run.summary.read_text())
+    expect(summary["updates"] == 3 and summary["episodes_evaluated"] == 12, f"summary {summary}")
+
+
+def check_advantages(run: RunDirectory) -> None:
+    """What was stored, and trained on, is what the core says of the stored rollouts."""
+    config = load_config(run.config)
+    differing = 0
+    for update in (1, 2, 3):
+        table = read_table(run.rollout_file(update))
+        batch = step_batch_from_table(table)
+        expected = compute_advantages(
+            batch, config.advantage.estimator, gamma=config.advantage.gamma, **config.estimator_options
+        )
+        np.testing.assert_array_equal(table.column("advantage").to_numpy(), expected.values)
+        expect(len(set(table.column("group").to_pylist())) == 4, "four groups")
+        differing += int((expected.values != 0).sum())
+    expect(differing > 0, "some step has an advantage")
+
+
+def check_evaluations(run: RunDirectory) -> None:
+    config = load_config(run.config)
+    games = {task.id for task in evaluation_tasks(build_suite(config), config)}
+    for name in ("before", "after"):
+        evaluation = stored_evaluation(run, name)
+        expect(evaluation is not None and set(evaluation.tasks_won) == games, f"every game once {name} training")
+
+
+def expect(true: bool, what: str) -> None:
+    if not true:
+        fail(what)
+
+
+def fail(what: str) -> None:
+    sys.exit(f"verl-smoke failed: {what}")
+
+
+def tail(path: Path, lines: int = 40) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def log(began: float, what: str) -> None:
+    print(f"[{time.monotonic() - began:4.0f} s] {what}", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+        main(Path(sys.argv[1]).resolve())
+    else:
+        with tempfile.TemporaryDirectory(prefix="verl-smoke-") as temporary:
+            main(Path(temporary))

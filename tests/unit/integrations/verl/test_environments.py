@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corridor import CorridorSuite
+from hgpo.envs.limit import LimitedSuite
+from hgpo.integrations.verl.environment_worker import EnvironmentHost
+from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
+
+TESTS = Path(__file__).parents[3]
+MISBEHAVING = """
+import os, time
+from dataclasses import dataclass
+from functools import partial
+from hgpo.envs.base import Task
+
+class Fickle:
+    def reset(self, *, seed=None):
+        print("an environment may print")
+        return f"seed {seed}", {"won": False, "task": "behave"}
+    def step(self, action):
+        if action == "hang":
+            time.sleep(60)
+        if action == "die":
+            os._exit(3)
+        if action == "raise":
+            raise KeyError("oops")
+        return "seen", float("nan") if action == "nan" else 1.0, False, False, {"won": False}
+
+class Slow(Fickle):
+    def step(self, action):
+        time.sleep(0.3)
+        return super().step(action)
+
+@dataclass(frozen=True)
+class FickleSuite:
+    splits: tuple = ("train", "held_out")
+    def tasks(self, split):
+        return [Task(f"{split}/{n}", "fickle", Fickle) for n in range(3)]
+
+@dataclass(frozen=True)
+class SlowSuite(FickleSuite):
+    def tasks(self, split):
+        return [Task(f"{split}/0", "slow", Slow)]
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
+    (tmp_path / "fickle.py").write_text(MISBEHAVING, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(TESTS)]))
+    return WorkerSettings("fickle:FickleSuite", {}, max_steps=5, step_timeout=1.0)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_an_episode_is_played_as_in_this_process(settings: WorkerSettings) -> None:
+    actions = ["go right", "go left", "open door", "go right", "open door"]
+    here = LimitedSuite(CorridorSuite(), 8).tasks("train")[0].make()
+    observation, info = here.reset(seed=5)
+    expected = [(observation, {name: info[name] for name in ("task", "admissible_commands", "won")})]
+    expected_steps = [here.step(action) for action in actions]
+
+    async def test() -> None:
+        pool = EnvironmentPool(WorkerSettings("corridor:CorridorSuite", {}, max_steps=8, step_timeout=30.0), 1)
+        episode = await pool.start("train", 0, seed=5)
+        assert [(episode.observation, episode.info)] == expected
+        for action, step in zip(actions, expected_steps, strict=True):
+            assert await episode.step(action) == (*step[:4], {**step[4]})
+        await pool.close()
+
+    run(test)
+
+
+def test_many_environments_share_few_processes(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 2)
+        episodes = await asyncio.gather(*[pool.start("train", n % 3, seed=n) for n in range(40)])
+        assert [episode.observation for episode in episodes] == [f"seed {n}" for n in range(40)]
+        assert pool._loads == [20, 20]
+        results = await asyncio.gather(*[episode.step("on") for episode in episodes])
+        assert all(result[0] == "seen" for result in results)
+        for episode in episodes:
+            await episode.close()
+        assert pool._loads == [0, 0]
+        await pool.close()
+
+    run(test)
+
+
+def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        episode = await pool.start("train", 0, seed=0)
+        truncated = [(await episode.step("on"))[3] for _ in range(5)]
+        assert truncated == [False, False, False, False, True]
+        assert pool._loads == [0]
+        await pool.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("die", "its process died"), ("hang", "took longer than 1 s")],
+)
+def test_a_worker_that_dies_or_hangs_is_replaced(settings: WorkerSettings, command: str, reason: str) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        victim, neighbour = [await pool.start("train", 0, seed=n) for n in range(2)]
+        with pytest.raises(EpisodeLost, match=reason):
+            await victim.step(command)
+        with pytest.raises(EpisodeLost, match=reason):
+            await neighbour.step("on")
+        fresh = await pool.start("train", 1, seed=9)
+        assert (await fresh.step("on"))[0] == "seen"
+        assert pool.replaced == 1
+        await fresh.close()
+        assert pool._loads == [0]
+        await pool.close()
+
+    run(test)
+
+
+def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        episode = await pool.start("train", 0, seed=0)
+        assert pool._workers[0] is not None
+        os.kill(pool._workers[0].process.pid, signal.SIGKILL)
+        with pytest.raises(EpisodeLost, match="its process died"):
+            await episode.step("on")
+        assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
+        await pool.close()
+
+    run(test)
+
+
+def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: WorkerSettings) -> None:
+    """Ten steps of 0.3 s wait for each other for 3 s, yet none takes longer than the time-out of 1 s."""
+
+    async def test() -> None:
+        pool = EnvironmentPool(WorkerSettings("fickle:SlowSuite", {}, max_steps=5, step_timeout=1.0), 1)
+        episodes = await asyncio.gather(*[pool.start("train", 0, seed=n) for n in range(10)])
+        began = time.monotonic()
+        await asyncio.gather(*[episode.step("on") for episode in episodes])
+        assert time.monotonic() - began >= 3
+        await pool.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(("command", "reason"), [("raise", "KeyError"), ("nan", "must be a finite number")])
+def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str, reason: str) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        victim, neighbour = [await pool.start("train", 0, seed=n) for n in range(2)]
+        with pytest.raises(EpisodeLost, match=reason):
+            await victim.step(command)
+        assert (await neighbour.step("on"))[0] == "seen"
+        assert pool.replaced == 0
+        await pool.close()
+
+    run(test)
+
+
+def test_a_worker_that_cannot_start_says_what_it_was_given() -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
+        with pytest.raises(EpisodeLost, match=r"did not start.*no-such-environment"):
+            await pool.start("train", 0, seed=0)
+
+    run(test)
+
+
+def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
+        starts = [pool.start("train", 0, seed=0) for _ in range(8)]
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        assert all(isinstance(answer, EpisodeLost) for answer in answers)
+        assert pool._loads == [0]
+
+    run(test)
+
+
+def test_an_answer_to_another_request_is_not_believed(settings: WorkerSettings) -> None:
+    liar = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"number": -1}), flush=True)
+"""
+
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", liar])
+        with pytest.raises(EpisodeLost, match="answered request -1 when 0 was due"):
+            await pool.start("train", 0, seed=0)
+        await pool.close()
+
+    run(test)
+
+
+def test_a_pool_without_workers_is_refused(settings: WorkerSettings) -> None:
+    with pytest.raises(ValueError, match="at least 1 worker"):
+        EnvironmentPool(settings, 0)
+
+
+def test_text_survives_whatever_it_holds() -> None:
+    host = EnvironmentHost(LimitedSuite(CorridorSuite(), 8))
+    answer = host.answer({"number": 0, "slot": 1, "start": ["train", 0, 0]})
+    assert answer["observation"] == "you are at place 0"
+    assert host.answer({"number": 1, "slot": 2, "step": "look"})["error"].startswith("KeyError")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo.config import Config, ConfigError
+from hgpo.integrations.verl.mapping import (
+    check_for_verl,
+    checkpoint_folder,
+    leaves,
+    mapped_settings,
+    stored_rows,
+    suggested_settings,
+)
+
+RUN = Path("/runs/one")
+
+
+def config(**sections: Any) -> Config:
+    tree = {"policy": {"model": "some/model"}, "environment": {"options": {"size": "small"}}, **sections}
+    return Config.model_validate(tree)
+
+
+def mapped(**sections: Any) -> dict[str, Any]:
+    return dict(leaves(mapped_settings(config(**sections), "some/model", RUN)))
+
+
+def test_the_published_settings_in_verls_words() -> None:
+    found = mapped()
+    expected = {
+        "data.train_batch_size": 16,
+        "data.max_prompt_length": 4096,
+        "data.max_response_length": 512,
+        "actor_rollout_ref.rollout.n": 8,
+        "actor_rollout_ref.rollout.temperature": 1.0,
+        "actor_rollout_ref.rollout.val_kwargs.temperature": 0.4,
+        "actor_rollout_ref.rollout.val_kwargs.do_sample": True,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 16,
+        "actor_rollout_ref.actor.ppo_epochs": 1,
+        "actor_rollout_ref.actor.clip_ratio_low": 0.2,
+        "actor_rollout_ref.actor.clip_ratio_high": 0.2,
+        "actor_rollout_ref.actor.clip_ratio_c": 3.0,
+        "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
+        "actor_rollout_ref.actor.entropy_coeff": 0.001,
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "actor_rollout_ref.actor.kl_loss_coef": 0.01,
+        "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
+        "actor_rollout_ref.actor.grad_clip": 1.0,
+        "actor_rollout_ref.actor.optim.lr": 1e-6,
+        "actor_rollout_ref.actor.optim.weight_decay": 0.01,
+        "algorithm.gamma": 0.95,
+        "trainer.total_training_steps": 160,
+        "trainer.save_freq": 40,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "verl_name", "verl_value"),
+    [
+        ("training", "kl_coefficient", 0.0, "actor_rollout_ref.actor.use_kl_loss", False),
+        ("training", "dual_clip", 5.0, "actor_rollout_ref.actor.clip_ratio_c", 5.0),
+        ("training", "dual_clip", None, "actor_rollout_ref.actor.clip_ratio_c", 1e9),
+        ("training", "recompute_log_probs", True, "algorithm.rollout_correction.bypass_mode", False),
+        ("training", "recompute_log_probs", False, "algorithm.rollout_correction.bypass_mode", True),
+        ("training", "mini_batch_size", 4, "actor_rollout_ref.actor.ppo_mini_batch_size", 1),
+        ("evaluation", "every", 5, "trainer.test_freq", 5),
+        ("evaluation", "every", 0, "trainer.test_freq", 160),
+        ("evaluation", "temperature", 0.0, "actor_rollout_ref.rollout.val_kwargs.do_sample", False),
+        ("verl", "evaluate_only", True, "trainer.val_only", True),
+    ],
+)
+def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, verl_value: Any) -> None:
+    assert mapped(**{section: {name: value}})[verl_name] == verl_value
+
+
+def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:
+    settings = config(policy={"model": "some/model", "device": "cpu"})
+    suggested = dict(leaves(suggested_settings(settings)))
+    assert suggested["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] == "float32"
+    assert suggested["actor_rollout_ref.actor.use_torch_compile"] is False
+    found = dict(leaves(mapped_settings(settings, "some/model", RUN)))
+    assert found["actor_rollout_ref.rollout.name"] == "hgpo_transformers"
+    assert found["trainer.device"] == "cpu"
+
+
+def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CHECKPOINTS_DIR", raising=False)
+    assert checkpoint_folder(config(), RUN) == RUN / "verl"
+    monkeypatch.setenv("CHECKPOINTS_DIR", str(tmp_path))
+    assert checkpoint_folder(config(run={"name": "k2"}), RUN) == tmp_path / "k2"
+
+
+def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "verl.json").write_text('{"checkpoints": "/elsewhere/k2"}', encoding="utf-8")
+    monkeypatch.setenv("CHECKPOINTS_DIR", "/now/set/to/something/else")
+    assert checkpoint_folder(config(), tmp_path) == Path("/elsewhere/k2")
+
+
+def test_wandb_is_asked_for_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    assert mapped()["trainer.logger"] == ["console"]
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    assert mapped()["trainer.logger"] == ["console", "wandb"]
+
+
+def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
+    plain, resampling = config(), config(rollout={"resample_uniform_groups": 3})
+    assert stored_rows(plain) >= 256 * 50
+    assert stored_rows(resampling) >= 16 * 8 * 4 * 50
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"training": {"mini_batch_size": 255}, "verl": {"gpus_per_node": 2}}, "take a multiple of 2"),
+        ({"verl": {"gpus_per_node": 3, "tensor_parallel": 2}, "training": {"mini_batch_size": 3}}, "does not divide"),
+        ({"training": {"skip_zero_advantage": True}}, "skip_zero_advantage is not available"),
+        ({"advantage": {"estimator": "gae"}}, "critic"),
+        ({"training": {"updates": 0}}, "evaluate_only"),
+    ],
+)
+def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_for_verl(config(**sections))
+
+
+def test_an_environment_that_other_processes_cannot_find_is_refused() -> None:
+    with pytest.raises(ConfigError, match="registered in this process alone"):
+        check_for_verl(config(environment={"name": "registered-by-hand"}))
+    check_for_verl(config(environment={"name": "corridor:CorridorSuite"}))
+
+
+def test_leaves_name_everything_that_is_set() -> None:
+    assert dict(leaves({"a": {"b": 1, "c": {"d": [2]}}, "e": {}})) == {"a.b": 1, "a.c.d": [2], "e": {}}

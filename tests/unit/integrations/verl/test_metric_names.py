@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from hgpo.integrations.verl.metric_names import update_metrics
+from hgpo.training.settings import UpdateSettings
+
+
+def test_names_and_the_loss_that_its_terms_make() -> None:
+    found = update_metrics(
+        {"actor/pg_loss": 0.5, "actor/kl_loss": 0.2, "actor/entropy_loss": 1.5, "actor/grad_norm": 3, "perf/mfu": 1.0},
+        UpdateSettings(kl_coefficient=0.1, entropy_coefficient=0.01),
+    )
+    assert found == {
+        "policy_loss": 0.5,
+        "kl": 0.2,
+        "entropy": 1.5,
+        "gradient_norm": 3.0,
+        "loss": pytest.approx(0.5 + 0.02 - 0.015),
+    }
+
+
+def test_a_figure_that_verl_does_not_give_is_absent() -> None:
+    assert update_metrics({"actor/grad_norm": 1.0}, UpdateSettings()) == {"gradient_norm": 1.0}
