@@ -109,8 +109,9 @@ def run(
     outcomes_of: Callable[[Problem, int], Outcomes],
     sampled: bool,
     console: Console,
+    save: Callable[[list[dict[str, Any]]], None],
 ) -> list[dict[str, Any]]:
-    """One row for each problem, N and contender."""
+    """One row for each problem, N and contender; `save` is called with all rows so far after each problem and N."""
     rows = []
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("measuring", total=len(problems) * len(trajectories) * len(chosen))
@@ -122,6 +123,9 @@ def run(
                     found = measure(problem, outcomes, advantages(contender, outcomes), sampled)
                     rows.append({"problem": problem.name, "N": count, "estimator": contender.name, **asdict(found)})
                     progress.advance(bar)
+                save(rows)
+                if not console.is_terminal:
+                    console.print(f"measured: {problem.name}, N = {count}")
     return rows
 
 
@@ -168,6 +172,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         seed = (options.seed, list(known).index(problem.name), count)
         return sample(problem, options.batches, TASKS, count, np.random.default_rng(seed))
 
+    tasks, batches, seed = (1, None, None) if options.enumerate else (TASKS, options.batches, options.seed)
+    settings = {"tasks": tasks, "batches": batches, "seed": seed}
+
+    def save(rows: list[dict[str, Any]]) -> None:
+        if options.output is not None:
+            options.output.write_text(as_json(settings, rows), encoding="utf-8")
+
     console, started = Console(width=110), time.perf_counter()
     rows = run(
         [known[name] for name in options.problems],
@@ -176,13 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         enumerate_task if options.enumerate else drawn,
         not options.enumerate,
         console,
+        save,
     )
     show(rows, console)
-    tasks, batches = (1, None) if options.enumerate else (TASKS, options.batches)
     console.print(f"{time.perf_counter() - started:.0f} s; cosine and direction: batches of {tasks} tasks")
-    if options.output is not None:
-        settings = {"tasks": tasks, "batches": batches, "seed": None if options.enumerate else options.seed}
-        options.output.write_text(as_json(settings, rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
