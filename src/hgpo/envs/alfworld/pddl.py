@@ -19,7 +19,7 @@ from hgpo.envs.alfworld.problem import ProblemReader
 from hgpo.envs.alfworld.sexpr import SyntaxProblem, parse
 from hgpo.envs.alfworld.text import TASK_PREFIX
 
-MAX_BYTES = 1024 * 1024  # published files have at most 140 thousand
+MAX_BYTES = 512 * 1024  # published files have at most 140 thousand, and this many are read within half a second
 
 # Per action of the published domain, the fixed words of its command.
 _COMMAND_WORDS = {

@@ -89,7 +89,7 @@ def test_of_a_huge_file_only_the_beginning_is_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(20 * 1024**3)  # sparse: it takes no room on the disk
     tracemalloc.start()
-    with pytest.raises(GameFileError, match="more than 1,048,576 bytes"):
+    with pytest.raises(GameFileError, match="more than 524,288 bytes"):
         load_game(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

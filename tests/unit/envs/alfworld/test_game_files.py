@@ -59,7 +59,7 @@ def damaged(what: str, value: object) -> dict[str, Any]:
         ("[]", "the line is not a JSON object"),
         ("{}", "schema_version is None"),
         ("[" * 200_000, "nested too deep for a game"),
-        ('{"name": "' + "x" * MAX_BYTES + '"}', "more than 1,048,576 bytes"),
+        ('{"name": "' + "x" * MAX_BYTES + '"}', "more than 524,288 bytes"),
         ('{"name": "\\ud800"}', "an escape stands for half a character"),
         (damaged("schema_version", 2), "schema_version is 2, this version reads 1"),
         ({name: value for name, value in lines(1)[0].items() if name != "goal"}, "'goal' is missing"),

@@ -110,5 +110,5 @@ def test_a_file_that_is_no_game_by_its_size_is_named(tmp_path: Path) -> None:
     file = tmp_path / "train" / "pick_and_place_simple-Mug-None-Desk-1" / "trial_1" / "game.tw-pddl"
     file.parent.mkdir(parents=True)
     file.write_bytes(b" " * 2_000_000)
-    with pytest.raises(ValueError, match=r"trial_1/game\.tw-pddl: more than 1,048,576 bytes"):
+    with pytest.raises(ValueError, match=r"trial_1/game\.tw-pddl: more than 524,288 bytes"):
         hgpo.envs.make("alfworld", data_dir=tmp_path).tasks("train")

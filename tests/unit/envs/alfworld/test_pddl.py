@@ -110,7 +110,7 @@ def test_every_entry_is_needed(key: str) -> None:
         ("[]", "expected a JSON object, found list"),
         ("[" * 200_000, "nested too deep"),
         (b"\xff\xfe", "not UTF-8 text"),
-        (b" " * (MAX_BYTES + 1), "more than 1,048,576 bytes"),
+        (b" " * (MAX_BYTES + 1), "more than 524,288 bytes"),
         (game_file(walkthrough=["\ud800"]), "'walkthrough' holds half a character"),
         (game_file(grammar=grammar("x") + "\ud800"), "the entry 'grammar' holds half a character"),
         (game_file(grammar=grammar(r"\ud800")), "the task sentence holds half a character"),
