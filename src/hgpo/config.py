@@ -163,9 +163,12 @@ class Config(Section):
 
     @property
     def estimator_options(self) -> dict[str, Any]:
-        """The estimator's options; HGPO compares as much history as the agent remembers unless told otherwise."""
+        """The estimator's options; one that compares histories takes what the agent remembers unless told otherwise."""
+        from hgpo.estimators import get, names
+
         options = dict(self.advantage.options)
-        if self.advantage.estimator == "hgpo":
+        estimator = self.advantage.estimator
+        if estimator in names() and "history_length" in get(estimator).keywords:
             options.setdefault("history_length", self.agent.history_length)
         return options
 

@@ -55,8 +55,11 @@ def test_all_mistakes_are_reported_at_once():
     assert all(name in message for name in ("training.learning_rate", "agent.history_length", "x"))
 
 
-def test_hgpo_groups_by_as_much_as_the_agent_remembers():
-    assert load_config(None, [*TINY, "agent.history_length=4"]).estimator_options == {"history_length": 4}
+def test_histories_are_compared_as_far_as_the_agent_remembers():
+    remembers = [*TINY, "agent.history_length=4"]
+    assert load_config(None, remembers).estimator_options == {"history_length": 4}
+    mixed = [*remembers, "advantage.estimator=mixed_effects"]
+    assert load_config(None, mixed).estimator_options == {"history_length": 4}
     assert load_config(None, [*TINY, "advantage.estimator=gigpo"]).estimator_options == {}
 
 
