@@ -5,16 +5,27 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+from hgpo.envs.base import Env, Info
 
 _NOT_PRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 DESCRIPTION = """\
 Play one game in the terminal. Type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D ends.
 
+With --browser the same game can also be played in a browser on this machine, at the address that is printed; in the
+terminal, an action that does nothing (say, "look") shows what the browser did. Only WebShop has pages for a browser.
+
 examples:
   hgpo play alfworld
   hgpo play alfworld --split valid_unseen --game 3
   hgpo play alfworld --option data_dir=~/alfworld/data --split valid_seen
+  hgpo play webshop --option size=medium --option observation_mode=text
+  hgpo play webshop --browser
+  hgpo play webshop --option data_dir=~/webshop/data --split test --browser 8000
 """
 
 
@@ -26,6 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--game", type=int, default=0, help="which game of the split, from 0 (default: 0)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
+    )
+    parser.add_argument(
+        "--browser",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="PORT",
+        help="serve the game as plain HTML on 127.0.0.1 as well (default: any free port)",
     )
 
 
@@ -43,19 +62,54 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--game {arguments.game}: the split has games 0 to {len(tasks) - 1}")
     environment = tasks[arguments.game].make()
     observation, info = environment.reset()
+    if arguments.browser is None:
+        return _play(environment, observation, info)
+    with _served(environment, arguments.browser, arguments.environment) as address:
+        _show(f"[also at {address}]")
+        return _play(environment, observation, info)
+
+
+def _play(environment: Env, observation: str, info: Info) -> int:
+    task = str(info.get("task", ""))
+    if task and task not in observation:
+        _show(f"[task: {task}]")
     _show(observation)
     while True:
         command = _ask()
         if not command:
             return 0
         if command == "?":
-            _show("\n".join(info.get("admissible_commands") or ("This environment lists none.",)))
+            _show("\n".join(_admissible(info)))
             continue
         observation, reward, terminated, truncated, info = environment.step(command)
         _show(observation)
         if terminated or truncated:
             _show(f"[{'won' if info.get('won') else 'over'}; reward {reward:g}]")
             return 0
+
+
+def _admissible(info: Info) -> list[str]:
+    """What can be typed. A search bar takes any words, so no environment lists them one by one."""
+    search = ["search[words]"] if info.get("available_actions", {}).get("has_search_bar") else []
+    return [*search, *(info.get("admissible_commands") or ())] or ["This environment lists none."]
+
+
+@contextmanager
+def _served(environment: Env, port: int, name: str) -> Iterator[str]:
+    """The running game's address in a browser, as long as the context lasts."""
+    serve = getattr(environment, "serve", None)
+    if serve is None:
+        raise ValueError(f"--browser: {name} has no pages for a browser; leave it out to play in the terminal")
+    if not 0 <= port < 1 << 16:
+        raise ValueError(f"--browser {port}: ports are 1 to 65535, or 0 for any free one")
+    with serve(port) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server.running_address
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _ask() -> str:

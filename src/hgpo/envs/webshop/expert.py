@@ -15,6 +15,7 @@ from hgpo.envs.webshop import brief, pages
 
 _PRICE = re.compile(r"price (?:lower than|under) ([\d.]+)")
 _AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?)$")
+_BRIEF_PRICE = re.compile(r" ([\d.e+]+)(?: to [\d.e+]+)?$")
 _MOST_PAGES = 4
 
 
@@ -122,14 +123,24 @@ def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
     """The products that an observation of a page of results shows, whatever its mode."""
     links = [name for name in clickables if name not in ("back to search", "next >", "< prev")]
     if observation.startswith("page "):
-        lines = [part.split() for part in observation.split(brief.SEPARATOR)[1:]]
-        return [
-            Offer(asin, " ".join(line[1:-1]), float(line[-1]), True) for asin, line in zip(links, lines, strict=False)
-        ]
+        return _read_brief_offers(observation, links)
     parts = observation.split(pages.SEPARATOR) if pages.SEPARATOR in observation else observation.split("\n")
     offers = []
     for asin in links:
         place = next(number for number, part in enumerate(parts) if asin.upper() in part.upper().split())
         price = _AMOUNT.search(parts[place + 2].split(" to ")[0])
         offers.append(Offer(asin, parts[place + 1], float(price[1]) if price else 0.0, False))
+    return offers
+
+
+def _read_brief_offers(observation: str, links: Sequence[str]) -> list[Offer]:
+    """Titles may hold anything, so the lines are cut where the links say that they begin."""
+    starts = [re.search(rf" {brief.ID_MARK}{re.escape(asin)} ", observation, re.IGNORECASE) for asin in links]
+    offers = []
+    for asin, start, following in zip(links, starts, [*starts, None][1:], strict=True):
+        assert start is not None, f"{asin} can be clicked but is not on the page"
+        line = observation[start.end() : following.start() if following else None]
+        price = _BRIEF_PRICE.search(line)
+        assert price is not None, f"no price in {line!r}"
+        offers.append(Offer(asin, line[: price.start()], float(price[1]), True))
     return offers

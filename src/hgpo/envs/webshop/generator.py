@@ -139,12 +139,12 @@ def _goals(number: int, product: Product, rng: random.Random) -> Iterator[Goal]:
 
 
 def _ids(count: int, rng: random.Random) -> Sequence[str]:
-    """Ids without meaning: a letter and a digit, or longer where those do not suffice; never in the products' order."""
-    digits = 1
+    """Ids without meaning: a letter, with digits where 26 do not suffice; never in the products' order."""
+    digits = 0
     while 26 * 10**digits < count:
         digits += 1
-    numbers = rng.sample(range(26 * 10**digits), count)
-    return [f"{string.ascii_uppercase[number // 10**digits]}{number % 10**digits:0{digits}}" for number in numbers]
+    numbers = [divmod(number, 10**digits) for number in rng.sample(range(26 * 10**digits), count)]
+    return [string.ascii_uppercase[letter] + f"{rest:0{digits}}"[:digits] for letter, rest in numbers]
 
 
 class _Filler:

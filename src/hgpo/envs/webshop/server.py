@@ -1,4 +1,5 @@
-"""Serves a shop to a browser on this machine: ``python -m hgpo.envs.webshop.server`` and open the address it prints.
+"""Serves a shop to a browser on this machine: ``hgpo play webshop --browser`` (one goal, in the terminal as well) or
+``python -m hgpo.envs.webshop.server`` (the shop alone), and open the address it prints.
 
 It listens on 127.0.0.1 only, answers only requests that name that address (so no web page elsewhere can reach it under
 another name), takes forms only from its own pages, and sends no script.
@@ -19,7 +20,7 @@ from urllib.parse import parse_qs
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.generator import generate_catalog
 from hgpo.envs.webshop.html import document, page
-from hgpo.envs.webshop.session import Session
+from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS, Session
 from hgpo.envs.webshop.source import find_files
 
 ADDRESS = "127.0.0.1"
@@ -30,24 +31,42 @@ _LARGEST_FORM = 1 << 16
 class ShopServer(ThreadingHTTPServer):
     """The sessions of one catalogue. Port 0 takes a free one; ``server_port`` tells which.
 
+    ``results`` and ``page_size`` are those of ``Session``. ``running`` is a session that is there from the start,
+    whoever else acts in it; ``running_address`` is its page.
+
     Example: ``with ShopServer(catalog, port=8000) as server: server.serve_forever()``.
     """
 
     daemon_threads = True
 
-    def __init__(self, catalog: Catalog, port: int = 0) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        port: int = 0,
+        *,
+        results: int = RESULTS,
+        page_size: int = PAGE_SIZE,
+        running: Session | None = None,
+    ) -> None:
         if not len(catalog.goals):
             raise ValueError("this catalogue has no goals")
         super().__init__((ADDRESS, port), _Handler)
         self.catalog = catalog
         self.lock = Lock()
+        self._sizes = {"results": results, "page_size": page_size}
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self.running_address = f"http://{self.hosts[0]}/"
+        if running is not None:
+            self.running_address += f"session/{self._add(running)}"
 
     def start_session(self, goal: int) -> str:
         """A new session's name; the oldest gives way when there are too many."""
+        return self._add(Session(self.catalog, goal, **self._sizes))
+
+    def _add(self, session: Session) -> str:
         name = secrets.token_urlsafe(12)
         with self.lock:
-            self._sessions[name] = Session(self.catalog, goal)
+            self._sessions[name] = session
             if len(self._sessions) > _MOST_SESSIONS:
                 self._sessions.popitem(last=False)
         return name
@@ -161,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         catalog = find_files(chosen.data_dir, seed=chosen.seed).open()
     with ShopServer(catalog, chosen.port) as server:
-        sys.stdout.write(f"http://{server.hosts[0]}/  (Ctrl-C ends)\n")
+        sys.stdout.write(f"{server.running_address}  (Ctrl-C ends)\n")
         sys.stdout.flush()
         try:
             server.serve_forever()

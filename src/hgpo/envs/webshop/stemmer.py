@@ -2,7 +2,8 @@
 
 Own code because no small library has this variant: the Snowball project's "porter" follows the paper to the letter, so
 it lacks the author's later changes (``-bli`` and ``-logi`` endings, words of one or two letters left alone), and an
-index must stem as Lucene does to rank as it does.
+index must stem as Lucene does to rank as it does. nltk's ``MARTIN_EXTENSIONS`` stems alike
+(docs/decisions/008-webshop-search.md).
 """
 
 from __future__ import annotations

@@ -160,7 +160,13 @@ class _Pairs(Sequence[tuple[CatalogSource, int]]):
     def __len__(self) -> int:
         return len(self._goals)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, index: int) -> tuple[CatalogSource, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> _Pairs: ...
+    def __getitem__(self, index: int | slice) -> tuple[CatalogSource, int] | _Pairs:
+        if isinstance(index, slice):
+            return _Pairs(self._source, self._goals[index])
         return self._source, self._goals[index]
 
 

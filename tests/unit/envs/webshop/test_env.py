@@ -125,14 +125,14 @@ def test_brief_pages(catalog: Catalog) -> None:
     pages = play(catalog, *actions, mode="brief")
     assert pages[:4] == [
         "search",
-        "page 1 ; MUG1 Blue Enamel Mug 10 ; MUG2 Red Clay Mug 20 to 30",
-        "MUG1 Blue Enamel Mug 10 ; color blue , red ; size small , large",
-        "MUG1 Blue Enamel Mug 10 ; color blue , red ; size small , large ; chosen red",
+        "page 1 #MUG1 Blue Enamel Mug 10 #MUG2 Red Clay Mug 20 to 30",
+        "#MUG1 Blue Enamel Mug 10 ; color blue , red ; size small , large",
+        "#MUG1 Blue Enamel Mug 10 ; color blue , red ; size small , large ; chosen red",
     ]
-    assert pages[4] == "features of MUG1 ; Holds 300 ml ; Dishwasher safe"
+    assert pages[4] == "features of #MUG1 ; Holds 300 ml ; Dishwasher safe"
     assert pages[5] == pages[3]
     done = play(catalog, "search[mug]", "click[mug1]", "click[buy now]", mode="brief")[-1]
-    assert done == "bought MUG1 Blue Enamel Mug 10"
+    assert done == "bought #MUG1 Blue Enamel Mug 10"
 
 
 def test_the_end_of_an_episode(catalog: Catalog) -> None:

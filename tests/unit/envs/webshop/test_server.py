@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from hgpo.envs.webshop import Catalog
+from hgpo.envs.webshop import Catalog, WebShopEnv
 from hgpo.envs.webshop.html import page
 from hgpo.envs.webshop.server import ShopServer
 from hgpo.envs.webshop.session import Session
@@ -118,6 +118,36 @@ def test_every_text_is_escaped() -> None:
         assert not {tag for tag in tags if tag.strip("/") in ("script", "iframe", "img", "object")}
         assert EVIL not in text
     assert "&lt;script&gt;" in pages[0]
+
+
+def test_a_running_episode_can_be_served() -> None:
+    environment = WebShopEnv(small_catalog(), "brief", max_steps=3)
+    with pytest.raises(RuntimeError, match="no episode is running"):
+        environment.serve()
+    environment.reset(goal=0)
+    with environment.serve() as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        path = "/session/" + running.running_address.rpartition("/")[2]
+        follow(running, path, words="blue mug")
+        observation, _, _, _, info = environment.step("look")
+        assert observation.startswith("page 1 #MUG1")
+        assert "click[mug1]" in info["admissible_commands"]
+        environment.step("click[mug1]")
+        _, text = follow(running, path, action="click[buy now]")
+        observation, reward, terminated, truncated, info = environment.step("search[lamp]")  # too late
+        running.shutdown()
+    assert (terminated, truncated) == (True, False)
+    assert reward == info["score"] > 0
+    assert f"<p>{reward}</p>" in text
+    assert observation.startswith("bought #MUG1")
+
+
+def test_a_page_of_results_is_as_long_as_asked() -> None:
+    with ShopServer(small_catalog(), page_size=1) as running:
+        session = running.session(running.start_session(0))
+        assert session is not None
+        session.act("search[mug]")
+        assert len(session.view.products) == 1
 
 
 def test_a_shop_without_goals_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_catalog, webshop_suite
-from hgpo.envs.webshop.expert import Wish, parse_wish
+from hgpo.envs.webshop.expert import Offer, Wish, parse_wish, read_offers
 from hgpo.envs.webshop.fuzzy import token_set_ratio
 from hgpo.envs.webshop.generator import SIZES, named_size
 from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES
@@ -99,6 +99,15 @@ def test_wishes_are_read_from_both_kinds_of_instructions() -> None:
     assert parse_wish("a mug") == Wish("a mug", (), float("inf"))
 
 
+def test_offers_are_read_whatever_the_titles_hold() -> None:
+    page = "page 1 #MUG1 Mug #5 ; 12 pieces 10 #MUG2 Red Clay Mug 20 to 30"
+    assert read_offers(page, ["back to search", "next >", "mug1", "mug2"]) == [
+        Offer("mug1", "Mug #5 ; 12 pieces", 10.0, True),
+        Offer("mug2", "Red Clay Mug", 20.0, True),
+    ]
+    assert read_offers("page 2", ["back to search", "< prev", "next >"]) == []
+
+
 def test_every_goal_of_a_shop_can_be_had_in_full() -> None:
     catalog = generate_catalog("small", seed=3)
     assert len({goal.instruction for goal in catalog.goals}) == len(catalog.goals) >= 40
@@ -129,6 +138,13 @@ def test_brief_pages_stay_short() -> None:
         for action in (f"search[{info['task']}]", "click[next >]"):
             observation = environment.step(action)[0]
             assert len(observation.split()) <= 20
+
+
+def test_ids_are_as_short_as_they_can_be() -> None:
+    for products, length in ((1, 1), (26, 1), (27, 2), (260, 2), (261, 3)):
+        ids = [product.asin for product in generate_catalog({"products": products}).products]
+        assert {len(asin) for asin in ids} == {length}
+        assert len(set(ids)) == products
 
 
 def test_sizes() -> None:
