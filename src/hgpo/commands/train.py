@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from hgpo.config import Config, describe_settings, load_config
+from hgpo.starters import STARTERS, starter_recipe
 
 DESCRIPTION = """\
 Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
@@ -19,6 +20,7 @@ examples:
   hgpo train recipes/quickstart/hgpo.toml run.name=presets advantage.options.preset=verl-agent
   hgpo train --resume runs/quickstart
   hgpo train recipes/quickstart/hgpo.toml policy.device=cpu verl.agent_workers=1 --engine verl
+  hgpo train --env webshop         a tiny policy in generated shops: recipes/webshop-tiny
   hgpo train --settings            list every setting with its default
 """
 
@@ -35,6 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="go_on",
         action="store_true",
         help="start the run, go on with it if it is unfinished, show its result if it is finished",
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME",
+        choices=sorted(STARTERS),
+        help="in place of a recipe: train a tiny policy on this environment, with nothing downloaded (%(choices)s)",
     )
     parser.add_argument(
         "--engine",
@@ -55,12 +63,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:
         if arguments.recipe is not None:
             raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
-        if arguments.engine is not None:
-            raise ValueError("--resume goes on with the run's own engine; leave out --engine")
+        if arguments.engine is not None or arguments.env is not None:
+            raise ValueError("--resume goes on with the run's own engine and environment; leave out --engine and --env")
         return _resume(arguments.resume, arguments.quiet, started)
-    if arguments.recipe is None:
-        raise ValueError("name a recipe (e.g. recipes/quickstart/hgpo.toml) or a run to --resume")
     recipe, overrides = _split(arguments)
+    if arguments.env is not None:
+        if recipe is not None:
+            raise ValueError("--env brings that environment's own recipe; leave out either, or set environment.name=…")
+        recipe = starter_recipe(arguments.env)
+    elif arguments.recipe is None:
+        raise ValueError(
+            "name a recipe (e.g. recipes/quickstart/hgpo.toml), an environment (--env) or a run to --resume"
+        )
     if arguments.engine is not None:
         overrides = [*overrides, f'run.engine="{arguments.engine}"']
     config = load_config(recipe, overrides)
@@ -86,7 +100,7 @@ def print_settings() -> None:
 
 def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
     """A first word of the form a.b=c is an override, not a recipe."""
-    if "=" in str(arguments.recipe) and not arguments.recipe.exists():
+    if arguments.recipe is not None and "=" in str(arguments.recipe) and not arguments.recipe.exists():
         return None, [str(arguments.recipe), *arguments.overrides]
     return arguments.recipe, arguments.overrides
 
