@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_the_recipe_runs_without_a_download(tmp_path: Path) -> None:
     run = train(config, Reporter(Console(quiet=True)))
     summary = read_summary(run)
     assert summary["episodes_evaluated"] == 6
+    assert json.loads(run.environment.read_text())["nouns"] == "blank"
     assert 0 <= summary["score_before"] <= 1
     assert 0 <= summary["score_after"] <= 1
     assert [row["update"] for row in read_metrics(run)] == [1, 2]

@@ -60,7 +60,8 @@ class Expert(Protocol):
 class TaskSuite(Protocol):
     """A family of tasks with named splits; what ``hgpo.envs.make`` returns.
 
-    A suite that knows how its tasks are solved also has ``expert() -> Expert``; a warm start needs one.
+    A suite that knows how its tasks are solved also has ``expert() -> Expert``; a warm start needs one. One that has
+    more to say of itself than its options (a version, a tagger) has ``description``, a mapping that runs record.
     """
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite
 
@@ -42,6 +43,11 @@ class LimitedSuite:
     def splits(self) -> tuple[str, ...]:
         """The splits of the suite below."""
         return self.suite.splits
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What the suite below says of itself, nothing where it says nothing."""
+        return dict(getattr(self.suite, "description", {}))
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of the suite below, limited."""

@@ -10,6 +10,7 @@ from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
 from hgpo.rollout.collect import RolloutRules
+from hgpo.training.run_directory import RunDirectory, write_json
 
 
 def build_suite(config: Config) -> LimitedSuite:
@@ -24,6 +25,11 @@ def build_suite(config: Config) -> LimitedSuite:
                 f"{setting} = {split!r} is not a split of {config.environment.name}: {', '.join(suite.splits)}"
             )
     return suite
+
+
+def record_environment(run: RunDirectory, config: Config, suite: LimitedSuite) -> None:
+    """Write what the environment says of itself beside the settings: WebShop's noun tagger, for example."""
+    write_json(run.environment, {"name": config.environment.name, **suite.description})
 
 
 def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:

@@ -54,6 +54,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def environment(self) -> Path:
+        """What the environment says of itself."""
+        return self.path / "environment.json"
+
+    @property
     def summary(self) -> Path:
         """What changed, written once the run is complete."""
         return self.path / "summary.json"

@@ -27,7 +27,7 @@ from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.storage import write_rollouts
 from hgpo.steps import StepBatch
-from hgpo.training.assemble import build_suite, rollout_rules
+from hgpo.training.assemble import build_suite, record_environment, rollout_rules
 from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
 from hgpo.training.generators import generator_state, restore_generator
 from hgpo.training.metrics import advantage_metrics, rollout_metrics
@@ -63,6 +63,7 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter, started: float |
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     suite = build_suite(config)
+    record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     trainer = _Trainer(run, config, suite, reporter)
     before = stored_evaluation(run, "before") or evaluate_policy(run, "before", trainer.policy, suite, config, reporter)

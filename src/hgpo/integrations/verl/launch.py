@@ -10,7 +10,7 @@ from typing import Any
 from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.versions import installed_version, require_verl
-from hgpo.training.assemble import build_suite
+from hgpo.training.assemble import build_suite, record_environment
 from hgpo.training.progress import Reporter
 from hgpo.training.run_directory import RunDirectory, create_run_directory, open_run_directory, write_json
 from hgpo.training.starting_policy import prepare_start, start_model
@@ -64,6 +64,7 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     suite = build_suite(config)
+    record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     verl_config = _composed(config, run)
     began = time.monotonic()
