@@ -131,10 +131,13 @@ def run(
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """One table for each problem and N, the best cosine in bold."""
+    says = {problem.name: problem.says for problem in (*PROBLEMS, *STRESS)}
     for key in dict.fromkeys((row["problem"], row["N"]) for row in rows):
         here = [row for row in rows if (row["problem"], row["N"]) == key]
         best = max(row["cosine"] for row in here)
-        table = Table("estimator", *COLUMNS.values(), title=f"{key[0]}, N = {key[1]}", title_justify="left")
+        table = Table(
+            "estimator", *COLUMNS.values(), title=f"{key[0]} ({says[key[0]]}), N = {key[1]}", title_justify="left"
+        )
         for row in here:
             cells = [f"{row[name]:.3f}" for name in COLUMNS]
             cells[0] += f" ±{row['cosine_error']:.3f}" if row["cosine_error"] else ""

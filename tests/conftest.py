@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import settings
 
@@ -20,3 +25,23 @@ def corridor_suite() -> CorridorSuite:
 @pytest.fixture
 def corridor() -> Corridor:
     return Corridor(goal=2)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of the browser that browser tests drive; they skip where there is none."""
+    named = os.environ.get("HGPO_BROWSER")
+    found = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """A running headless browser."""
+    api = pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()

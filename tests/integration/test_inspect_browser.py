@@ -6,9 +6,7 @@ Needs Chromium (Debian: `apt-get install chromium`) and playwright, which is in 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +30,6 @@ from hgpo.report.serve import LiveReport, make_server
 from hgpo.rollout.storage import read_table, step_batch_from_table
 
 pytestmark = pytest.mark.slow
-BROWSER = os.environ.get("HGPO_BROWSER") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 ATTACKS = (
     "<script>window.acted = 1</script>",
@@ -87,17 +82,6 @@ def rollouts(update: int, seed: int, hostile: bool = False) -> list[dict[str, An
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
-    api = pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Watched:

@@ -110,7 +110,7 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
         (["cut.jsonl", "--max-steps", "0"], "--max-steps must be at least 1"),
         (["cut.jsonl", "--option", "alpha=1"], "unknown option 'alpha'"),
         (["cut.jsonl", "--gamma", "2"], "gamma must be a number from 0 to 1"),
-        (["cut.jsonl", "--column", "room"], "not of the form NAME=KEY"),
+        (["cut.jsonl", "--column", "room"], "expected NAME=KEY, got 'room'"),
         (["cut.jsonl", "--column", "place=room"], "no column place can be read"),
     ],
 )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BROWSER = os.environ.get("HGPO_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def script() -> Any:
@@ -33,9 +30,7 @@ def test_every_picture_of_the_page_is_there_and_small() -> None:
 
 
 @pytest.mark.slow
-def test_the_script_makes_the_pictures(tmp_path: Path) -> None:
-    if BROWSER is None:
-        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
+def test_the_script_makes_the_pictures(tmp_path: Path, chromium: str) -> None:
     pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
     from hgpo.report.page import fitting_page
     from hgpo.report.report import build_report
@@ -58,8 +53,8 @@ def test_the_script_makes_the_pictures(tmp_path: Path) -> None:
     page, _ = fitting_page(build_report(path))
     report = tmp_path / "report.html"
     report.write_text(page, encoding="utf-8")
-    made = script().make(report, tmp_path, "#step=1/a/1", BROWSER)
+    made = script().make(report, tmp_path, "#step=1/a/1", chromium)
     assert len(made) == 6
     assert all(image.read_bytes().startswith(b"\x89PNG") for image in made)
     with pytest.raises(ValueError, match="does not show #step=1/c/0"):
-        script().make(report, tmp_path, "#step=1/c/0", BROWSER)
+        script().make(report, tmp_path, "#step=1/c/0", chromium)

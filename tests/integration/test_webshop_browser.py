@@ -5,8 +5,6 @@ Needs Chromium (Debian: `apt-get install chromium`) and playwright, which is in 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,9 +20,6 @@ from hgpo.envs.webshop.server import ShopServer
 from unit.envs.webshop.shop import GOAL, MUG, OTHER_MUG
 
 pytestmark = pytest.mark.slow
-BROWSER = os.environ.get("HGPO_BROWSER") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 MARKUP = (
     "<script>window.acted=1</script>",
     "<img src=x onerror=window.acted=1>",
@@ -34,17 +29,6 @@ MARKUP = (
     "<form action=//example.org><button>x</button></form><meta http-equiv=refresh content=0;url=//example.org>",
 )
 PLANTED = "script, img, svg, iframe, body a[href^=javascript], meta[http-equiv], form[action^='//'], input[name=action]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
-    api = pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @contextmanager

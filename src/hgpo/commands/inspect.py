@@ -113,15 +113,10 @@ def _build(arguments: argparse.Namespace) -> Report:
 
 def _dump_reader(columns: list[str]) -> DumpReader:
     """Reads verl's dumps, with the keys that --column names."""
+    from hgpo.integrations.formats import parse_columns
     from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
 
-    keys = {}
-    for column in columns:
-        name, equals, key = column.partition("=")
-        if not (name and equals and key):
-            raise ValueError(f"--column {column!r} is not of the form NAME=KEY")
-        keys[name] = key
-    known = DumpColumns.with_keys(keys)
+    known = DumpColumns.with_keys(parse_columns(columns))
     return lambda path: read_dumps(path, known)
 
 

@@ -61,7 +61,7 @@ class Level:
     many steps and levels could not hold them all, and most callers want none.
 
     Attributes:
-        k: context length of the level, None for the episode level (groups = tasks).
+        k: number of the level, in a hierarchy of contexts their length; None for the episode level (groups = tasks).
         row_N, starts_N: the batch row of each entry in group order, and where groups begin.
         value_N: what is compared (return or score). ddof, share_N: see `group_statistics`.
         advantage_N, weight_N, used_N: the result; weight_N may be one number for all steps.

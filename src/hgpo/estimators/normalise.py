@@ -99,9 +99,7 @@ def normalised(
     """
     scale_G = None
     if mode == "mean_std_norm":
-        divisor_G = statistics.std_G + epsilon
-        divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
-        scale_G = 1.0 / divisor_G
+        scale_G = inverse_std(statistics, epsilon)
     if factor_G is not None:
         scale_G = factor_G if scale_G is None else scale_G * factor_G
     if scale_G is None:
@@ -109,6 +107,13 @@ def normalised(
     scaled_N: FloatArray = scale_G[groups.run_N]
     scaled_N *= statistics.deviation_N
     return scaled_N
+
+
+def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
+    """1 / (std + epsilon) of each group, float64[G]."""
+    divisor_G = statistics.std_G + epsilon
+    divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
+    return 1.0 / divisor_G
 
 
 def leave_one_out(count_G: FloatArray) -> FloatArray:

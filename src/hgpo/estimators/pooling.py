@@ -18,7 +18,7 @@ import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray
 from hgpo.estimators.advantages import Level
-from hgpo.estimators.normalise import group_statistics, leave_one_out
+from hgpo.estimators.normalise import GroupStatistics, group_statistics, inverse_std, leave_one_out
 from hgpo.estimators.variance_components import Blocks, Spread, shrinkage, variance_components
 from hgpo.grouping import Runs, StepGroups
 from hgpo.steps import StepBatch
@@ -43,7 +43,7 @@ def pooled_levels(
     left_out = baseline == "leave_one_out"
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     statistics = [group_statistics(return_N, level_runs, ddof) for level_runs in runs]
-    scale_N = normalising_scale(statistics[0].std_G, runs[0], mode, epsilon)
+    scale_N = normalising_scale(statistics[0], runs[0], mode, epsilon)
     spreads = [
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
         for level, level_runs in zip(statistics, runs, strict=True)
@@ -75,13 +75,11 @@ def pooled_levels(
     return tuple(levels)
 
 
-def normalising_scale(std_G: FloatArray, runs: Runs, mode: str, epsilon: float) -> FloatArray:
+def normalising_scale(statistics: GroupStatistics, runs: Runs, mode: str, epsilon: float) -> FloatArray:
     """What every level of a step is multiplied by: 1 / (std of its level-0 group + epsilon), or 1; float64[N]."""
     if mode == "mean_norm":
         return np.ones(len(runs.run_N))
-    divisor_G = std_G + epsilon
-    divisor_G[divisor_G == 0.0] = 1.0  # equal returns and epsilon 0: all deviations are 0
-    scale_N: FloatArray = (1.0 / divisor_G)[runs.run_N]
+    scale_N: FloatArray = inverse_std(statistics, epsilon)[runs.run_N]
     return scale_N
 
 

@@ -157,7 +157,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     output = tmp_path / "rows.json"
     arguments = ["--problems", "P", "--trajectories", "4", "--batches", "5", "--estimators", "paper", "pooled"]
     main([*arguments, "-o", str(output)])
-    assert "P, N = 4" in capsys.readouterr().out
+    assert "P (history moves only the policy), N = 4" in capsys.readouterr().out
     assert '"estimator": "pooled"' in output.read_text()
 
 
