@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -34,7 +35,7 @@ def split_folder(data_dir: Path, split: str) -> Path | None:
 
 
 def find_games(folder: Path, split: str, task_types: Collection[str]) -> FoundGames:
-    """Every playable game in a split's folder once, sorted by task folder and trial.
+    """Every playable game in a split's folder once, in `fair_order`.
 
     Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
     sliced objects or of other types than the six. A task's id is its path, ``<split>/<task folder>/<trial>``, its kind
@@ -42,8 +43,9 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> FoundGa
     """
     tasks: list[Task] = []
     skipped: Counter[str] = Counter()
-    for path in sorted(folder.rglob(GAME_FILE)):
-        name = path.parent.relative_to(folder).as_posix()
+    paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
+    for name in fair_order(paths):
+        path = paths[name]
         kind = name.partition("-")[0]
         reason = _why_not(path, name, kind)
         if reason:
@@ -51,6 +53,15 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> FoundGa
         elif kind in task_types:
             tasks.append(Task(f"{split}/{name}", kind, partial(_play, str(path))))
     return FoundGames(tuple(tasks), skipped)
+
+
+def fair_order(names: Iterable[str]) -> list[str]:
+    """Names sorted by their SHA-256, so that the first n are a fair sample, whatever the names and the disk's order.
+
+    By name, all games of a task type would come together: the first 3,000 training games would hold few that ask for
+    two objects, and the first 100 of a split one task type only.
+    """
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
 def _why_not(path: Path, name: str, kind: str) -> str | None:

@@ -73,9 +73,9 @@ def alfworld_suite(
     there is one.
 
     ``task_types`` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
-    ``skipped``. The order of a split's tasks never changes: real games by task folder, then trial, in the order of
-    their characters; generated ones as they were generated or written. Episodes have no step limit of their own: the
-    trainer sets one, or wrap the suite in ``hgpo.envs.limit.LimitedSuite``.
+    ``skipped``. The order of a split's tasks never changes: real games by the SHA-256 of ``<task folder>/<trial>``, so
+    that the first n are a fair sample; generated ones as they were generated or written. Episodes have no step limit
+    of their own: the trainer sets one, or wrap the suite in ``hgpo.envs.limit.LimitedSuite``.
 
     Example: ``alfworld_suite(size="small", train_games=100).tasks("train")[0].make()``.
     """

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hgpo.envs.alfworld import real_games
-from hgpo.envs.alfworld.game import Game
+from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generator import generate_game
 from hgpo.envs.alfworld.pddl import GameFileError
+from hgpo.envs.alfworld.real_games import fair_order
 from hgpo.envs.alfworld.suite import alfworld_suite
 
 PILLOWS = "pick_two_obj_and_place-Pillow-None-Sofa-219"
@@ -38,7 +40,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("below", ["", "json_2.1.1"])
-def test_games_are_found_as_downloaded_and_sorted_by_path(tmp_path: Path, below: str) -> None:
+def test_games_are_found_as_downloaded_and_in_fair_order(tmp_path: Path, below: str) -> None:
     add(tmp_path / below / "valid_seen", f"{PILLOWS}/trial_2")
     add(tmp_path / below / "valid_seen", f"{PILLOWS}/trial_1")
     add(tmp_path / below / "valid_seen", f"{APPLE}/trial_9")
@@ -46,12 +48,28 @@ def test_games_are_found_as_downloaded_and_sorted_by_path(tmp_path: Path, below:
     suite = alfworld_suite(tmp_path)
     assert suite.splits == ("train", "valid_seen")
     tasks = suite.tasks("valid_seen")
+    kinds = {
+        f"valid_seen/{APPLE}/trial_9": "pick_heat_then_place_in_recep",
+        f"valid_seen/{PILLOWS}/trial_1": "pick_two_obj_and_place",
+        f"valid_seen/{PILLOWS}/trial_2": "pick_two_obj_and_place",
+    }
+    assert {task.id: task.kind for task in tasks} == kinds
     assert [task.id for task in tasks] == [
-        f"valid_seen/{APPLE}/trial_9",
-        f"valid_seen/{PILLOWS}/trial_1",
-        f"valid_seen/{PILLOWS}/trial_2",
+        f"valid_seen/{name}" for name in fair_order(task_id.removeprefix("valid_seen/") for task_id in kinds)
     ]
-    assert [task.kind for task in tasks] == ["pick_heat_then_place_in_recep", *["pick_two_obj_and_place"] * 2]
+
+
+def test_the_first_games_are_a_fair_sample_of_all() -> None:
+    names = [f"{kind}-{number}/trial" for kind in TASK_TYPES for number in range(300)]
+    ordered = fair_order(names)
+    assert sorted(ordered) == sorted(names)
+    assert fair_order(reversed(names)) == ordered
+    first = Counter(name.partition("-")[0] for name in ordered[:180])
+    assert all(15 <= first[kind] <= 45 for kind in TASK_TYPES), first  # 30 of each on average, deviation 4.7
+
+
+def test_the_order_is_fixed_for_good() -> None:
+    assert fair_order(["b/1", "a/1", "a/2"]) == ["a/2", "a/1", "b/1"]
 
 
 def test_what_cannot_be_played_is_left_out_and_counted(tmp_path: Path) -> None:
