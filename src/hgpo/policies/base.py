@@ -40,15 +40,8 @@ class PromptTooLong(ValueError):
         self.limit = limit
 
 
-class Policy(Protocol):
-    """Answers prompts. Each prompt is the text of one user message; chat templates are the policy's business."""
-
-    def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
-        """One response per prompt, in order. ``temperature`` 0 is greedy. All randomness comes from ``rng``.
-
-        A prompt longer than ``max_prompt_tokens`` is a ``PromptTooLong``.
-        """
-        ...
+class PromptCounter(Protocol):
+    """Knows how many tokens a prompt takes, and how many it may."""
 
     def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
@@ -57,4 +50,15 @@ class Policy(Protocol):
     @property
     def max_prompt_tokens(self) -> int | None:
         """The longest prompt it takes; None where there is no limit."""
+        ...
+
+
+class Policy(PromptCounter, Protocol):
+    """Answers prompts. Each prompt is the text of one user message; chat templates are the policy's business."""
+
+    def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
+        """One response per prompt, in order. ``temperature`` 0 is greedy. All randomness comes from ``rng``.
+
+        A prompt longer than ``max_prompt_tokens`` is a ``PromptTooLong``.
+        """
         ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.base import PromptTooLong, Response
+from hgpo.policies.encoding import PromptEncoder, end_tokens, pad_token
 from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.precision import Precision, autocast
 from hgpo.policies.sampling import sample_responses
@@ -52,16 +52,13 @@ class TransformersPolicy:
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self._max_prompt_tokens = max_prompt_tokens
+        self._encoder = PromptEncoder(tokenizer, max_prompt_tokens)
         self._max_response_tokens = max_response_tokens
         self._max_batch_size = max_batch_size or (64 if model.device.type == "cpu" else 256)
         self._max_batch_tokens = max_batch_tokens
         self._precision = precision
-        self._end_tokens = _end_tokens(model, tokenizer)
-        self._pad_token = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._end_tokens)
-        self._control_tokens = _control_token_pattern(tokenizer)
-        if not tokenizer.chat_template:
-            raise ValueError("the tokenizer has no chat template; use an instruction-tuned model")
+        self._end_tokens = end_tokens(model, tokenizer)
+        self._pad_token = pad_token(tokenizer, self._end_tokens)
         _check_limits(model, max_prompt_tokens, max_response_tokens)
 
     @classmethod
@@ -79,7 +76,7 @@ class TransformersPolicy:
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt it takes, chat template included."""
-        return self._max_prompt_tokens
+        return self._encoder.max_prompt_tokens
 
     @property
     def max_response_tokens(self) -> int:
@@ -103,8 +100,8 @@ class TransformersPolicy:
         prompt_ids = self.encode_prompts(prompts)
         lengths = [len(ids) for ids in prompt_ids]
         for index, length in enumerate(lengths):
-            if length > self._max_prompt_tokens:
-                raise PromptTooLong(index=index, tokens=length, limit=self._max_prompt_tokens)
+            if length > self.max_prompt_tokens:
+                raise PromptTooLong(index=index, tokens=length, limit=self.max_prompt_tokens)
         uniform_BT = rng.random((len(prompts), self._max_response_tokens)) if temperature else None
         responses: dict[int, Response] = {}
         for rows in length_buckets(
@@ -119,32 +116,16 @@ class TransformersPolicy:
 
     def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
-        return [len(ids) for ids in self.encode_prompts(prompts)]
+        return self._encoder.count_prompt_tokens(prompts)
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each prompt as the model sees it, up to where its answer begins."""
-        if not prompts:
-            return []
-        texts = self.tokenizer.apply_chat_template(
-            [[{"role": "user", "content": self._defused(_encodable(prompt))}] for prompt in prompts],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-        encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-        return [np.asarray(ids, dtype=np.int32) for ids in encoded]
-
-    def _defused(self, text: str) -> str:
-        """A control token spelled out in untrusted text becomes ordinary text: "<|end|>" -> "< |end|>"."""
-        return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
+        return self._encoder.encode_prompts(prompts)
 
     def encode_responses(self, responses: Sequence[str]) -> list[TokenIds]:
         """Token ids of each response as the model would write it, end token included."""
-        if not responses:
-            return []
-        texts = [_encodable(response) for response in responses]
-        encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-        end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else self._end_tokens[0]
-        return [np.asarray([*ids, end], dtype=np.int32) for ids in encoded]
+        preferred = self.tokenizer.eos_token_id
+        return self._encoder.encode_responses(responses, self._end_tokens[0] if preferred is None else preferred)
 
     def _respond(
         self, prompts: list[TokenIds], uniform_BT: np.ndarray[Any, Any] | None, temperature: float
@@ -159,9 +140,7 @@ class TransformersPolicy:
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )
-        texts = self.tokenizer.batch_decode(
-            [response.token_ids for response in sampled], skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        texts = self._encoder.decode([response.token_ids for response in sampled])
         return [
             Response(text, prompt, response.token_ids, response.log_probs, response.finished)
             for text, prompt, response in zip(texts, prompts, sampled, strict=True)
@@ -182,25 +161,6 @@ def load_pretrained(path_or_hub_id: str | Path, *, device: str = "auto", dtype: 
     return model.to(device).eval(), tokenizer
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """All tokens that end a turn: chat models list several in their generation config."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    tokens = set(configured if isinstance(configured, list) else [configured]) | {tokenizer.eos_token_id}
-    tokens.discard(None)
-    if not tokens:
-        raise ValueError("neither the model nor its tokenizer names an end-of-sequence token")
-    return sorted(tokens)
-
-
-def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Matches every special token's text; longest first, so that none hides inside another."""
-    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    texts = sorted(
-        (text for text in special | set(tokenizer.all_special_tokens) if len(text) > 1), key=len, reverse=True
-    )
-    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
-
-
 def _check_limits(model: Any, max_prompt_tokens: int, max_response_tokens: int) -> None:
     if max_prompt_tokens < 1 or max_response_tokens < 1:
         raise ValueError(
@@ -212,8 +172,3 @@ def _check_limits(model: Any, max_prompt_tokens: int, max_response_tokens: int) 
             f"max_prompt_tokens {max_prompt_tokens} + max_response_tokens {max_response_tokens} exceed the model's "
             f"{positions} positions"
         )
-
-
-def _encodable(text: str) -> str:
-    """Lone surrogates, which Python strings may hold and tokenizers refuse, become "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8")

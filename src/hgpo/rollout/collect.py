@@ -14,7 +14,7 @@ import numpy as np
 
 from hgpo.agents import Memory, Situation, Template
 from hgpo.envs.base import Env, Task
-from hgpo.policies.base import Policy, Response
+from hgpo.policies.base import Policy, PromptCounter, Response
 from hgpo.rollout.records import StepRecord
 
 
@@ -99,21 +99,23 @@ def collect(
     return steps
 
 
-def fit_prompts(situations: Sequence[Situation], policy: Policy, template: Template) -> tuple[list[str], list[int]]:
-    """Render all prompts; one over the policy's limit forgets its oldest pairs until it fits.
+def fit_prompts(
+    situations: Sequence[Situation], counter: PromptCounter, template: Template
+) -> tuple[list[str], list[int]]:
+    """Render all prompts; one over the counter's limit forgets its oldest pairs until it fits.
 
-    Returns the prompts and how many pairs each had to forget. A prompt that is too long even without memory is a
-    ``RolloutError``: nothing is ever cut silently.
+    A policy is a counter, and so is a ``PromptEncoder``. Returns the prompts and how many pairs each had to forget. A
+    prompt that is too long even without memory is a ``RolloutError``: nothing is ever cut silently.
     """
     prompts = [template.render(situation) for situation in situations]
     forgotten = [0] * len(prompts)
-    limit = policy.max_prompt_tokens
+    limit = counter.max_prompt_tokens
     if limit is None:
         return prompts, forgotten
     pending = list(range(len(prompts)))
     remaining = list(situations)
     while pending:
-        counts = policy.count_prompt_tokens([prompts[index] for index in pending])
+        counts = counter.count_prompt_tokens([prompts[index] for index in pending])
         over = [(index, count) for index, count in zip(pending, counts, strict=True) if count > limit]
         for index, count in over:
             if not remaining[index].history:

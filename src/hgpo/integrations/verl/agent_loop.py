@@ -13,10 +13,10 @@ import numpy as np
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
 from hgpo.integrations.verl.compose import recipe_of
-from hgpo.integrations.verl.encoding import PromptEncoder
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
 from hgpo.integrations.verl.episodes import Answer, Assignment, plain_fields, play
 from hgpo.integrations.verl.mapping import AGENT_LOOP
+from hgpo.policies.encoding import PromptEncoder
 from hgpo.policies.padding import TokenIds
 from hgpo.training.assemble import rollout_rules
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from hgpo.agents import Memory, ParsedAction, Situation
 from hgpo.envs.base import Info, StepResult
-from hgpo.integrations.verl.encoding import PromptEncoder
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost
+from hgpo.policies.encoding import PromptEncoder
 from hgpo.policies.padding import TokenIds
 from hgpo.rollout.collect import RolloutRules, fit_prompts
 from hgpo.rollout.records import StepRecord
@@ -84,10 +84,10 @@ async def play(
             answer = await generate(told.prompt_ids)
             if not len(answer.token_ids):
                 raise EpisodeLost("the engine answered no token")
-            text = encoder.decode(answer.token_ids.tolist())
+            [text] = encoder.decode([answer.token_ids])
             parsed = rules.template.parse(text)
             result = await episode.step(parsed.action)
-            finished = len(answer.token_ids) < max_response_tokens or encoder.ends(answer.token_ids[-1])
+            finished = len(answer.token_ids) < max_response_tokens or encoder.ends(answer.token_ids)
             records.append(_record(assignment, situation, told, answer, text, parsed, result, rules, finished))
             answers.append(answer)
             memory.remember(observation, parsed.action)
@@ -107,7 +107,7 @@ class _Told:
 
 
 def _tell(situation: Situation, encoder: PromptEncoder, rules: RolloutRules) -> _Told:
-    [prompt], [forgotten] = fit_prompts([situation], encoder, rules.template)  # type: ignore[arg-type]
+    [prompt], [forgotten] = fit_prompts([situation], encoder, rules.template)
     [prompt_ids] = encoder.encode_prompts([prompt])
     return _Told(prompt, prompt_ids, forgotten)
 

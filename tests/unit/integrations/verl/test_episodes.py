@@ -14,9 +14,9 @@ import pytest
 from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
-from hgpo.integrations.verl.encoding import PromptEncoder
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
 from hgpo.integrations.verl.episodes import Answer, Assignment, plain_fields, play, record_from
+from hgpo.policies.encoding import PromptEncoder
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import RolloutRules, collect

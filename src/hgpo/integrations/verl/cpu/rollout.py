@@ -16,8 +16,9 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from hgpo.policies.encoding import end_tokens, pad_token
 from hgpo.policies.sampling import SampledTokens, sample_responses
-from hgpo.policies.transformers import _end_tokens, load_pretrained
+from hgpo.policies.transformers import load_pretrained
 
 _LARGEST_BATCH = 64
 _GATHERING_SECONDS = 0.005  # how long a first request waits for others to come
@@ -30,8 +31,8 @@ class TransformersServer:
     def __init__(self, path: str, max_response_tokens: int, seed: int) -> None:
         torch.set_num_threads(1)
         self._model, tokenizer = load_pretrained(path, device="cpu", dtype="float32")
-        self._end_tokens = _end_tokens(self._model, tokenizer)
-        self._pad_token = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._end_tokens)
+        self._end_tokens = end_tokens(self._model, tokenizer)
+        self._pad_token = pad_token(tokenizer, self._end_tokens)
         self._max_response_tokens = max_response_tokens
         self._rng = np.random.default_rng(seed)
         self._requests: asyncio.Queue[tuple[list[int], float, asyncio.Future[SampledTokens]]] | None = None
