@@ -1,0 +1,141 @@
+"""One recipe on both engines, from the same start and for the same number of updates: does verl learn what the built-in
+trainer learns? Run it where verl is installed (`make verl-test` makes .venv-verl).
+
+.venv-verl/bin/python benchmarks/engines.py FOLDER -o benchmarks/engines.json          both runs, then the table
+.venv/bin/python benchmarks/engines.py --read benchmarks/engines.json --picture docs/images/engines.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hgpo.training.run_directory import RunDirectory, read_metrics
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli", "train"]
+SAME_FOR_BOTH = ("policy.device=cpu", "run.threads=1", "training.recompute_log_probs=true")
+ENGINES = {
+    "built-in": (),
+    "verl": ("verl.gpus_per_node=2", "verl.agent_workers=1", "verl.ray_cpus=16", "--engine", "verl"),
+}
+BLOCK = 10
+"""Updates that are averaged for a row of the table: the success of one update's 128 episodes is off by 4 points."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="where the runs are written; finished ones are kept")
+    parser.add_argument("--recipe", type=Path, default=RECIPE)
+    parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--read", type=Path, help="show figures that were written before, run nothing")
+    parser.add_argument("--picture", type=Path, help="draw the learning curves (needs matplotlib: hgpo[report])")
+    arguments = parser.parse_args()
+    if (arguments.folder is None) == (arguments.read is None):
+        parser.error("give a FOLDER to run in, or --read a file of figures")
+    if arguments.read:
+        found = json.loads(arguments.read.read_text())
+    else:
+        found = measure(arguments.folder.resolve(), arguments.recipe, arguments.updates)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+    show(found, Console())
+    if arguments.picture:
+        draw(found, arguments.picture)
+
+
+def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
+    """The start is made once, by a run of no updates; both engines begin with it."""
+    common = [str(recipe), f"run.directory={folder}", *SAME_FOR_BOTH]
+    train(folder, "start", [*common, "training.updates=0", "evaluation.games=1"])
+    start = folder / "start" / "start"
+    same = [f"policy.model={start}", "warm_start.enabled=false", f"training.updates={updates}"]
+    return {
+        "recipe": recipe.parent.name,
+        "updates": updates,
+        "runs": {
+            engine: {
+                "command": " ".join(["hgpo train", recipe.name, *SAME_FOR_BOTH, *options]),
+                **figures(folder, engine, train(folder, engine, [*common, *same, *options])),
+            }
+            for engine, options in ENGINES.items()
+        },
+    }
+
+
+def train(folder: Path, name: str, words: list[str]) -> float:
+    """Wall seconds of the run; one that is there already keeps what was measured then."""
+    timing = folder / f"{name}.seconds"
+    if not timing.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"{name}: hgpo train {' '.join(words)}", flush=True)
+        recipe, *options = words
+        began = time.monotonic()
+        with (folder / f"{name}.log").open("w") as log:
+            subprocess.run([*HGPO, recipe, f"run.name={name}", *options], check=True, stdout=log, stderr=log)
+        timing.write_text(f"{time.monotonic() - began:.0f}")
+    return float(timing.read_text())
+
+
+def figures(folder: Path, name: str, seconds: float) -> dict[str, Any]:
+    run = RunDirectory(folder / name)
+    rows = read_metrics(run)
+    summary = json.loads(run.summary.read_text())
+    kept = ("success", "steps", "entropy", "approximate_kl", "gradient_norm", "seconds_collect", "seconds_update")
+    return {
+        "seconds": seconds,
+        "before": summary["success_before"],
+        "after": summary["success_after"],
+        "episodes_evaluated": summary["episodes_evaluated"],
+        "curve": {key: [row[key] for row in rows] for key in kept},
+    }
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    runs = found["runs"]
+    table = Table("", *runs, title=f"{found['recipe']}, {found['updates']} updates", title_justify="left")
+    table.add_row("held-out success before", *(f"{100 * run['before']:.1f} %" for run in runs.values()))
+    for first in range(0, found["updates"], BLOCK):
+        last = min(first + BLOCK, found["updates"])
+        means = (sum(run["curve"]["success"][first:last]) / (last - first) for run in runs.values())
+        table.add_row(f"rollouts, updates {first + 1}–{last}", *(f"{100 * mean:.1f} %" for mean in means))
+    table.add_row("held-out success after", *(f"{100 * run['after']:.1f} %" for run in runs.values()))
+    table.add_row("seconds in all", *(f"{run['seconds']:.0f}" for run in runs.values()))
+    for key in ("seconds_collect", "seconds_update"):
+        means = (sum(run["curve"][key]) / len(run["curve"][key]) for run in runs.values())
+        table.add_row(f"{key} per update", *(f"{mean:.1f}" for mean in means))
+    console.print(table)
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Success of the rollouts of each update, faint, and the mean of ten updates around it."""
+    import matplotlib
+    import numpy as np
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.5), dpi=110, layout="constrained")
+    for (engine, run), colour in zip(found["runs"].items(), ("#4269d0", "#ff725c"), strict=True):
+        success_U = 100 * np.asarray(run["curve"]["success"])
+        update_U = np.arange(1, len(success_U) + 1)
+        window = np.abs(update_U[:, None] - update_U) <= BLOCK / 2
+        axes.plot(update_U, success_U, color=colour, alpha=0.3, linewidth=1)
+        axes.plot(update_U, window @ success_U / window.sum(1), color=colour, linewidth=2, label=engine)
+    axes.set(xlabel="update", ylabel="success of the rollouts, %", ylim=(0, 100))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
