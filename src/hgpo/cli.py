@@ -33,33 +33,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # shared; threads that never spin gain nothing from a second core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "200000")
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    for name, summary in VERBS.items():
-        verb = verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if name == chosen:  # only the chosen verb's module is loaded
-            _command(name).configure(verb)
+    parsers = {
+        name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        for name, summary in VERBS.items()
+    }
+    if words and words[0] in parsers:
+        return _run(words[0], _parse(parsers[words[0]], words))
     parsed = parser.parse_args(words)
     if parsed.version:
         from importlib.metadata import version
 
         sys.stdout.write(f"hgpo {version('hgpo')}\n")
         return 0
-    if parsed.verb is None:
-        parser.print_help()
-        return 2
-    return _run(parsed)
+    parser.print_help()
+    return 2
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """The verb's own arguments; only its module is loaded. Options may stand before, between and after other words."""
+    _command(words[0]).configure(parser)
+    return parser.parse_intermixed_args(words[1:])
+
+
+def _run(verb: str, parsed: argparse.Namespace) -> int:
     from hgpo.rollout.collect import RolloutError
 
     try:
-        status: int = _command(parsed.verb).run(parsed)
+        status: int = _command(verb).run(parsed)
         return status
     except (*EXPECTED_ERRORS, RolloutError) as error:
         if os.environ.get("HGPO_DEBUG"):
             raise
-        sys.stderr.write(f"hgpo {parsed.verb}: {error}\n")
+        sys.stderr.write(f"hgpo {verb}: {error}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write(

@@ -5,6 +5,8 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +30,16 @@ def parses(words):
 
     parser = argparse.ArgumentParser(exit_on_error=False)
     _command(words[0]).configure(parser)
-    return parser.parse_args(words[1:])
+    return parser.parse_intermixed_args(words[1:])
+
+
+def test_options_may_stand_between_settings(capsys):
+    recipe = Path(__file__).parents[2] / "recipes" / "quickstart" / "hgpo.toml"
+    assert (
+        main(["train", str(recipe), "run.name=mixed", "--engine", "built-in", "--dry-run", "training.updates=3"]) == 0
+    )
+    shown = tomllib.loads(capsys.readouterr().out)
+    assert (shown["run"]["name"], shown["training"]["updates"]) == ("mixed", 3)
 
 
 def test_the_version_is_printed(capsys):

@@ -19,7 +19,7 @@ examples:
   hgpo train recipes/quickstart/hgpo.toml run.name=gigpo advantage.estimator=gigpo
   hgpo train recipes/quickstart/hgpo.toml run.name=presets advantage.options.preset=verl-agent
   hgpo train --resume runs/quickstart
-  hgpo train recipes/quickstart/hgpo.toml policy.device=cpu verl.agent_workers=1 --engine verl
+  hgpo train recipes/quickstart/hgpo.toml --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --env webshop         a tiny policy in generated shops: recipes/webshop-tiny
   hgpo train --settings            list every setting with its default
 """
