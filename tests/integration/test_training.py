@@ -19,7 +19,7 @@ from hgpo.training.run_directory import RunDirectory, RunDirectoryError, read_me
 from hgpo.training.summary import read_summary
 from hgpo.training.trainer import resume, train
 
-TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second")
+TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
 
 

@@ -30,6 +30,7 @@ from hgpo.steps import StepBatch
 from hgpo.training.assemble import build_suite, record_environment, rollout_rules
 from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
 from hgpo.training.generators import generator_state, restore_generator
+from hgpo.training.memory import peak_memory_gib
 from hgpo.training.metrics import advantage_metrics, rollout_metrics
 from hgpo.training.panel import evaluate_policy, stored_evaluation
 from hgpo.training.progress import Reporter, update_line, worth_a_line
@@ -152,6 +153,7 @@ class _Trainer:
             "seconds_collect": collected - began,
             "seconds_advantages": estimated - collected,
             "seconds_update": updated - estimated,
+            "peak_memory_gib": peak_memory_gib(self.policy.model.device),
         }
 
     def _collect(self, update: int) -> tuple[list[StepRecord], int]:
