@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from hgpo.policies.padding import TokenIds
+
+_KEPT_PROMPTS = 1024
 
 
 class PromptEncoder:
@@ -27,9 +30,20 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self.max_prompt_tokens = max_prompt_tokens
         self._control_tokens = _control_token_pattern(tokenizer)
+        self._recent: dict[str, TokenIds] = {}
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[TokenIds]:
-        """Token ids of each prompt as the model sees it, up to where its answer begins."""
+        """Token ids of each prompt as the model sees it, up to where its answer begins; not to be written to.
+
+        A prompt is counted before it is sent, and all rollouts of a group begin with the same one: what was encoded
+        lately is kept.
+        """
+        fresh = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._recent))
+        encoded = self._recent | dict(zip(fresh, self._encode(fresh), strict=True))
+        self._recent = dict(islice(encoded.items(), max(0, len(encoded) - _KEPT_PROMPTS), None))
+        return [encoded[prompt] for prompt in prompts]
+
+    def _encode(self, prompts: list[str]) -> list[TokenIds]:
         if not prompts:
             return []
         texts = self.tokenizer.apply_chat_template(
@@ -37,7 +51,10 @@ class PromptEncoder:
             add_generation_prompt=True,
             tokenize=False,
         )
-        return [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
+        encoded = [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
+        for ids in encoded:
+            ids.setflags(write=False)
+        return encoded
 
     def encode_responses(self, responses: Sequence[str], end_token: int) -> list[TokenIds]:
         """Token ids of each response as the model would write it, closed by `end_token`."""

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hgpo.policies import encoding
 from hgpo.policies.encoding import PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
 from tiny_models import tiny_policy
@@ -35,6 +36,31 @@ def test_a_response_is_closed_by_the_end_token_and_decodes_without_it():
     assert encoder().ends(ids)
     assert not encoder().ends(ids[:-1])
     assert encoder().decode([ids, ids[:1]])[0] == "go to a"
+
+
+def test_a_prompt_is_encoded_once_however_often_it_is_asked_for(monkeypatch):
+    counting, seen = encoder(), []
+    template = counting.tokenizer.apply_chat_template
+    monkeypatch.setattr(
+        counting.tokenizer,
+        "apply_chat_template",
+        lambda chats, **options: seen.extend(chats) or template(chats, **options),
+    )
+    assert counting.count_prompt_tokens(["a b", "a", "a b"]) == [5, 4, 5]
+    first, second = counting.encode_prompts(["a", "a b"])
+    assert len(seen) == 2
+    assert first.tolist() == encoder().encode_prompts(["a"])[0].tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        second[0] = 0
+
+
+def test_many_prompts_are_all_encoded_and_not_all_kept(monkeypatch):
+    monkeypatch.setattr(encoding, "_KEPT_PROMPTS", 3)
+    forgetful = encoder()
+    prompts = ["a " * count for count in range(1, 9)]
+    for _ in range(2):
+        assert forgetful.count_prompt_tokens(prompts) == [count + 3 for count in range(1, 9)]
+        assert len(forgetful._recent) == 3
 
 
 def test_nothing_gives_nothing():
