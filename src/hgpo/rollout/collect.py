@@ -26,6 +26,9 @@ class RolloutError(RuntimeError):
 class RolloutRules:
     """What the collector needs to know besides tasks and policy.
 
+    ``state`` says what stands for the state when steps are compared: "observation", as published, or
+    "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states.
+
     Example: ``RolloutRules(get_template("household-compact"), history_length=2, temperature=1.0)``.
     """
 
@@ -35,6 +38,21 @@ class RolloutRules:
     reward: str = "won"  # or "environment"
     reward_scale: float = 1.0
     invalid_action_penalty: float = 0.0
+    state: str = "observation"
+
+    def anchor(self, observation: str, info: Mapping[str, Any]) -> str:
+        """What steps are compared by: the observation, followed by what can be done where ``state`` asks for it."""
+        if self.state == "observation":
+            return observation
+        return f"{observation}\nPossible: {', '.join(info.get('admissible_commands') or ())}"
+
+    def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """``RolloutError`` where ``state`` asks for commands and the environment lists none."""
+        if self.state != "observation" and not info.get("admissible_commands"):
+            raise RolloutError(
+                f"task {task_id!r}: the environment lists no admissible commands, which rollout.state = {self.state!r} "
+                "needs; use 'observation'"
+            )
 
 
 @dataclass(slots=True)
@@ -140,6 +158,7 @@ def _start(
             environment = task.make()
             observation, info = environment.reset(seed=seed)
             _check_text(observation, task, 0)
+            rules.check_start(task.id, info)
             yield _Episode(
                 task, group, f"{group}#{member}", environment, Memory(rules.history_length), observation, info
             )
@@ -159,7 +178,7 @@ def _advance(
         step=episode.step,
         task_id=episode.task.id,
         task_type=episode.task.kind,
-        observation=episode.observation,
+        observation=rules.anchor(episode.observation, episode.info),
         prompt=prompt,
         response=response.text,
         action=parsed.action,
@@ -174,7 +193,7 @@ def _advance(
         truncated=bool(truncated),
         finished=response.finished,
         forgotten=forgotten,
-        next_observation=observation,
+        next_observation=rules.anchor(observation, info),
         prompt_ids=response.prompt_ids,
         token_ids=response.token_ids,
         log_probs=response.log_probs,

@@ -17,10 +17,10 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 class StepRecord:
     """One observation -> prompt -> response -> action, with everything needed to train on it or to look at it.
 
-    ``group``, ``trajectory`` and ``step`` identify it; order in a list means nothing. ``observation`` is the anchor:
-    what the environment said, without memory or template. ``reward`` is what training uses (scaled), before the
-    ``penalty`` for an ill-formed response. ``forgotten`` counts remembered pairs that had to be left out of the
-    prompt to keep to the limit.
+    ``group``, ``trajectory`` and ``step`` identify it; order in a list means nothing. ``observation`` is the anchor
+    (``RolloutRules.anchor``): what the environment said, without memory or template. ``reward`` is what training uses
+    (scaled), before the ``penalty`` for an ill-formed response. ``forgotten`` counts remembered pairs that had to be
+    left out of the prompt to keep to the limit.
 
     Example: ``StepRecord(group="u3/train/17", trajectory="u3/train/17/0", step=2, task_id="train/17",
     task_type="pick_two_obj_and_place", observation="You arrive at desk 1. …", prompt="task : …",

@@ -50,4 +50,5 @@ def rollout_rules(config: Config) -> RolloutRules:
         reward=config.rollout.reward,
         reward_scale=config.rollout.reward_scale,
         invalid_action_penalty=config.rollout.invalid_action_penalty,
+        state=config.rollout.state,
     )

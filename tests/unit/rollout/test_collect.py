@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -69,6 +70,32 @@ def test_the_prompt_remembers_the_last_two_pairs(corridor_suite):
         "task : open the door at place 3 past : you are at place 1 > go right "
         "past : you are at place 2 > go right now : you are at place 3"
     )
+
+
+def test_a_text_seen_in_two_states_is_told_apart_by_what_can_be_done(corridor_suite):
+    def stumble(prompt, rng):
+        return "fly" if prompt.count("past") == 1 else "go right"
+
+    task = corridor_suite.tasks("train")[1:2]
+    suite = LimitedSuite(corridor_suite, 4)
+    published = collect(suite.tasks("train")[1:2], ScriptedPolicy(stumble), rules(), rng())
+    steps = collect(suite.tasks("train")[1:2], ScriptedPolicy(stumble), rules(state="observation_and_commands"), rng())
+    _, info = task[0].make().reset(seed=0)
+    assert steps[0].observation == f"{published[0].observation}\nPossible: {', '.join(info['admissible_commands'])}"
+    assert [step.prompt for step in steps] == [step.prompt for step in published]
+    for before, after in pairwise(steps):
+        assert before.next_observation == after.observation
+
+
+def test_commands_that_the_environment_does_not_list_cannot_stand_for_the_state():
+    class Silent(Corridor):
+        def reset(self, *, seed=None):
+            observation, info = super().reset(seed=seed)
+            return observation, {key: value for key, value in info.items() if key != "admissible_commands"}
+
+    task = Task("silent", "corridor", partial(Silent, goal=2))
+    with pytest.raises(RolloutError, match=r"'silent'.*no admissible commands.*rollout.state.*use 'observation'"):
+        collect([task], ScriptedPolicy(walker), rules(state="observation_and_commands"), rng())
 
 
 def test_rewards_penalties_and_admissibility(corridor_suite):

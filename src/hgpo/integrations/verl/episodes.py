@@ -69,6 +69,7 @@ async def play(
     episode = await pool.start(assignment.split, assignment.index, seed=assignment.seed)
     memory = Memory(rules.history_length)
     observation, info = episode.observation, cast(Info, episode.info)
+    rules.check_start(assignment.task_id, info)
     records: list[StepRecord] = []
     answers: list[Answer] = []
     try:
@@ -88,7 +89,8 @@ async def play(
             parsed = rules.template.parse(text)
             result = await episode.step(parsed.action)
             finished = len(answer.token_ids) < max_response_tokens or encoder.ends(answer.token_ids)
-            records.append(_record(assignment, situation, told, answer, text, parsed, result, rules, finished))
+            anchor = rules.anchor(observation, info)
+            records.append(_record(assignment, situation, anchor, told, answer, text, parsed, result, rules, finished))
             answers.append(answer)
             memory.remember(observation, parsed.action)
             observation, info = result[0], result[4]
@@ -115,6 +117,7 @@ def _tell(situation: Situation, encoder: PromptEncoder, rules: RolloutRules) -> 
 def _record(
     assignment: Assignment,
     situation: Situation,
+    anchor: str,
     told: _Told,
     answer: Answer,
     text: str,
@@ -131,7 +134,7 @@ def _record(
         step=situation.step,
         task_id=assignment.task_id,
         task_type=assignment.task_type,
-        observation=situation.observation,
+        observation=anchor,
         prompt=told.prompt,
         response=text,
         action=parsed.action,
@@ -146,7 +149,7 @@ def _record(
         truncated=truncated,
         finished=finished,
         forgotten=told.forgotten,
-        next_observation=next_observation,
+        next_observation=rules.anchor(next_observation, info),
         prompt_ids=told.prompt_ids,
         token_ids=answer.token_ids,
         log_probs=answer.log_probs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,12 @@ def answers_of(records: list[StepRecord]) -> dict[tuple[int, ...], Answer]:
     }
 
 
-def play_again(records: list[StepRecord], policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> Any:
+def play_again(
+    records: list[StepRecord],
+    policy: TransformersPolicy,
+    monkeypatch: pytest.MonkeyPatch,
+    rules: RolloutRules = RULES,
+) -> Any:
     """The episode of ``records`` over the pool, the engine answering what the policy answered."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
     known, turn = answers_of(records), iter(range(MAX_STEPS))
@@ -56,20 +61,22 @@ def play_again(records: list[StepRecord], policy: TransformersPolicy, monkeypatc
         pool = EnvironmentPool(WorkerSettings("corridor:CorridorSuite", {}, MAX_STEPS, 30.0), 1)
         encoder = PromptEncoder(policy.tokenizer, policy.max_prompt_tokens)
         try:
-            return await play(assignment, pool, generate, encoder, RULES, max_response_tokens=MAX_RESPONSE)
+            return await play(assignment, pool, generate, encoder, rules, max_response_tokens=MAX_RESPONSE)
         finally:
             await pool.close()
 
     return asyncio.run(asyncio.wait_for(test(), 60))
 
 
+@pytest.mark.parametrize("state", ["observation", "observation_and_commands"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_records_are_those_of_the_built_in_rollout(
-    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, seed: int
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, seed: int, state: str
 ) -> None:
     task = LimitedSuite(CorridorSuite(), MAX_STEPS).tasks("train")[1]
-    expected = collect([task], policy, RULES, np.random.default_rng(seed), label="3/")
-    found, _ = play_again(expected, policy, monkeypatch)
+    rules = replace(RULES, state=state)
+    expected = collect([task], policy, rules, np.random.default_rng(seed), label="3/")
+    found, _ = play_again(expected, policy, monkeypatch, rules)
     assert len(found) == len(expected)
     assert any(record.forgotten for record in expected)  # the prompt limit had to be kept
     for mine, theirs in zip(found, expected, strict=True):
