@@ -9,6 +9,7 @@ Takes the stored rollouts of a run with that setting; from them the observation 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="a run that was trained with rollout.state=observation_and_commands")
     parser.add_argument("--updates", type=int, nargs="+", required=True, help="whose rollouts are read")
     arguments = parser.parse_args()
-    show(compare(RunDirectory(arguments.run), arguments.updates), Console())
+    run = RunDirectory(arguments.run)
+    show(compare(run, arguments.updates), Console())
+    text, share = commonest(run, arguments.updates)
+    print(f"most often observed, in {share:.0%} of the steps: {text!r}")
 
 
 def compare(run: RunDirectory, updates: Sequence[int]) -> dict[str, dict[str, float]]:
@@ -50,6 +54,16 @@ def compare(run: RunDirectory, updates: Sequence[int]) -> dict[str, dict[str, fl
         key: {name: float(np.mean([row[name] for row in found])) for name in found[0] if all(name in r for r in found)}
         for key, found in rows.items()
     }
+
+
+def commonest(run: RunDirectory, updates: Sequence[int]) -> tuple[str, float]:
+    """The observation that most steps saw, and their share."""
+    seen: Counter[str] = Counter()
+    for update in updates:
+        anchors = read_table(run.rollout_file(update)).column("observation").to_pylist()
+        seen.update(anchor.rpartition(SEPARATOR)[0] for anchor in anchors)
+    [(text, steps)] = seen.most_common(1)
+    return text, steps / seen.total()
 
 
 def by_observation(run: RunDirectory, update: int) -> StepBatch:

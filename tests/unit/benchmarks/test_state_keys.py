@@ -16,7 +16,7 @@ from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import RolloutRules, collect
 from hgpo.rollout.storage import write_rollouts
 from hgpo.training.run_directory import RunDirectory
-from state_keys import KEYS, compare, show
+from state_keys import KEYS, commonest, compare, show
 
 
 @dataclass
@@ -56,7 +56,9 @@ def run_in(folder: Path, state: str) -> RunDirectory:
 
 
 def test_commands_split_what_the_text_merges(tmp_path: Path) -> None:
-    found = compare(run_in(tmp_path / "run", KEYS[1]), [1])
+    run = run_in(tmp_path / "run", KEYS[1])
+    found = compare(run, [1])
+    assert commonest(run, [1]) == ("a hall", 0.5)
     assert found["observation"]["group_size_0"] == 4
     assert found["observation_and_commands"]["group_size_0"] == 2
     assert found["observation"]["level_variance_explained_0"] < 0.01
