@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +102,34 @@ def figures(folder: Path, name: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    runs = found["runs"]
-    table = Table("", *runs, title=f"{found['recipe']}, {found['updates']} updates", title_justify="left")
-    table.add_row("held-out success before", *(f"{100 * run['before']:.1f} %" for run in runs.values()))
+def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The table of docs/scaling.md: a label and one cell for each engine."""
+    runs = found["runs"].values()
+
+    def percents(label: str, values: Iterable[float]) -> tuple[str, ...]:
+        return (label, *(f"{100 * value:.1f} %" for value in values))
+
+    table = [percents("held-out games, before", (run["before"] for run in runs))]
     for first in range(0, found["updates"], BLOCK):
         last = min(first + BLOCK, found["updates"])
-        means = (sum(run["curve"]["success"][first:last]) / (last - first) for run in runs.values())
-        table.add_row(f"rollouts, updates {first + 1}–{last}", *(f"{100 * mean:.1f} %" for mean in means))
-    table.add_row("held-out success after", *(f"{100 * run['after']:.1f} %" for run in runs.values()))
-    table.add_row("seconds in all", *(f"{run['seconds']:.0f}" for run in runs.values()))
-    for key in ("seconds_collect", "seconds_update"):
-        means = (sum(run["curve"][key]) / len(run["curve"][key]) for run in runs.values())
-        table.add_row(f"{key} per update", *(f"{mean:.1f}" for mean in means))
+        table.append(
+            percents(f"rollouts of updates {first + 1}–{last}", (mean(run, "success", first, last) for run in runs))
+        )
+    table.append(percents("held-out games, after", (run["after"] for run in runs)))
+    for key, label in (("seconds_collect", "collecting"), ("seconds_update", "updating")):
+        table.append((f"seconds an update, {label}", *(f"{mean(run, key, 0, found['updates']):.1f}" for run in runs)))
+    return table
+
+
+def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
+    """Of a figure over the updates after ``first`` up to ``last``."""
+    return float(statistics.fmean(run["curve"][key][first:last]))
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    table = Table("", *found["runs"], title=f"{found['recipe']}, {found['updates']} updates", title_justify="left")
+    for row in rows(found):
+        table.add_row(*row)
     console.print(table)
 
 
