@@ -69,10 +69,10 @@ async def play(
     episode = await pool.start(assignment.split, assignment.index, seed=assignment.seed)
     memory = Memory(rules.history_length)
     observation, info = episode.observation, cast(Info, episode.info)
-    rules.check_start(assignment.task_id, info)
     records: list[StepRecord] = []
     answers: list[Answer] = []
     try:
+        rules.check_start(assignment.task_id, info)
         while not records or not (records[-1].terminated or records[-1].truncated):
             situation = Situation(
                 task=str(info.get("task", "")),
