@@ -61,8 +61,6 @@ def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> R
 
 def _run(run: RunDirectory, config: Config, reporter: Reporter, started: float | None) -> RunDirectory:
     started = time.monotonic() if started is None else started
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
     suite = build_suite(config)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
