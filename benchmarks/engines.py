@@ -12,7 +12,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,48 +56,34 @@ def main() -> None:
 
 def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
     """The start is made once, by a run of no updates; both engines begin with it."""
-    common = [str(recipe), f"run.directory={folder}", *SAME_FOR_BOTH]
-    train(folder, "start", [*common, "training.updates=0", "evaluation.games=1"])
-    start = folder / "start" / "start"
-    same = [f"policy.model={start}", "warm_start.enabled=false", f"training.updates={updates}"]
-    return {
-        "recipe": recipe.parent.name,
-        "updates": updates,
-        "runs": {
-            engine: {
-                "command": " ".join(["hgpo train", recipe.name, *SAME_FOR_BOTH, *options]),
-                **figures(folder, engine, train(folder, engine, [*common, *same, *options])),
-            }
-            for engine, options in ENGINES.items()
-        },
+    common = [f"run.directory={folder}", *SAME_FOR_BOTH]
+    train(folder, "start", recipe, [*common, "training.updates=0", "evaluation.games=1"])
+    same = [f"policy.model={folder / 'start' / 'start'}", "warm_start.enabled=false", f"training.updates={updates}"]
+    runs = {
+        engine: figures(train(folder, engine, recipe, [*common, *same, *options]))
+        for engine, options in ENGINES.items()
     }
+    return {"recipe": recipe.parent.name, "updates": updates, "runs": runs}
 
 
-def train(folder: Path, name: str, words: list[str]) -> float:
-    """Wall seconds of the run; one that is there already keeps what was measured then."""
-    timing = folder / f"{name}.seconds"
-    if not timing.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"{name}: hgpo train {' '.join(words)}", flush=True)
-        recipe, *options = words
-        began = time.monotonic()
-        with (folder / f"{name}.log").open("w") as log:
-            subprocess.run([*HGPO, recipe, f"run.name={name}", *options], check=True, stdout=log, stderr=log)
-        timing.write_text(f"{time.monotonic() - began:.0f}")
-    return float(timing.read_text())
+def train(folder: Path, name: str, recipe: Path, options: list[str]) -> RunDirectory:
+    """A run that is finished is not run again, an interrupted one is continued."""
+    print(f"{name}: hgpo train {recipe} {' '.join(options)}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.log").open("a") as log:
+        command = [*HGPO, str(recipe), f"run.name={name}", *options, "--continue"]
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+    return RunDirectory(folder / name)
 
 
-def figures(folder: Path, name: str, seconds: float) -> dict[str, Any]:
-    run = RunDirectory(folder / name)
+def figures(run: RunDirectory) -> dict[str, Any]:
     rows = read_metrics(run)
     summary = json.loads(run.summary.read_text())
     kept = ("success", "steps", "entropy", "approximate_kl", "gradient_norm", "seconds_collect", "seconds_update")
     return {
-        "seconds": seconds,
         "before": summary["success_before"],
         "after": summary["success_after"],
-        "episodes_evaluated": summary["episodes_evaluated"],
-        "curve": {key: [row[key] for row in rows] for key in kept},
+        "curve": {key: [round(row[key], 4) for row in rows] for key in kept},
     }
 
 

@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.config import load_config
+from hgpo.config import Config, load_config
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
+from hgpo.rollout.collect import COMMANDS_FOLLOW
 from hgpo.rollout.storage import read_table, step_batch_from_table
-from hgpo.steps import StepBatch
 from hgpo.training.run_directory import RunDirectory
 
 KEYS = ("observation", "observation_and_commands")
-SEPARATOR = "\nPossible: "
 
 
 def main() -> None:
@@ -34,45 +34,42 @@ def main() -> None:
     parser.add_argument("--updates", type=int, nargs="+", required=True, help="whose rollouts are read")
     arguments = parser.parse_args()
     run = RunDirectory(arguments.run)
-    show(compare(run, arguments.updates), Console())
-    text, share = commonest(run, arguments.updates)
-    print(f"most often observed, in {share:.0%} of the steps: {text!r}")
-
-
-def compare(run: RunDirectory, updates: Sequence[int]) -> dict[str, dict[str, float]]:
-    """{key: {figure of docs/metrics.md: its mean over the updates}}, with HGPO's levels."""
     config = load_config(run.config)
     if config.rollout.state != KEYS[1]:
         raise SystemExit(f"{run.path} was trained with rollout.state={config.rollout.state}: it did not store commands")
+    tables = [read_table(run.rollout_file(update)) for update in arguments.updates]
+    show(compare(tables, config), Console())
+    text, share = commonest(tables)
+    print(f"most often observed, in {share:.0%} of the steps: {text!r}")
+
+
+def compare(tables: Sequence[pa.Table], config: Config) -> dict[str, dict[str, float]]:
+    """{key: {figure of docs/metrics.md: its mean over the updates}}, with HGPO's levels."""
     options = {"gamma": config.advantage.gamma, "history_length": config.agent.history_length}
     rows: dict[str, list[dict[str, float]]] = {key: [] for key in KEYS}
-    for update in updates:
-        batch = step_batch_from_table(read_table(run.rollout_file(update)))
-        for key, keyed in zip(KEYS, (by_observation(run, update), batch), strict=True):
-            rows[key].append(summarise(keyed, compute_advantages(keyed, "hgpo", **options)).flat())
+    for table in tables:
+        for key, keyed in zip(KEYS, (by_observation(table), table), strict=True):
+            batch = step_batch_from_table(keyed)
+            rows[key].append(summarise(batch, compute_advantages(batch, "hgpo", **options)).flat())
     return {
         key: {name: float(np.mean([row[name] for row in found])) for name in found[0] if all(name in r for r in found)}
         for key, found in rows.items()
     }
 
 
-def commonest(run: RunDirectory, updates: Sequence[int]) -> tuple[str, float]:
+def by_observation(table: pa.Table) -> pa.Table:
+    """The steps with the observation's text alone."""
+    for name in ("observation", "next_observation"):
+        texts = [text.rpartition(COMMANDS_FOLLOW)[0] for text in table.column(name).to_pylist()]
+        table = table.set_column(table.column_names.index(name), name, [texts])
+    return table
+
+
+def commonest(tables: Sequence[pa.Table]) -> tuple[str, float]:
     """The observation that most steps saw, and their share."""
-    seen: Counter[str] = Counter()
-    for update in updates:
-        anchors = read_table(run.rollout_file(update)).column("observation").to_pylist()
-        seen.update(anchor.rpartition(SEPARATOR)[0] for anchor in anchors)
+    seen = Counter(text for table in tables for text in by_observation(table).column("observation").to_pylist())
     [(text, steps)] = seen.most_common(1)
     return text, steps / seen.total()
-
-
-def by_observation(run: RunDirectory, update: int) -> StepBatch:
-    """The steps of an update with the observation's text alone."""
-    table = read_table(run.rollout_file(update))
-    for name in ("observation", "next_observation"):
-        texts = [text.rpartition(SEPARATOR)[0] for text in table.column(name).to_pylist()]
-        table = table.set_column(table.column_names.index(name), name, [texts])
-    return step_batch_from_table(table)
 
 
 def show(found: dict[str, dict[str, float]], console: Console) -> None:

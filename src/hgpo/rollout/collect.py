@@ -17,6 +17,9 @@ from hgpo.envs.base import Env, Task
 from hgpo.policies.base import Policy, PromptCounter, Response
 from hgpo.rollout.records import StepRecord
 
+COMMANDS_FOLLOW = "\nPossible: "
+"""Parts an anchor's observation from the commands after it."""
+
 
 class RolloutError(RuntimeError):
     """An environment or policy broke its contract; the message names the task and the step."""
@@ -44,7 +47,7 @@ class RolloutRules:
         """What steps are compared by: the observation, followed by what can be done where ``state`` asks for it."""
         if self.state == "observation":
             return observation
-        return f"{observation}\nPossible: {', '.join(info.get('admissible_commands') or ())}"
+        return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
         """``RolloutError`` where ``state`` asks for commands and the environment lists none."""

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from hgpo.agents import get_template
-from hgpo.config import Config, dump_config
+from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
 from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import RolloutRules, collect
-from hgpo.rollout.storage import write_rollouts
+from hgpo.rollout.storage import read_table, write_rollouts
 from hgpo.training.run_directory import RunDirectory
-from state_keys import KEYS, commonest, compare, show
+from state_keys import KEYS, commonest, compare, main, show
 
 
 @dataclass
@@ -57,8 +57,9 @@ def run_in(folder: Path, state: str) -> RunDirectory:
 
 def test_commands_split_what_the_text_merges(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run", KEYS[1])
-    found = compare(run, [1])
-    assert commonest(run, [1]) == ("a hall", 0.5)
+    tables = [read_table(run.rollout_file(1))]
+    found = compare(tables, load_config(run.config))
+    assert commonest(tables) == ("a hall", 0.5)
     assert found["observation"]["group_size_0"] == 4
     assert found["observation_and_commands"]["group_size_0"] == 2
     assert found["observation"]["level_variance_explained_0"] < 0.01
@@ -68,6 +69,15 @@ def test_commands_split_what_the_text_merges(tmp_path: Path) -> None:
     assert "observation_and_commands" in console.export_text()
 
 
-def test_a_run_that_stored_no_commands_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_stored_no_commands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path / "run", "observation")
+    monkeypatch.setattr("sys.argv", ["state_keys.py", str(run.path), "--updates", "1"])
     with pytest.raises(SystemExit, match=r"rollout.state=observation: it did not store commands"):
-        compare(run_in(tmp_path / "run", "observation"), [1])
+        main()
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_in(tmp_path / "run", KEYS[1])
+    monkeypatch.setattr("sys.argv", ["state_keys.py", str(run.path), "--updates", "1"])
+    main()
+    assert "most often observed, in 50% of the steps: 'a hall'" in capsys.readouterr().out

@@ -15,7 +15,7 @@ _NAMES = {
     "dual_clip_fraction": "actor/pg_clipfrac_lower",
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
-    "peak_memory_gib": "actor/perf/max_memory_allocated_gb",  # verl's gb are GiB; 0 without an accelerator
+    "peak_memory_gib": "actor/perf/max_memory_allocated_gb",  # verl's gb are GiB
 }
 
 
