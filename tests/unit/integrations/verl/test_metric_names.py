@@ -22,3 +22,9 @@ def test_names_and_the_loss_that_its_terms_make() -> None:
 
 def test_a_figure_that_verl_does_not_give_is_absent() -> None:
     assert update_metrics({"actor/grad_norm": 1.0}, UpdateSettings()) == {"gradient_norm": 1.0}
+
+
+def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
+    key = "actor/perf/max_memory_allocated_gb"
+    assert update_metrics({key: 0.0}, UpdateSettings()) == {}
+    assert update_metrics({key: 2.5}, UpdateSettings()) == {"peak_memory_gib": 2.5}
