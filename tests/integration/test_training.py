@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import pretend_device
 from hgpo.config import load_config
 from hgpo.rollout.storage import read_table, step_batch_from_table
 from hgpo.training.progress import Reporter
@@ -71,6 +72,18 @@ def test_every_metric_is_explained(finished):
 
 def test_a_run_is_repeatable(finished, tmp_path):
     assert untimed(train(config(tmp_path), quiet())) == untimed(finished)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not pretend_device.AVAILABLE, reason="this PyTorch has no devices written in Python")
+def test_a_run_on_another_device_equals_the_one_on_the_cpu(finished, tmp_path):
+    """Whatever the trainer touches has to lie where the model lies, also after it was resumed."""
+    program = Path(__file__).with_name("run_on_pretend_device.py")
+    subprocess.run([sys.executable, str(program), str(tmp_path)], check=True)
+    elsewhere = RunDirectory(tmp_path / "corridor")
+    assert read_summary(elsewhere)["success_after"] == read_summary(finished)["success_after"]
+    for row, expected in zip(untimed(elsewhere), untimed(finished), strict=True):
+        assert row == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one(finished, tmp_path):

@@ -137,7 +137,7 @@ def _train_mini_batch(
     optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches([target.sample for target in targets], settings.micro_batch_tokens):
         parts = _micro_batch_loss(model, [targets[row] for row in rows], total_tokens, settings, temperature)
-        metrics = {name: value.item() for name, value in parts.items()}
+        metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
             optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(
@@ -183,6 +183,12 @@ def _micro_batch_loss(
     if references:
         parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
     return parts
+
+
+def _numbers(parts: dict[str, torch.Tensor]) -> Metrics:
+    """Fetched from the device together: each fetch of its own would make the host wait once more."""
+    values = torch.stack([value.detach() for value in parts.values()]).cpu().tolist()
+    return dict(zip(parts, values, strict=True))
 
 
 def _stack(rows: list[NDArray[np.float32]], like_BT: torch.Tensor) -> torch.Tensor:
