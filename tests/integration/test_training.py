@@ -86,6 +86,12 @@ def test_a_run_on_another_device_equals_the_one_on_the_cpu(finished, tmp_path):
         assert row == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match='no device "cuda:99" here'):
+        train(config(tmp_path, "policy.device='cuda:99'"), quiet())
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_resumed_run_equals_the_uninterrupted_one(finished, tmp_path):
     """Killed after update 3, with its newest checkpoint at 2, a line half written, and a damaged newer checkpoint."""
     run = train(config(tmp_path, "training.updates=3", "training.checkpoint_every=2"), quiet())

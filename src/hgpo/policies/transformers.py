@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.base import PromptTooLong, Response
+from hgpo.policies.device import resolve_device
 from hgpo.policies.encoding import PromptEncoder, end_tokens, pad_token
 from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.precision import Precision, autocast
@@ -149,16 +150,15 @@ class TransformersPolicy:
 
 def load_pretrained(path_or_hub_id: str | Path, *, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any]:
     """Model (in evaluation mode) and tokenizer; see `TransformersPolicy.from_pretrained`."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = resolve_device(device)
     if dtype == "auto":
-        dtype = "bfloat16" if torch.device(device).type == "cuda" else "float32"
+        dtype = "bfloat16" if where.type == "cuda" else "float32"
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": Path(path_or_hub_id).is_dir()}
     tokenizer = AutoTokenizer.from_pretrained(path_or_hub_id, **options)
     model = AutoModelForCausalLM.from_pretrained(
         path_or_hub_id, dtype=getattr(torch, dtype), use_safetensors=True, attn_implementation="sdpa", **options
     )
-    return model.to(device).eval(), tokenizer
+    return model.to(where).eval(), tokenizer
 
 
 def _check_limits(model: Any, max_prompt_tokens: int, max_response_tokens: int) -> None:

@@ -16,6 +16,7 @@ from hgpo.config import Config, ConfigError
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
+from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import TransformersPolicy, load_pretrained
 from hgpo.rollout.collect import RolloutRules, fit_prompts
 from hgpo.rollout.demonstrations import demonstrate
@@ -132,7 +133,7 @@ def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situat
         max_tokens=config.policy.max_prompt_tokens + config.policy.max_response_tokens,
         seed=config.run.seed,
     )
-    return wrap_model(model, tokenizer, config)
+    return wrap_model(model.to(resolve_device(config.policy.device)), tokenizer, config)
 
 
 def _imitate(

@@ -23,6 +23,7 @@ from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages, compute_advantages
+from hgpo.policies.device import resolve_device
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.storage import write_rollouts
@@ -50,6 +51,7 @@ from hgpo.training.update import make_optimizer, update_policy
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Carry out a new run. ``started`` is the clock (``time.monotonic``) from which its seconds count."""
+    resolve_device(config.policy.device)  # one that is not there is refused before anything is written
     return _run(create_run_directory(config), config, reporter, started)
 
 

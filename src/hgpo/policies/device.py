@@ -1,0 +1,20 @@
+"""Which device a model is put on."""
+
+from __future__ import annotations
+
+import torch
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is CUDA where there is one, else the CPU.
+
+    Raises:
+        ValueError: PyTorch has no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # CUDA raises all of these, by build
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f'PyTorch has no device "{name}" here ({reason}); take "auto" or "cpu"') from error
