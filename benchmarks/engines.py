@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo.training.run_directory import RunDirectory, read_metrics
+from runs import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli", "train"]
 SAME_FOR_BOTH = ("policy.device=cpu", "run.threads=1", "training.recompute_log_probs=true")
 ENGINES = {
     "built-in": (),
@@ -64,16 +62,6 @@ def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
         for engine, options in ENGINES.items()
     }
     return {"recipe": recipe.parent.name, "updates": updates, "runs": runs}
-
-
-def train(folder: Path, name: str, recipe: Path, options: list[str]) -> RunDirectory:
-    """A run that is finished is not run again, an interrupted one is continued."""
-    print(f"{name}: hgpo train {recipe} {' '.join(options)}", flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.log").open("a") as log:
-        command = [*HGPO, str(recipe), f"run.name={name}", *options, "--continue"]
-        subprocess.run(command, check=True, stdout=log, stderr=log)
-    return RunDirectory(folder / name)
 
 
 def figures(run: RunDirectory) -> dict[str, Any]:
