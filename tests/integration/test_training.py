@@ -86,6 +86,13 @@ def test_a_run_on_another_device_equals_the_one_on_the_cpu(finished, tmp_path):
         assert row == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+def test_cut_responses_stay_out_of_the_update_where_asked(tmp_path):
+    run = train(config(tmp_path, "training.updates=1", "training.skip_cut_responses=true"), quiet())
+    [row] = read_metrics(run)
+    finished = sum(read_table(run.rollout_file(1)).column("finished").to_pylist())
+    assert row["samples"] == finished < row["steps"]
+
+
 def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match='no device "cuda:99" here'):
         train(config(tmp_path, "policy.device='cuda:99'"), quiet())

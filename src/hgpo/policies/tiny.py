@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,10 @@ def build_model(
 def _first_weights(hidden_size: int) -> float:
     """Standard deviation of a new model's weights: 0.08 up to a width of 128, then falling with the root of the width.
 
-    The usual 0.02 is made for wide models, and is reached at a width of 2,048. At width 64 it leaves attention so flat
-    that the same loss takes four times the steps; 0.08 in wide models makes sums over many inputs too large.
+    At width 64 the usual 0.02 leaves attention so flat that the same loss takes four times the steps. Wider than 128,
+    0.08 falls so that sums over a layer's inputs keep their size, and reaches 0.02 at a width of 2,048.
     """
-    return 0.08 * min(1.0, (128 / hidden_size) ** 0.5)
+    return 0.08 * min(1.0, sqrt(128 / hidden_size))
 
 
 def save_tiny_model(folder: Path | str, texts: Iterable[str], **model_options: Any) -> Path:

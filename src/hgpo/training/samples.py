@@ -24,6 +24,7 @@ class Sample:
     response_ids: NDArray[np.int32]
     log_probs: NDArray[np.float32]  # of the response tokens, when they were sampled
     advantage: float
+    cut: bool = False  # the response reached its length limit without an end token
 
     def __post_init__(self) -> None:
         if len(self.prompt_ids) == 0:

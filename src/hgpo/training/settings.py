@@ -39,6 +39,11 @@ class UpdateSettings(BaseModel):
         False,
         description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them.",
     )
+    skip_cut_responses: bool = Field(
+        False,
+        description="Leave out responses that were cut at the length limit (DAPO's overlong filtering): they are long, "
+        "and praising one teaches the policy not to stop.",
+    )
     recompute_log_probs: bool = Field(
         False,
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "

@@ -125,7 +125,7 @@ class _Trainer:
         advantages = self._advantages(batch)
         estimated = clock()
         samples = [
-            Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value))
+            Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value), cut=not record.finished)
             for record, value in zip(steps, advantages.values, strict=True)
         ]
         update_metrics = update_policy(

@@ -65,8 +65,8 @@ def update_policy(
     but rounding. Dropout is off, so that the ratio starts at 1. `temperature` is the one the responses were sampled at.
 
     Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
-    `skip_zero_advantage`, so are those with advantage 0; if none is left,
-    nothing is trained, `samples` is 0 and there are no means.
+    `skip_zero_advantage`, so are those with advantage 0, and with `skip_cut_responses` those that were cut; if none is
+    left, nothing is trained, `samples` is 0 and there are no means.
 
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
@@ -83,7 +83,7 @@ def update_policy(
     answered = [sample for sample in samples if len(sample.response_ids)]
     if not answered:
         raise ValueError("there is no sample with a non-empty response to train on")
-    kept = [sample for sample in answered if sample.advantage != 0] if settings.skip_zero_advantage else answered
+    kept = [sample for sample in answered if _teaches(sample, settings)]
     model.eval()
     targets = _targets(model, reference_model, kept, settings, temperature)
     totals: defaultdict[str, float] = defaultdict(float)
@@ -102,6 +102,12 @@ def update_policy(
         "empty_responses": len(samples) - len(answered),
         "mini_batches": mini_batches,
     }
+
+
+def _teaches(sample: Sample, settings: UpdateSettings) -> bool:
+    if settings.skip_zero_advantage and sample.advantage == 0:
+        return False
+    return not (settings.skip_cut_responses and sample.cut)
 
 
 def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

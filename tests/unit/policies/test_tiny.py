@@ -85,6 +85,12 @@ def test_default_size():
     assert sum(parameter.numel() for parameter in build_model(500).parameters()) == pytest.approx(139_000, rel=0.01)
 
 
+@pytest.mark.parametrize(("hidden_size", "deviation"), [(16, 0.08), (128, 0.08), (512, 0.04)])
+def test_first_weights_fall_with_the_width(hidden_size, deviation):
+    model = build_model(20, hidden_size=hidden_size, layers=1, heads=2)
+    assert model.get_parameter("model.layers.0.mlp.up_proj.weight").std().item() == pytest.approx(deviation, rel=0.1)
+
+
 def test_heads_of_odd_size_are_refused():
     with pytest.raises(ValueError, match="not a multiple of 2"):
         build_model(20, hidden_size=20, heads=4)

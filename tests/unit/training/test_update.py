@@ -169,6 +169,18 @@ def test_samples_that_teach_nothing_can_be_left_out():
         assert torch.equal(value, untouched[name])
 
 
+def test_cut_responses_can_be_left_out():
+    samples = tiny_samples(6)
+    cut = [replace(sample, cut=True) for sample in tiny_samples(4, seed=1)]
+    settings = SETTINGS.model_copy(update={"skip_cut_responses": True})
+    model, metrics = train([*samples, *cut], settings)
+    assert metrics["samples"] == 6
+    alone, _ = train(samples, settings)
+    for name, value in parameters(model).items():
+        assert torch.equal(value, parameters(alone)[name])
+    assert train([*samples, *cut])[1]["samples"] == 10
+
+
 def test_recomputed_log_probs_start_at_ratio_one():
     stale = [replace(sample, log_probs=sample.log_probs - 1) for sample in tiny_samples(10)]
     _, metrics = train(stale, SETTINGS.model_copy(update={"recompute_log_probs": True}))

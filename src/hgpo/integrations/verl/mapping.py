@@ -49,8 +49,9 @@ def check_for_verl(config: Config) -> None:
             f"verl.tensor_parallel = {config.verl.tensor_parallel} does not divide the {ranks} GPUs "
             "(verl.nodes * verl.gpus_per_node)"
         )
-    if training.skip_zero_advantage:
-        raise ConfigError("training.skip_zero_advantage is not available with --engine verl; set it to false")
+    for name in ("skip_zero_advantage", "skip_cut_responses"):
+        if getattr(training, name):
+            raise ConfigError(f"training.{name} is not available with --engine verl; set it to false")
     if config.advantage.estimator == "gae":
         raise ConfigError("advantage.estimator = 'gae' needs a critic's values, which --engine verl does not train")
     if training.updates == 0 and not config.verl.evaluate_only:
