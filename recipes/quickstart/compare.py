@@ -28,6 +28,8 @@ ESTIMATORS = {
     "mixed_effects": ["advantage.estimator=mixed_effects"],
     "g2po": ["advantage.estimator=g2po"],
     "graphgpo": ["advantage.estimator=graphgpo"],
+    "gigpo-commands": ["advantage.estimator=gigpo", "rollout.state=observation_and_commands"],
+    "hgpo-commands": ["rollout.state=observation_and_commands"],
 }
 # 97.5 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom
 _T = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
