@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -41,12 +42,17 @@ def test_every_name_is_an_estimator_with_known_options() -> None:
         assert load_config(FOLDER / "hgpo.toml", overrides).advantage.estimator
 
 
-@pytest.mark.parametrize("table", ["success_table", "difference_table"])
-def test_the_page_shows_what_was_measured(table: str) -> None:
-    import json
-
-    found = json.loads((FOLDER / "comparison.json").read_text())
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    lines = compare[table](found) if table == "success_table" else compare[table](found, "gigpo")
-    for line in lines:
-        assert line in page
+@pytest.mark.parametrize(
+    ("figures", "page", "tables"),
+    [
+        ("comparison.json", FOLDER / "README.md", ("success_table", "difference_table")),
+        ("comparison_states.json", FOLDER.parents[1] / "docs" / "choosing.md", ("success_table",)),
+    ],
+)
+def test_the_page_shows_what_was_measured(figures: str, page: Path, tables: tuple[str, ...]) -> None:
+    found = json.loads((FOLDER / figures).read_text())
+    text = page.read_text(encoding="utf-8")
+    for table in tables:
+        lines = compare[table](found, "gigpo") if table == "difference_table" else compare[table](found)
+        for line in lines:
+            assert line in text
