@@ -20,6 +20,7 @@ GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.ta
 pytestmark = pytest.mark.skipif(not GAMES.exists(), reason=f"the real games are not here: {GAMES}")
 
 
+@pytest.mark.slow
 def test_traces_with_legal_illegal_and_stale_commands() -> None:
     recorded = _recorded("traces")
     mismatches = [
