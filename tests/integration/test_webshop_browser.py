@@ -55,18 +55,21 @@ class Customer:
     def start(self, address: str, goal: int) -> None:
         self.page.goto(address)
         self.page.get_by_label("Goal").fill(str(goal))
-        self.page.get_by_role("button", name="Start").click()
+        with self.page.expect_navigation():
+            self.page.get_by_role("button", name="Start").click()
 
     def act(self, action: str) -> None:
-        """What ``search[words]`` or ``click[what]`` means to a person."""
+        """What ``search[words]`` or ``click[what]`` means to a person, who then waits for the page."""
         verb, _, rest = action.partition("[")
-        if verb == "search":
-            self.page.get_by_label("Search").fill(rest[:-1])
-            self.page.get_by_label("Search").press("Enter")
-        else:
-            wanted = rest[:-1]
-            buttons = self.page.get_by_role("button").all()
-            next(button for button in buttons if button.inner_text().lower() == wanted).click()
+        # A press alone returns once the next page has begun: to reload then fails now and again.
+        with self.page.expect_navigation():
+            if verb == "search":
+                self.page.get_by_label("Search").fill(rest[:-1])
+                self.page.get_by_label("Search").press("Enter")
+            else:
+                wanted = rest[:-1]
+                buttons = self.page.get_by_role("button").all()
+                next(button for button in buttons if button.inner_text().lower() == wanted).click()
 
     def reward(self) -> float:
         lines = [line for line in self.page.inner_text("body").split("\n") if line]
