@@ -44,6 +44,14 @@ def scores(columns: Columns) -> list[float]:
     return result
 
 
+def unsigned(columns: Columns) -> Columns:
+    """The same steps with nothing that cancels: their returns and scores say how much was summed."""
+    return columns | {
+        "reward": [abs(value) for value in columns["reward"]],
+        "penalty": [-abs(value) for value in columns["penalty"]],
+    }
+
+
 def context(columns: Columns, row: int, k: int, kind: str, early: str) -> Hashable | None:
     """What must be equal at level k, or None if the step has no group there."""
     task = columns["group"][row]
@@ -62,45 +70,54 @@ def context(columns: Columns, row: int, k: int, kind: str, early: str) -> Hashab
     return (task, tuple(seen), tuple(done) if kind == "observation_action" else None)
 
 
-def mean_and_std(values: list[float], shares: list[float], ddof: int) -> tuple[float, float]:
+def mean_and_std(
+    values: list[float], shares: list[float], ddof: int, summed: list[float] | None = None
+) -> tuple[float, float]:
     count = round(math.fsum(shares))
     mean = math.fsum(v * s for v, s in zip(values, shares, strict=True)) / count
-    tolerance = TOLERANCE * max(abs(v) for v in values)
+    tolerance = TOLERANCE * max(abs(v) for v in summed or values)
     squares = [s * (v - mean) ** 2 for v, s in zip(values, shares, strict=True) if abs(v - mean) > tolerance]
     return mean, math.sqrt(math.fsum(squares) / (count - ddof)) if count > ddof else 0.0
 
 
 def advantage(
-    value: float, values: list[float], shares: list[float], mode: str, baseline: str, ddof: int, epsilon: float
+    value: float,
+    others: list[int],
+    values: list[float],
+    shares: list[float],
+    summed: list[float],
+    mode: str,
+    ddof: int,
+    epsilon: float,
 ) -> float:
-    mean, std = mean_and_std(values, shares, ddof)
-    deviation = value - mean
-    if abs(deviation) <= TOLERANCE * max(abs(v) for v in values):
+    """`others` are those, among `values`, whose mean is subtracted."""
+    _, std = mean_and_std(values, shares, ddof, summed)
+    total = math.fsum(shares[at] for at in others)
+    deviation = value - math.fsum(values[at] * shares[at] for at in others) / total
+    if abs(deviation) <= TOLERANCE * max(summed):
         return 0.0
-    count = round(math.fsum(shares))
-    if baseline == "leave_one_out":
-        deviation *= count / (count - 1)
     return deviation / (std + epsilon) if mode == "mean_std_norm" else deviation
 
 
 def episode(columns: Columns, mode: str, count: str, baseline: str = "mean") -> ReferenceLevel:
-    score = scores(columns)
+    score, summed = scores(columns), scores(unsigned(columns))
     level = ReferenceLevel([], [], [], [])
     for row, task in enumerate(columns["group"]):
         members = [at for at, other in enumerate(columns["group"]) if other == task]
-        trajectories = {columns["trajectory"][at] for at in members}
+        own = columns["trajectory"][row]
+        alone = all(columns["trajectory"][at] == own for at in members)
+        compared = [place for place, at in enumerate(members) if baseline == "mean" or columns["trajectory"][at] != own]
         lengths = [len(rows_of(columns, columns["trajectory"][at])) for at in members]
         shares = [1.0 if count == "step" else 1.0 / length for length in lengths]
-        alone = len(trajectories) == 1
-        values = [score[at] for at in members]
+        values, sums = [score[at] for at in members], [summed[at] for at in members]
         level.members.append(frozenset(members))
-        level.advantage.append(0.0 if alone else advantage(score[row], values, shares, mode, baseline, 1, 1e-6))
+        level.advantage.append(0.0 if alone else advantage(score[row], compared, values, shares, sums, mode, 1, 1e-6))
         level.used.append(not alone)
     return level
 
 
 def step_level(columns: Columns, k: int, gamma: float, options: dict[str, Any]) -> ReferenceLevel:
-    values = returns(columns, gamma)
+    values, summed = returns(columns, gamma), returns(unsigned(columns), gamma)
     count = len(values)
     keys = [context(columns, row, k, options["context"], options["early"]) for row in range(count)]
     level = ReferenceLevel([], [], [], [])
@@ -108,13 +125,15 @@ def step_level(columns: Columns, k: int, gamma: float, options: dict[str, Any]) 
         members = [at for at in range(count) if keys[row] is not None and keys[at] == keys[row]]
         level.members.append(frozenset(members) if members else None)
         level.used.append(len(members) > 1)
+        compared = [place for place, at in enumerate(members) if options["baseline"] == "mean" or at != row]
         level.advantage.append(
             advantage(
                 values[row],
+                compared,
                 [values[at] for at in members],
                 [1.0] * len(members),
+                [summed[at] for at in members],
                 options["mode"],
-                options["baseline"],
                 options["ddof"],
                 options.get("epsilon", 1e-6),
             )
@@ -158,4 +177,8 @@ def grpo(columns: Columns, mode: str, count: str) -> list[float]:
     return episode(columns, mode, count).advantage
 
 
-ESTIMATORS: dict[str, Callable[..., Any]] = {"hgpo": hgpo, "gigpo": gigpo, "grpo": grpo}
+def rloo(columns: Columns) -> list[float]:
+    return episode(columns, "mean_norm", "trajectory", "leave_one_out").advantage
+
+
+ESTIMATORS: dict[str, Callable[..., Any]] = {"hgpo": hgpo, "gigpo": gigpo, "grpo": grpo, "rloo": rloo}

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from difflib import SequenceMatcher
 from typing import Any
 
-from reference import Columns, advantage, episode, returns, rows_of
+from reference import Columns, advantage, episode, returns, rows_of, unsigned
 
 Node = tuple[Hashable, ...]
 Edges = list[tuple[Node, Node]]
@@ -80,19 +80,23 @@ def graph_returns(columns: Columns, options: dict[str, Any]) -> list[float]:
     return result
 
 
-def normalised(values: list[float], keys: list[Hashable], mode: str) -> list[float]:
+def normalised(values: list[float], summed: list[float], keys: list[Hashable], mode: str) -> list[float]:
     """Each value within those with its key, unbiased std; 0 where it is alone."""
     result = []
     for value, key in zip(values, keys, strict=True):
-        members = [other for other, same in zip(values, keys, strict=True) if same == key]
-        shares = [1.0] * len(members)
-        result.append(advantage(value, members, shares, mode, "mean", 1, 1e-6) if len(members) > 1 else 0.0)
+        rows = [row for row, same in enumerate(keys) if same == key]
+        members, sums = [values[row] for row in rows], [summed[row] for row in rows]
+        everyone, shares = list(range(len(rows))), [1.0] * len(rows)
+        alone = len(rows) == 1
+        result.append(0.0 if alone else advantage(value, everyone, members, shares, sums, mode, 1, 1e-6))
     return result
 
 
 def graphgpo(columns: Columns, options: dict[str, Any]) -> list[float]:
-    values = [r - penalty for r, penalty in zip(graph_returns(columns, options), columns["penalty"], strict=True)]
-    step = normalised(values, [here(columns, row) for row in range(len(values))], options["mode"])
+    gains = graph_returns(columns, options)
+    values = [r - penalty for r, penalty in zip(gains, columns["penalty"], strict=True)]
+    summed = [r + abs(penalty) for r, penalty in zip(gains, columns["penalty"], strict=True)]
+    step = normalised(values, summed, [here(columns, row) for row in range(len(values))], options["mode"])
     whole = episode(columns, options["mode"], "step").advantage
     weights = options["episode_advantage_w"], options["step_advantage_w"]
     return [weights[0] * a + weights[1] * b for a, b in zip(whole, step, strict=True)]
@@ -115,15 +119,23 @@ def node_values(columns: Columns, gamma: float, ends: str = "own") -> dict[Node,
 def g2po(columns: Columns, gamma: float, mode: str, step_advantage_w: float) -> tuple[list[float], ...]:
     """The advantage, and its terms of the episode, the node and the edge."""
     value = node_values(columns, gamma)
-    next_value, gain = [], []
+    next_value, gain, node_sums, edge_sums = [], [], [], []
+    whole_sum = {name: total(unsigned(columns), name) for name in columns["trajectory"]}
     for row, (source, target) in enumerate(edges(columns, "own")):
         next_value.append(value[target] - columns["penalty"][row])
-        largest = max(abs(v) for node, v in value.items() if node[1] == source[1])
+        task = columns["group"][row]
+        largest = max(
+            whole_sum[name]
+            for name, other in zip(columns["trajectory"], columns["group"], strict=True)
+            if other == task
+        )
+        node_sums.append(largest + abs(columns["penalty"][row]))
+        edge_sums.append(largest)
         difference = value[target] - value[source]
         gain.append(difference if abs(difference) > 1e-12 * largest else 0.0)
     whole = episode(columns, mode, "step").advantage
-    node = normalised(next_value, [here(columns, row) for row in range(len(gain))], mode)
-    edge = normalised(gain, list(columns["group"]), mode)
+    node = normalised(next_value, node_sums, [here(columns, row) for row in range(len(gain))], mode)
+    edge = normalised(gain, edge_sums, list(columns["group"]), mode)
     joint = [a + step_advantage_w * (b + c) for a, b, c in zip(whole, node, edge, strict=True)]
     return joint, whole, node, edge
 
@@ -147,6 +159,6 @@ def similar_observations(columns: Columns, threshold: float) -> list[str]:
 
 def gigpo(columns: Columns, gamma: float, mode: str, step_advantage_w: float, threshold: float) -> list[float]:
     keys: list[Hashable] = list(zip(columns["group"], similar_observations(columns, threshold), strict=True))
-    step = normalised(returns(columns, gamma), keys, mode)
+    step = normalised(returns(columns, gamma), returns(unsigned(columns), gamma), keys, mode)
     whole = episode(columns, mode, "step")
     return [a + step_advantage_w * b for a, b in zip(whole.advantage, step, strict=True)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
-from reference import TOLERANCE, Columns, context, returns
+from reference import TOLERANCE, Columns, context, returns, unsigned
 
 PRIOR = 8.0
 
@@ -19,7 +19,8 @@ def pooled(columns: Columns, gamma: float, options: dict[str, Any]) -> tuple[lis
     # Moments need every group, so levels that "drop" does not count are grouped as if they were cut short.
     early = "truncate" if options["early"] == "drop" else options["early"]
     keys = [[context(columns, row, k, options["context"], early) for row in rows] for k in range(depth + 1)]
-    deviations = [[deviation(value, members(level, row), row) for row in rows] for level in keys]
+    summed = returns(unsigned(columns), gamma)
+    deviations = [[deviation(value, summed, members(level, row), row) for row in rows] for level in keys]
     left_out = options["baseline"] == "leave_one_out"
     own = 1 if left_out else 0
 
@@ -51,7 +52,8 @@ def mixed_effects(columns: Columns, gamma: float, options: dict[str, Any]) -> li
     early = "truncate" if options["early"] == "drop" else options["early"]
     keys = [[context(columns, row, k, options["context"], early) for row in rows] for k in levels]
     cells: list[list[Hashable]] = [[(keys[k][row], columns["action"][row]) for row in rows] for k in levels]
-    y = [deviation(value, members(keys[0], row), row) for row in rows]
+    summed = returns(unsigned(columns), gamma)
+    y = [deviation(value, summed, members(keys[0], row), row) for row in rows]
     largest = max(abs(v) for v in y)
 
     def around(level: list[Hashable]) -> list[float]:
@@ -121,11 +123,16 @@ def components(
     if freedom < 0.5:
         return 0.0, 0.0
     within = inside / freedom
-    between = max(0.0, across - across_freedom * within) / divisor if divisor > 0.5 else 0.0
+    between = rest(across, across_freedom * within) / divisor if divisor > 0.5 else 0.0
     inside, freedom, across, across_freedom, divisor = moments(alike)
     within = (inside + PRIOR * within) / (freedom + PRIOR)
-    between = max(0.0, across - across_freedom * within + PRIOR * between) / (divisor + PRIOR)
+    between = rest(across + PRIOR * between, across_freedom * within) / (divisor + PRIOR)
     return within, between
+
+
+def rest(whole: float, part: float) -> float:
+    """What is left of the whole, and nothing where that is rounding."""
+    return whole - part if whole - part > 1e-9 * whole else 0.0
 
 
 def members(level: list[Hashable], row: int) -> list[int]:
@@ -136,9 +143,9 @@ def mean(values: list[float], rows: list[int]) -> float:
     return math.fsum(values[at] for at in rows) / len(rows)
 
 
-def deviation(values: list[float], rows: list[int], row: int) -> float:
+def deviation(values: list[float], summed: list[float], rows: list[int], row: int) -> float:
     difference = values[row] - mean(values, rows)
-    return 0.0 if abs(difference) <= TOLERANCE * max(abs(values[at]) for at in rows) else difference
+    return 0.0 if abs(difference) <= TOLERANCE * max(summed[at] for at in rows) else difference
 
 
 def shrink(count: float, between: float, within: float) -> float:

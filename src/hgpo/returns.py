@@ -65,11 +65,48 @@ def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: flo
     return sum_N
 
 
+def discounted_magnitudes(batch: StepBatch, gamma: float, row_N: IntArray) -> FloatArray | None:
+    """What was summed for each return, signs left out: sum_{j>=t} gamma^(j-t) |r_j| + |penalty_t|, float64[N].
+
+    The rounding of a return is a share of this and not of the return, which rewards of both signs may bring close to 0.
+    None where no signs differ: then it is the return's own magnitude. `row_N` are the rows in the order wanted.
+    """
+    if not _signs_differ(batch):
+        return None
+    sum_N = discounted_suffix_sums(np.abs(batch.reward[batch.order]), batch.trajectory_start, check_gamma(gamma))
+    magnitude_N = np.abs(batch.penalty)
+    magnitude_N[batch.order] += sum_N
+    return magnitude_N[row_N]
+
+
 def episode_scores(batch: StepBatch) -> FloatArray:
     """Undiscounted sum of rewards of every step's trajectory minus the step's own penalty, float64[N] in row order.
 
     All steps of a trajectory share the sum; only penalised steps differ from it.
     """
-    score_M = np.add.reduceat(batch.reward[batch.order], batch.trajectory_start[:-1])
-    score_N: FloatArray = score_M[batch.trajectory] - batch.penalty
+    score_N: FloatArray = total_rewards(batch)[batch.trajectory] - batch.penalty
     return score_N
+
+
+def episode_magnitudes(batch: StepBatch, row_N: IntArray) -> FloatArray | None:
+    """What was summed for each score, signs left out, float64[N]; see `discounted_magnitudes`."""
+    if not _signs_differ(batch):
+        return None
+    magnitude_N: FloatArray = total_magnitudes(batch)[batch.trajectory] + np.abs(batch.penalty)
+    return magnitude_N[row_N]
+
+
+def total_rewards(batch: StepBatch) -> FloatArray:
+    """Undiscounted sum of the rewards of each trajectory, without penalties, float64[M]."""
+    total_M: FloatArray = np.add.reduceat(batch.reward[batch.order], batch.trajectory_start[:-1])
+    return total_M
+
+
+def total_magnitudes(batch: StepBatch) -> FloatArray:
+    """Sum of the magnitudes of each trajectory's rewards, float64[M]."""
+    total_M: FloatArray = np.add.reduceat(np.abs(batch.reward[batch.order]), batch.trajectory_start[:-1])
+    return total_M
+
+
+def _signs_differ(batch: StepBatch) -> bool:
+    return bool(batch.penalty.any() or batch.reward.min() < 0.0 < batch.reward.max())

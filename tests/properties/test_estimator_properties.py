@@ -85,6 +85,12 @@ def test_grpo_equals_the_loops(batch: Columns, mode: str, count: str) -> None:
     np.testing.assert_allclose(values_of(batch, "grpo", mode=mode, count=count), expected, rtol=1e-9, atol=1e-9)
 
 
+@QUICK
+@given(columns())
+def test_rloo_equals_the_loops(batch: Columns) -> None:
+    np.testing.assert_allclose(values_of(batch, "rloo"), reference.rloo(batch), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
 @QUICK
 @given(batch=columns(), seed=st.integers(0, 2**32))

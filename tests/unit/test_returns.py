@@ -3,7 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hgpo.returns import discounted_returns, discounted_suffix_sums, episode_scores
+from hgpo.returns import (
+    discounted_magnitudes,
+    discounted_returns,
+    discounted_suffix_sums,
+    episode_magnitudes,
+    episode_scores,
+)
 from hgpo.steps import StepBatch
 
 
@@ -80,3 +86,22 @@ def test_a_very_long_trajectory() -> None:
 def test_gamma_must_be_between_0_and_1(gamma: object) -> None:
     with pytest.raises(ValueError, match="gamma must be a number from 0 to 1"):
         discounted_returns(batch_of([[1.0]]), gamma)  # type: ignore[arg-type]
+
+
+def test_magnitudes_are_what_was_summed_without_signs() -> None:
+    batch = StepBatch.from_columns(
+        group=[0] * 3, trajectory=[0] * 3, step=[2, 0, 1], observation=[0] * 3, reward=[4.0, 1.0, -2.0],
+        penalty=[0.0, 0.5, 0.0],
+    )  # fmt: skip
+    rows = np.array([1, 2, 0])
+    discounted, whole = discounted_magnitudes(batch, 0.5, rows), episode_magnitudes(batch, rows)
+    assert discounted is not None
+    assert whole is not None
+    assert discounted.tolist() == [3.5, 4.0, 4.0]
+    assert whole.tolist() == [7.5, 7.0, 7.0]
+
+
+def test_returns_of_one_sign_are_their_own_magnitudes() -> None:
+    batch = batch_of([[-1.0, 0.0], [-2.0]])
+    assert discounted_magnitudes(batch, 0.5, np.arange(3)) is None
+    assert episode_magnitudes(batch, np.arange(3)) is None

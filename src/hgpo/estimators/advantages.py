@@ -63,7 +63,7 @@ class Level:
     Attributes:
         k: number of the level, in a hierarchy of contexts their length; None for the episode level (groups = tasks).
         row_N, starts_N: the batch row of each entry in group order, and where groups begin.
-        value_N: what is compared (return or score). ddof, share_N: see `group_statistics`.
+        value_N: what is compared (return or score). ddof, share_N, magnitude_N: see `group_statistics`.
         advantage_N, weight_N, used_N: the result; weight_N may be one number for all steps.
         present_N: False where the step has no group at this level (None: every step has one).
         batch_trajectory: the batch's trajectory column, in row order; `trajectories` counts in it (None: it cannot).
@@ -83,6 +83,7 @@ class Level:
     used_N: BoolArray
     present_N: BoolArray | None = None
     share_N: FloatArray | None = None
+    magnitude_N: FloatArray | None = field(default=None, kw_only=True)
     batch_trajectory: IntArray | None = field(default=None, kw_only=True)
 
     @property
@@ -168,7 +169,7 @@ class Level:
         return distinct_per_run(self.batch_trajectory[self.row_N], runs)
 
     def _statistics(self) -> GroupStatistics:
-        return group_statistics(self.value_N, self.runs(), self.ddof, self.share_N)
+        return group_statistics(self.value_N, self.runs(), self.ddof, self.share_N, self.magnitude_N)
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:

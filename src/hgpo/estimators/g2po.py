@@ -21,9 +21,9 @@ from hgpo.estimators.normalise import (
     normalised,
 )
 from hgpo.estimators.step_level import step_level
-from hgpo.estimators.transition_graph import TransitionGraph, total_rewards, transition_graph
+from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_returns, total_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 
 
@@ -61,12 +61,22 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     graph = transition_graph(batch, ends="own")
     value_V = node_values(batch, graph, gamma)
     next_value_N = (value_V[graph.target_N] - batch.penalty)[groups.row_N]
-    gain_N = value_gains(graph, value_V)[groups.row_N]
+    summed_N = _largest_sums(batch)
+    gain_N = value_gains(graph, value_V, summed_N)[groups.row_N]
 
     weight = float(options.step_advantage_w)
     episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
-    node = step_level(0, groups, next_value_N, options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory)
-    edge = _edge_level(batch, groups, gain_N, options.mode)
+    node = step_level(
+        0,
+        groups,
+        next_value_N,
+        options.mode,
+        "mean",
+        ddof=1,
+        batch_trajectory=batch.trajectory,
+        magnitude_N=(summed_N + np.abs(batch.penalty))[groups.row_N],
+    )
+    edge = _edge_level(batch, groups, gain_N, options.mode, summed_N[groups.row_N])
     levels = (node.weighted(weight), edge.weighted(weight))
     return Advantages(
         weighted_sum((episode, *levels)), discounted_returns(batch, gamma), levels=levels, episode=episode
@@ -98,23 +108,28 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
     return group_statistics(discounted[by_node], runs, ddof=0).mean_G
 
 
-def value_gains(graph: TransitionGraph, value_V: FloatArray) -> FloatArray:
+def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArray) -> FloatArray:
     """V(next) - V(here) of every step, float64[N] in the batch's row order; 0 where it is rounding.
 
     Two values that are equal on paper are sums of different numbers, so their difference is judged by the size of what
-    was summed, the largest value of the task (an end has the whole score), and not by its own.
+    was summed, `summed_N`, and not by its own.
     """
     gain_N = value_V[graph.target_N] - value_V[graph.source_N]
-    largest_G = np.zeros(int(graph.task_V.max()) + 1)
-    np.maximum.at(largest_G, graph.task_V, np.abs(value_V))
-    gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * largest_G[graph.task_V[graph.source_N]]] = 0.0
+    gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * summed_N] = 0.0
     return gain_N
 
 
-def _edge_level(batch: StepBatch, groups: StepGroups, gain_N: FloatArray, mode: str) -> Level:
-    """Gains against all gains of the task, weight 1; `gain_N` is in group order."""
+def _largest_sums(batch: StepBatch) -> FloatArray:
+    """The most that one trajectory of the step's task adds up, signs left out, float64[N]: the scale of rounding."""
+    largest_G = np.zeros(int(batch.group.max()) + 1)
+    np.maximum.at(largest_G, batch.trajectory_group, total_magnitudes(batch))
+    return largest_G[batch.group]
+
+
+def _edge_level(batch: StepBatch, groups: StepGroups, gain_N: FloatArray, mode: str, magnitude_N: FloatArray) -> Level:
+    """Gains against all gains of the task, weight 1; `gain_N` and `magnitude_N` are in group order."""
     tasks = Runs.from_starts(groups.task_starts_N)
-    statistics = group_statistics(gain_N, tasks, ddof=1)
+    statistics = group_statistics(gain_N, tasks, ddof=1, magnitude_N=magnitude_N)
     return Level(
         k=1,
         row_N=groups.row_N,
@@ -124,5 +139,6 @@ def _edge_level(batch: StepBatch, groups: StepGroups, gain_N: FloatArray, mode: 
         advantage_N=normalised(statistics, tasks, mode),
         weight_N=1.0,
         used_N=(statistics.count_G > 1.0)[tasks.run_N],
+        magnitude_N=magnitude_N,
         batch_trajectory=batch.trajectory,
     )

@@ -39,7 +39,8 @@ def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
         A_t = sum_{l=0}^{T-1-t} (gamma lambda)^l delta_{t+l} - penalty_t
         delta_t = r_t + gamma V_{t+1} - V_t,   V_T = 0: the trajectory's last step ends the episode
 
-    `.returns` are the discounted returns; a critic's regression target is `values + batch.value`.
+    `.returns` are the discounted returns. A critic's regression target is `values + batch.penalty + batch.value`: with
+    penalties in its values, delta would hand them on to earlier steps.
 
     Raises:
         ValueError: the batch has no `value` column.

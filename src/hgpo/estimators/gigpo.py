@@ -13,7 +13,7 @@ from hgpo.estimators.normalise import MODES, check_choice, check_number
 from hgpo.estimators.similarity import similar_observations
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import group_steps
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
 
@@ -62,7 +62,14 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     return_N = discounted_returns(batch, gamma)
     episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
     step = step_level(
-        0, groups, return_N[groups.row_N], options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory
+        0,
+        groups,
+        return_N[groups.row_N],
+        options.mode,
+        "mean",
+        ddof=1,
+        batch_trajectory=batch.trajectory,
+        magnitude_N=discounted_magnitudes(batch, gamma, groups.row_N),
     )
     step = step.weighted(float(options.step_advantage_w))
     return Advantages(weighted_sum((episode, step)), return_N, levels=(step,), episode=episode)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgpo.columns import FloatArray
+from hgpo.columns import LARGEST_REAL, FloatArray
 from hgpo.estimators.advantages import Advantages, weighted_sum
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.normalise import MODES, check_choice, check_number
@@ -54,7 +54,8 @@ class GraphgpoOptions:
         check_number("episode_advantage_w", self.episode_advantage_w)
         if check_number("distance_gamma", self.distance_gamma) > 1.0:
             raise ValueError(f"distance_gamma must be at most 1, got {self.distance_gamma!r}")
-        check_number("success_reward", self.success_reward)
+        if check_number("success_reward", self.success_reward) > LARGEST_REAL:
+            raise ValueError(f"success_reward must be at most {LARGEST_REAL:g}, got {self.success_reward!r}")
         check_choice("unreachable", self.unreachable, UNREACHABLE_RULES)
         if not isinstance(self.normalize_distance, bool):
             raise ValueError(f"normalize_distance must be True or False, got {self.normalize_distance!r}")
@@ -70,10 +71,17 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
     Both std are unbiased (ddof 1); "mean_norm" leaves them out. gamma only enters `.returns`.
     """
     groups = group_steps(batch, history_length=0)
-    graph_return_N = graph_returns(transition_graph(batch), options) - batch.penalty
+    gain_N = graph_returns(transition_graph(batch), options)
     episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
     step = step_level(
-        0, groups, graph_return_N[groups.row_N], options.mode, "mean", ddof=1, batch_trajectory=batch.trajectory
+        0,
+        groups,
+        (gain_N - batch.penalty)[groups.row_N],
+        options.mode,
+        "mean",
+        ddof=1,
+        batch_trajectory=batch.trajectory,
+        magnitude_N=(gain_N + np.abs(batch.penalty))[groups.row_N],
     )
     episode = episode.weighted(float(options.episode_advantage_w))
     step = step.weighted(float(options.step_advantage_w))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from hgpo.columns import BoolArray
 from hgpo.estimators.advantages import Advantages, Level, weighted_sum
 from hgpo.estimators.episode import episode_level
@@ -17,7 +19,7 @@ from hgpo.estimators.pooling import pooled_levels
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.weights import MISSING, length_weights
 from hgpo.grouping import CONTEXTS, EARLY, group_steps
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
 WEIGHT_TYPES = ("length", "pooled")
@@ -29,6 +31,7 @@ PRESETS = MappingProxyType(
 )
 """What the presets set; the options not named here are the same in both."""
 
+_LONGEST = 1_000_000
 _LENGTH_WEIGHTS_ONLY = ("length_weight_alpha", "length_offset", "base_group", "missing")
 
 
@@ -41,7 +44,8 @@ class HgpoOptions:
         mode: "mean_std_norm" divides by std + epsilon, "mean_norm" does not.
         weight_type: "length", as published, or "pooled": decided by the batch's returns, see `pooled_levels`; it reads
             history_length, mode, early, context, baseline, ddof and epsilon.
-        length_weight_alpha: alpha, at least 0; inf uses the longest level that has something to say.
+        length_weight_alpha: alpha, at least 0; inf uses level K alone, with `missing` other than "zero" the longest
+            level that has something to say.
         length_offset: level k has length L = k + length_offset (paper 1, published code 2).
         base_group: add the episode advantage as one more item of length 1.
         missing: weight of a level that is absent or has no other member: "zero" keeps it (and adds 0), "renormalize"
@@ -74,8 +78,8 @@ class HgpoOptions:
         check_choice("mode", self.mode, MODES)
         check_choice("weight_type", self.weight_type, WEIGHT_TYPES)
         check_number("length_weight_alpha", self.length_weight_alpha, finite=False)
-        check_integer("length_offset", self.length_offset, lowest=1)
-        if not isinstance(self.base_group, bool):
+        check_integer("length_offset", self.length_offset, lowest=1, highest=_LONGEST)
+        if not isinstance(self.base_group, (bool, np.bool_)):
             raise ValueError(f"base_group must be True or False, got {self.base_group!r}")
         check_choice("missing", self.missing, MISSING)
         check_choice("early", self.early, EARLY)
@@ -111,14 +115,12 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     """
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
-    return_N = returns[groups.row_N]
+    return_N, magnitude_N = returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N)
+    how = (options.mode, options.baseline, options.ddof, options.epsilon)
     if options.weight_type == "pooled":
-        levels = pooled_levels(batch, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon)
+        levels = pooled_levels(batch, groups, return_N, *how, magnitude_N)
         return Advantages(weighted_sum(levels), returns, levels)
-    items = [
-        step_level(k, groups, return_N, options.mode, options.baseline, options.ddof, options.epsilon, batch.trajectory)
-        for k in range(len(groups.starts))
-    ]
+    items = [step_level(k, groups, return_N, *how, batch.trajectory, magnitude_N) for k in range(len(groups.starts))]
     lengths = [level + options.length_offset for level in range(len(items))]
     if options.base_group:
         tasks = (groups.row_N, groups.task_starts_N)

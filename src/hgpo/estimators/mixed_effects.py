@@ -33,7 +33,7 @@ from hgpo.estimators.normalise import (
 from hgpo.estimators.pooling import normalising_scale
 from hgpo.estimators.variance_components import Blocks, Spread, shrinkage, variance_components
 from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
 PASSES = 3
@@ -84,7 +84,8 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    statistics = group_statistics(returns[groups.row_N], runs[0], ddof=0)
+    magnitude_N = discounted_magnitudes(batch, gamma, groups.row_N)
+    statistics = group_statistics(returns[groups.row_N], runs[0], ddof=0, magnitude_N=magnitude_N)
     cells = [_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
 
     effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))

@@ -20,9 +20,9 @@ EPSILON = 1e-6
 RELATIVE_TOLERANCE = 1e-12
 """A deviation of at most this times the group's largest magnitude is rounding and counts as exactly 0.
 
-Summing T rewards of one sign in float64 is off by at most T * 1.1e-16 of the sum, so two returns that are equal on
-paper differ by less than 1e-12 of their size for episodes of several thousand steps. A real difference that small
-would be multiplied by up to 1/EPSILON and still stay below 1e-6 of the return, so nothing is lost.
+Summing T rewards in float64 is off by at most T * 1.1e-16 of the sum of their magnitudes, so two returns that are equal
+on paper differ by less than 1e-12 of that for episodes of several thousand steps. A real difference that small would be
+multiplied by up to 1/EPSILON and still stay below 1e-6 of what was summed, so nothing is lost.
 """
 
 
@@ -44,7 +44,11 @@ class GroupStatistics:
 
 
 def group_statistics(
-    value_N: FloatArray, groups: Runs, ddof: int, share_N: FloatArray | None = None
+    value_N: FloatArray,
+    groups: Runs,
+    ddof: int,
+    share_N: FloatArray | None = None,
+    magnitude_N: FloatArray | None = None,
 ) -> GroupStatistics:
     """Mean, standard deviation and deviations of each group.
 
@@ -52,7 +56,8 @@ def group_statistics(
 
     n is the group's number of members, each with share 1; with `share_N`, the sum of its shares, a whole number (the
     episode level lets the steps of a trajectory share one count). Members are first compared with one of them, so a
-    group of equal values has deviation exactly 0 whatever its size.
+    group of equal values has deviation exactly 0 whatever its size. `magnitude_N` says how large what was summed for
+    each value is, where that may be more than the value itself (see `RELATIVE_TOLERANCE`).
     """
     # Fresh memory costs more than the arithmetic here, so arrays are reused where they can be.
     if share_N is None:
@@ -67,7 +72,7 @@ def group_statistics(
     np.take(shift_G, groups.run_N, out=scratch_N, mode="clip")  # "clip" because "raise" copies; all runs are in range
     deviation_N -= scratch_N
     mean_G += shift_G
-    _clear_rounding(deviation_N, value_N, groups, scratch_N)
+    clear_rounding(deviation_N, value_N if magnitude_N is None else magnitude_N, groups, scratch_N)
     std_G = _group_sums(np.multiply(deviation_N, deviation_N, out=scratch_N), groups, share_N)
     degrees_G = np.subtract(count_G, ddof, out=shift_G)
     degrees_G[degrees_G <= 0.0] = np.inf
@@ -81,12 +86,12 @@ def _group_sums(value_N: FloatArray, groups: Runs, share_N: FloatArray | None) -
     return np.bincount(groups.run_N, weights=value_N).astype(np.float64, copy=False)
 
 
-def _clear_rounding(deviation_N: FloatArray, value_N: FloatArray, groups: Runs, scratch_N: FloatArray) -> None:
-    """Set deviations that are rounding to 0, in place."""
-    suspect_N = np.abs(deviation_N, out=scratch_N) <= RELATIVE_TOLERANCE * max(value_N.max(), -value_N.min())
+def clear_rounding(deviation_N: FloatArray, summed_N: FloatArray, groups: Runs, scratch_N: FloatArray) -> None:
+    """Set deviations that are rounding to 0, in place: see `RELATIVE_TOLERANCE`. `scratch_N` is written to."""
+    suspect_N = np.abs(deviation_N, out=scratch_N) <= RELATIVE_TOLERANCE * max(summed_N.max(), -summed_N.min())
     if not deviation_N[suspect_N].any():  # almost always: then the largest magnitude of each group is not needed
         return
-    tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(np.abs(value_N), groups.start_G)
+    tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(np.abs(summed_N), groups.start_G)
     deviation_N[scratch_N <= tolerance_G[groups.run_N]] = 0.0
 
 

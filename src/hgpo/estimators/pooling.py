@@ -25,24 +25,33 @@ from hgpo.steps import StepBatch
 
 
 def pooled_levels(
-    batch: StepBatch, groups: StepGroups, return_N: FloatArray, mode: str, baseline: str, ddof: int, epsilon: float
+    batch: StepBatch,
+    groups: StepGroups,
+    return_N: FloatArray,
+    mode: str,
+    baseline: str,
+    ddof: int,
+    epsilon: float,
+    magnitude_N: FloatArray | None = None,
 ) -> tuple[Level, ...]:
     """Levels 0..K with pooled weights, which add up to 1 for every step.
 
     "leave_one_out" keeps a step's own return out of every mean, puts n_k - 1 in place of n_k, and takes the variances
-    for a task from the other tasks: the baseline is then independent of the step's action, and the policy gradient
-    unbiased. With one task there are no others, and level 0 alone counts.
+    for a task from the other tasks: the baseline is then independent of the step's action, and with "mean_norm" the
+    policy gradient unbiased. With one task there are no others, and level 0 alone counts.
 
     "mean_std_norm" divides every level by the std of the step's level-0 group + epsilon: the levels are estimates of
-    one baseline, so they must stay in one unit.
+    one baseline, so they must stay in one unit. A std holds the step's own return, so what divides depends on the
+    action, whatever the baseline.
 
     Args:
         batch: the steps. groups: their hierarchy. return_N: step returns in group order.
         mode, baseline: one of `MODES`, `BASELINES`. ddof, epsilon: of the std.
+        magnitude_N: see `group_statistics`, in group order.
     """
     left_out = baseline == "leave_one_out"
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    statistics = [group_statistics(return_N, level_runs, ddof) for level_runs in runs]
+    statistics = [group_statistics(return_N, level_runs, ddof, magnitude_N=magnitude_N) for level_runs in runs]
     scale_N = normalising_scale(statistics[0], runs[0], mode, epsilon)
     spreads = [
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
@@ -69,6 +78,7 @@ def pooled_levels(
                 weight_N=weight_N,
                 used_N=used_N,
                 present_N=present_N,
+                magnitude_N=magnitude_N,
                 batch_trajectory=batch.trajectory,
             )
         )

@@ -12,7 +12,7 @@ import numpy as np
 from hgpo.estimators.advantages import Advantages
 from hgpo.estimators.normalise import MODES, check_choice, group_statistics, normalised
 from hgpo.grouping import Runs
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
 
@@ -39,4 +39,6 @@ def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Adva
     starts_N = np.zeros(len(batch), dtype=np.bool_)
     starts_N[0] = True
     whole = Runs.from_starts(starts_N)
-    return Advantages(normalised(group_statistics(return_N, whole, ddof=0), whole, options.mode), return_N)
+    magnitude_N = discounted_magnitudes(batch, gamma, np.arange(len(batch)))
+    statistics = group_statistics(return_N, whole, ddof=0, magnitude_N=magnitude_N)
+    return Advantages(normalised(statistics, whole, options.mode), return_N)

@@ -21,9 +21,9 @@ class RlooOptions:
 
 
 def rloo(batch: StepBatch, gamma: float, options: RlooOptions) -> Advantages:
-    """A_i = S_i - sum_{j != i} S_j / (n - 1) = n / (n - 1) * (S_i - mean), float64[N]; see `episode_level`.
+    """A_i = S_i - sum_{j != i} S_j / (n - 1), float64[N]; see `episode_level`.
 
-    S is the undiscounted sum of rewards; each trajectory counts once; a task with one trajectory gets 0. gamma only
-    enters `.returns`.
+    S is the undiscounted sum of rewards minus the step's own penalty; each trajectory counts once, with the mean over
+    its steps; a task with one trajectory gets 0. gamma only enters `.returns`.
     """
     return episode_advantages(batch, gamma, "mean_norm", "trajectory", baseline="leave_one_out")

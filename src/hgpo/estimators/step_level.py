@@ -20,6 +20,7 @@ def step_level(
     ddof: int,
     epsilon: float = EPSILON,
     batch_trajectory: IntArray | None = None,
+    magnitude_N: FloatArray | None = None,
 ) -> Level:
     """Level k of a batch, weight 1.
 
@@ -31,9 +32,10 @@ def step_level(
         k: the level. groups: the hierarchy. return_N: step returns in group order.
         mode, baseline: one of `MODES`, `BASELINES`. ddof: of the std, 0 population or 1 unbiased.
         epsilon: added to the std. batch_trajectory: the batch's trajectory column, see `Level`.
+        magnitude_N: see `group_statistics`, in group order.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
-    statistics = group_statistics(return_N, runs, ddof)
+    statistics = group_statistics(return_N, runs, ddof, magnitude_N=magnitude_N)
     factor_G = leave_one_out(statistics.count_G) if baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, mode, epsilon, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]
@@ -50,5 +52,6 @@ def step_level(
         weight_N=1.0,
         used_N=used_N,
         present_N=present_N,
+        magnitude_N=magnitude_N,
         batch_trajectory=batch_trajectory,
     )

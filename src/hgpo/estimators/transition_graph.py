@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.columns import BoolArray, IntArray
 from hgpo.estimators.advantages import to_rows
+from hgpo.estimators.normalise import RELATIVE_TOLERANCE
+from hgpo.returns import total_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 
 ENDS = ("observed", "own")
@@ -106,16 +108,10 @@ def _next_observations(batch: StepBatch) -> IntArray:
     return np.where(given_N == none, following_N, given_N)
 
 
-def total_rewards(batch: StepBatch) -> FloatArray:
-    """Undiscounted sum of the rewards of each trajectory, without penalties, float64[M]."""
-    total_M: FloatArray = np.add.reduceat(batch.reward[batch.order], batch.trajectory_start[:-1])
-    return total_M
-
-
 def won(batch: StepBatch) -> BoolArray:
     """Whether each trajectory won, bool[M]: a row of it says `success`; without that column, its rewards sum to > 0."""
     if batch.success is None:
-        return total_rewards(batch) > 0.0
+        return total_rewards(batch) > RELATIVE_TOLERANCE * total_magnitudes(batch)
     return np.logical_or.reduceat(batch.success[batch.order], batch.trajectory_start[:-1])
 
 

@@ -26,7 +26,7 @@ _LEAST = 0.5
 """Degrees of freedom of a batch are whole numbers, and a parent with two groups adds at least 1 to the divisor of
 tau^2: anything below one half is the rounding of sums that cancel."""
 
-_ROUNDING = 1e-12
+_ROUNDING = 1e-9
 """A difference of sums below this share of them is rounding."""
 
 
@@ -113,15 +113,15 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
     )
     known_G = freedom_G > _LEAST
     within_G = np.where(known_G, inside_G / np.maximum(freedom_G, _LEAST), 0.0)
-    excess_G = np.maximum(across_G - across_freedom_G * within_G, 0.0)
+    excess_G = _difference(across_G, across_freedom_G * within_G)
     between_G = np.where(known_G & (divisor_G > _LEAST), excess_G / np.maximum(divisor_G, _LEAST), 0.0)
 
     inside_G, freedom_G, across_G, across_freedom_G, divisor_G = (
         _state_sum(moment_G, blocks, leave_task_out) for moment_G in moments_G
     )
     within_G = (inside_G + PRIOR_STEPS * within_G) / (freedom_G + PRIOR_STEPS)
-    excess_G = across_G - across_freedom_G * within_G + PRIOR_STEPS * between_G
-    between_G = np.where(known_G, np.maximum(excess_G, 0.0) / (divisor_G + PRIOR_STEPS), 0.0)
+    excess_G = _difference(across_G + PRIOR_STEPS * between_G, across_freedom_G * within_G)
+    between_G = np.where(known_G, excess_G / (divisor_G + PRIOR_STEPS), 0.0)
     return Components(within_G, between_G, known_G)
 
 
@@ -149,6 +149,7 @@ def _state_sum(moment_G: FloatArray, blocks: Blocks, leave_task_out: bool) -> Fl
 
 
 def _difference(whole_G: FloatArray, part_G: FloatArray) -> FloatArray:
+    """Whole - part, at least 0, and exactly 0 where it is rounding: beside a variance of 0 any rest decides all."""
     rest_G = whole_G - part_G
     rest_G[rest_G <= _ROUNDING * whole_G] = 0.0
     return rest_G

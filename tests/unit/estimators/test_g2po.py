@@ -118,7 +118,7 @@ def test_gains_that_are_rounding_are_0() -> None:
         trajectory_V=np.full(5, -1),
         goal_V=np.zeros(5, dtype=np.bool_),
     )
-    gains = value_gains(graph, np.array([0.3, 0.1 + 0.2, 10.0, 1e-15, 3e-15]))
+    gains = value_gains(graph, np.array([0.3, 0.1 + 0.2, 10.0, 1e-15, 3e-15]), np.array([10.0, 10.0, 3e-15]))
     np.testing.assert_allclose(gains, [0.0, 9.7, 2e-15], rtol=1e-12)
     assert gains[0] == 0.0
 

@@ -108,6 +108,7 @@ def test_a_task_without_a_win_has_no_graph_term() -> None:
         ({"distance_gamma": 1.5}, "distance_gamma must be at most 1"),
         ({"distance_gamma": -0.1}, "distance_gamma must be finite and at least 0"),
         ({"success_reward": -1.0}, "success_reward must be finite and at least 0"),
+        ({"success_reward": 1e300}, r"success_reward must be at most 1e\+100"),
         ({"unreachable": "inf"}, "unreachable must be one of farthest, zero"),
         ({"normalize_distance": 1}, "normalize_distance must be True or False"),
     ],

@@ -125,6 +125,42 @@ def test_base_group_by_hand() -> None:
     assert [level.k for level in result.levels] == [0, 1]
 
 
+def test_base_group_leaves_the_whole_trajectory_out() -> None:
+    """a has four steps and score 4, b one step and score 0: each is compared with the other alone."""
+    batch = StepBatch.from_columns(
+        group=[0] * 5, trajectory=["a"] * 4 + ["b"], step=[0, 1, 2, 3, 0], observation=list("stuvs"),
+        reward=[1.0, 1.0, 1.0, 1.0, 0.0],
+    )  # fmt: skip
+    result = compute_advantages(batch, "hgpo", mode="mean_norm", base_group=True, baseline="leave_one_out")
+    assert result.episode is not None
+    close(result.episode.advantage, 4, 4, 4, 4, -4)
+
+
+def test_returns_that_cancel_to_0_are_equal() -> None:
+    """a earns .1 + .2 - .3, which is 5.6e-17 in floating point, c nothing: level 1 has nothing to tell them apart."""
+    batch = StepBatch.from_columns(
+        group=["task"] * 11,
+        trajectory=["a"] * 5 + ["b"] * 2 + ["c"] * 2 + ["d"] * 2,
+        step=[0, 1, 2, 3, 4, *[0, 1] * 3],
+        observation=["x", "s", "p", "q", "r", "x", "s", "y", "s", "y", "s"],
+        reward=[0, 0, 0.1, 0.2, -0.3, 0, 0, 0, 5, 0, 5],
+    )
+    result = compute_advantages(batch, "hgpo", gamma=1, history_length=1, preset="verl-agent")
+    assert result.returns[1] != result.returns[6]
+    at_s = [1, 6, 8, 10]
+    assert not result.levels[1].used[at_s].any()
+    assert result.levels[1].std[at_s].tolist() == [0.0] * 4
+    np.testing.assert_allclose(result.values[at_s], [-1, -1, 1, 1], rtol=1e-5)
+
+
+def test_inf_uses_the_longest_level_that_has_something_to_say_unless_weights_are_kept() -> None:
+    alone = run(length_weight_alpha=float("inf"))
+    assert alone.levels[1].weight.tolist() == [1.0] * 7
+    longest = run(length_weight_alpha=float("inf"), missing="renormalize")
+    assert longest.levels[0].weight[6] == 1.0
+    assert not longest.levels[1].used[6]
+
+
 def test_prompt_context_is_one_level() -> None:
     batch = StepBatch.from_columns(
         group=[0] * 4, trajectory=[0, 1, 2, 3], step=[0] * 4, observation=["s"] * 4, prompt=["p", "p", "q", "q"],

@@ -34,6 +34,15 @@ def test_rloo() -> None:
     np.testing.assert_allclose(values("rloo"), [6.25, 6.25, -2.75, -3.5, 0.0], rtol=1e-12)
 
 
+def test_rloo_leaves_the_whole_trajectory_out() -> None:
+    """a's scores -1 and 0 are compared with b's 0, and b's with their mean: a's bad step says nothing for its other."""
+    batch = StepBatch.from_columns(
+        group=[0] * 3, trajectory=["a", "a", "b"], step=[0, 1, 0], observation=["s"] * 3, reward=[0.0] * 3,
+        penalty=[1.0, 0.0, 0.0],
+    )  # fmt: skip
+    np.testing.assert_allclose(compute_advantages(batch, "rloo").values, [-1.0, 0.0, 0.5], rtol=1e-12)
+
+
 def test_reinforce() -> None:
     """Returns 3 6 0 -0.5 9."""
     expected = np.array([3.0, 6.0, 0.0, -0.5, 9.0]) - 3.5

@@ -8,10 +8,10 @@ import pytest
 from hgpo.estimators.transition_graph import (
     TransitionGraph,
     goal_distances,
-    total_rewards,
     transition_graph,
     won,
 )
+from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
 
 # a: hall -> kitchen -> end (won), b: hall -> hall -> garden -> end (lost); rows not in time order.
@@ -83,6 +83,15 @@ def test_who_won() -> None:
     batch = StepBatch.from_columns(**(COLUMNS | {"reward": [2.0, 1.0, -3.0, -1.5, 0.0]}))
     assert total_rewards(batch).tolist() == [-1.0, -0.5]  # trajectories by first appearance: b, a
     assert won(batch).tolist() == [False, False]
+
+
+def test_rewards_that_cancel_are_no_win() -> None:
+    """.1 + .2 - .3 is 5.6e-17 in floating point."""
+    batch = StepBatch.from_columns(
+        group=[0] * 3, trajectory=["a"] * 3, step=[0, 1, 2], observation=list("xyz"), reward=[0.1, 0.2, -0.3]
+    )
+    assert total_rewards(batch)[0] > 0
+    assert won(batch).tolist() == [False]
 
 
 def test_nobody_won() -> None:
