@@ -2,7 +2,7 @@
 
 Nothing heavy is imported here, so a mistake in a recipe is reported within a second. Unknown and contradictory
 settings are refused. Defaults are the values that the quickstart was measured with or, where a real LLM is meant, the
-published recipe's (see docs/concepts.md).
+published recipe's.
 """
 
 from __future__ import annotations
@@ -181,6 +181,15 @@ class Config(Section):
             raise ValueError('policy.model = "tiny" starts from random weights: set warm_start.enabled = true')
         if self.evaluation.split == self.environment.train_split:
             raise ValueError("evaluation.split and environment.train_split are the same: success would not be held out")
+        if self.verl.evaluate_only and self.run.engine != "verl":
+            raise ValueError(
+                "verl.evaluate_only = true is verl's way to evaluate: add --engine verl, or use `hgpo eval`"
+            )
+        if self.advantage.estimator == "gae":
+            raise ValueError(
+                "advantage.estimator = 'gae' needs a critic's values, and none is trained here; "
+                "`hgpo advantages --estimator gae` computes it for stored steps with a column `value`"
+            )
         levels = self.estimator_options.get("history_length", 0)
         if isinstance(levels, int) and levels > self.agent.history_length:
             raise ValueError(
@@ -233,7 +242,22 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
 
 def dump_config(config: Config) -> str:
     """The tree as TOML, complete; ``load_config`` of it gives an equal tree."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+    return tomli_w.dumps(as_tree(config))
+
+
+def as_tree(section: BaseModel) -> dict[str, Any]:
+    """The settings as plain values. TOML has no null: what is None is left out, or "none" where that is no default."""
+    tree: dict[str, Any] = {}
+    plain = section.model_dump(mode="json")
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            tree[name] = as_tree(value)
+        elif value is not None:
+            tree[name] = plain[name]
+        elif field.default is not None:
+            tree[name] = "none"
+    return tree
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
@@ -273,6 +297,8 @@ def _explain(error: ValidationError) -> str:
         where = ".".join(str(part) for part in problem["loc"]) or "config"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}: unknown setting; `hgpo train --settings` lists all")
+        elif problem["type"] == "tuple_type":
+            lines.append(f"{where}: a list is wanted, e.g. [{problem['input']!r}] (got {problem['input']!r})")
         else:
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message} (got {problem['input']!r})" if problem["loc"] else message)

@@ -22,6 +22,14 @@ def test_a_dumped_config_loads_equal(tmp_path):
     assert config.evaluation.seeds == (1, 2)
 
 
+def test_none_can_be_written_and_is_kept(tmp_path):
+    config = load_config(None, [*TINY, "training.dual_clip=none"])
+    assert config.training.dual_clip is None
+    path = tmp_path / "config.toml"
+    path.write_text(dump_config(config))
+    assert load_config(path) == config
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -41,6 +49,9 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("warm_start.enabled=false", "starts from random weights"),
         ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),
         ("run.name=../x", "run.name"),
+        ("verl.evaluate_only=true", "add --engine verl, or use `hgpo eval`"),
+        ("advantage.estimator=gae", "needs a critic's values"),
+        ("evaluation.seeds=5", "evaluation.seeds: a list is wanted, e.g. [5]"),
         ("training.epochs", "is not of the form section.name=value"),
         ("run.name.x=1", "is a value, not a section"),
     ],

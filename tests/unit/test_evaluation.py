@@ -3,7 +3,7 @@ import pytest
 
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
-from hgpo.evaluation import evaluate, gain, rate, wilson_interval
+from hgpo.evaluation import Evaluation, evaluate, gain, rate, wilson_interval
 from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import RolloutRules
 
@@ -67,6 +67,40 @@ def test_gain_is_paired_by_task(corridor_suite):
     other = play(type(corridor_suite)(longest=4))
     with pytest.raises(ValueError, match="not on the same tasks"):
         gain(before, other)
+
+
+def panel(outcomes: list[float]) -> Evaluation:
+    won = {str(game): outcome for game, outcome in enumerate(outcomes)}
+    return Evaluation(
+        "held_out", 0.4, (123,), rate(outcomes), 0.0, (float(np.mean(outcomes)),), {}, 1.0, 1.0, None, won
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "low", "high"),
+    [
+        # no correlation: the sides are those of 0 of 8 (Wilson: 0 to .3244) and 8 of 8
+        ([0.0] * 8, [1.0] * 8, 1 - 0.3244 * 2**0.5, 1.0),
+        ([0.0] * 8, [0.0] * 8, -0.3244, 0.3244),
+        # the same four of eight twice: covariance 2 - 1/2 of 2, sides of .2848
+        ([0.0, 1.0] * 4, [0.0, 1.0] * 4, -0.2848 * 0.5**0.5, 0.2848 * 0.5**0.5),
+    ],
+)
+def test_the_interval_of_a_gain_never_claims_certainty(before, after, low, high):
+    change = gain(panel(before), panel(after))
+    assert (change.low, change.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+
+
+@pytest.mark.parametrize(("games", "before", "after"), [(16, 0.02, 0.1), (64, 0.01, 0.03), (256, 0.35, 0.6)])
+def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(400):
+        shared, own = rng.random((2, games))
+        second = np.where(rng.random(games) < 0.5, shared, own)
+        change = gain(panel(list(1.0 * (shared < before))), panel(list(1.0 * (second < after))))
+        held += change.low <= after - before <= change.high
+    assert held >= 0.93 * 400
 
 
 def test_an_empty_or_repeated_panel_is_refused(corridor_suite):

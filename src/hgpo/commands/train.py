@@ -28,7 +28,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("recipe", nargs="?", type=Path, help="a TOML file with settings")
+    parser.add_argument("recipe", nargs="?", help="a TOML file with settings")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what trains: this package alone on one machine, or verl on a Ray cluster (pip install 'hgpo[verl]')",
     )
     parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
-    parser.add_argument("--dry-run", action="store_true", help="print the complete settings and end")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the complete settings (of --resume: the run's) and end"
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -65,6 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
         if arguments.engine is not None or arguments.env is not None:
             raise ValueError("--resume goes on with the run's own engine and environment; leave out --engine and --env")
+        if arguments.dry_run:
+            _say(_complete_settings(_stored_settings(arguments.resume)))
+            return 0
         return _resume(arguments.resume, arguments.quiet, started)
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
@@ -100,9 +105,12 @@ def print_settings() -> None:
 
 def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
     """A first word of the form a.b=c is an override, not a recipe."""
-    if arguments.recipe is not None and "=" in str(arguments.recipe) and not arguments.recipe.exists():
-        return None, [str(arguments.recipe), *arguments.overrides]
-    return arguments.recipe, arguments.overrides
+    word: str | None = arguments.recipe
+    if word is None:
+        return None, arguments.overrides
+    if "=" in word and not Path(word).exists():
+        return None, [word, *arguments.overrides]
+    return Path(word), arguments.overrides
 
 
 def _complete_settings(config: Config) -> str:
@@ -117,6 +125,12 @@ def _complete_settings(config: Config) -> str:
     from hgpo.config import dump_config
 
     return dump_config(config)
+
+
+def _stored_settings(path: Path) -> Config:
+    from hgpo.training.run_directory import open_run_directory
+
+    return open_run_directory(path)[1]
 
 
 def _train(config: Config, quiet: bool, started: float) -> int:
@@ -169,10 +183,7 @@ def _resume(path: Path, quiet: bool, started: float) -> int:
 
 
 def _refuse_other_settings(config: Config) -> None:
-    from hgpo.training.run_directory import open_run_directory
-
-    _, stored = open_run_directory(config.run_directory)
-    if stored != config:
+    if _stored_settings(config.run_directory) != config:
         raise ValueError(
             f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
             f"continue it as it is with `hgpo train --resume {config.run_directory}`"

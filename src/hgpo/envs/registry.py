@@ -4,7 +4,8 @@ Three ways to name one, tried in this order:
 
 1. ``register("corridor", factory)`` in the running process;
 2. an entry point in the group ``hgpo.envs`` of any installed package (``alfworld`` itself is one);
-3. ``"package.module:factory"``, importable from the working folder.
+3. ``"package.module:factory"``, importable from the working folder: a class with ``splits`` and ``tasks``, or a
+   function annotated to return one. To import a module is to run it, so a run's or recipe's name is trusted that far.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_type_hints
 
 from hgpo.envs.base import TaskSuite
 
@@ -82,4 +83,25 @@ def _import_factory(path: str) -> SuiteFactory:
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise ValueError(f"environment {path!r}: {module_name!r} has no callable {attribute!r}")
+    if not _makes_suites(factory):
+        raise ValueError(
+            f"environment {path!r}: {attribute!r} is neither a class with `splits` and `tasks` nor a function "
+            "annotated to return such a class (`-> TaskSuite`), so it is not called"
+        )
     return factory  # type: ignore[no-any-return]
+
+
+def _makes_suites(factory: Callable[..., Any]) -> bool:
+    """Whether a callable says of itself that it makes suites.
+
+    A recipe and the settings of a stored run are text from elsewhere, and their options become keyword arguments: not
+    everything that can be imported may be called with them.
+    """
+    if inspect.isclass(factory):
+        fields = {*dir(factory), *getattr(factory, "__annotations__", ())}
+        return {"splits", "tasks"} <= fields
+    try:
+        made = get_type_hints(factory).get("return")
+    except (NameError, TypeError):
+        return False
+    return inspect.isclass(made) and _makes_suites(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 
 import torch
@@ -15,4 +14,12 @@ def peak_memory_gib(device: torch.device | str) -> float:
     """On CUDA the most that tensors have held on `device`; elsewhere the most this process has had resident. In GiB."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device) / _GIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT / _GIB
+    return _most_resident_bytes() / _GIB
+
+
+def _most_resident_bytes() -> float:
+    if sys.platform == "win32":
+        return float("nan")  # the standard library does not know it there, and one figure is no reason to stop
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT

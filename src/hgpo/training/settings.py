@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class UpdateSettings(BaseModel):
@@ -53,6 +53,12 @@ class UpdateSettings(BaseModel):
         "auto",
         description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, else float32. Weights stay float32.",
     )
+
+    @field_validator("dual_clip", mode="before")
+    @classmethod
+    def _none_can_be_written(cls, value: object) -> object:
+        """TOML has no null, so "none" stands for it."""
+        return None if value == "none" else value
 
 
 class WarmStartSettings(BaseModel):

@@ -1,3 +1,6 @@
+import sys
+from types import ModuleType
+
 import pytest
 
 from corridor import CorridorSuite
@@ -19,6 +22,24 @@ def test_a_module_path_needs_no_registration():
     assert make("corridor:CorridorSuite").splits == ("train", "held_out")
 
 
+def test_a_function_that_says_it_makes_suites_will_do(monkeypatch):
+    module = ModuleType("my_corridors")
+
+    def corridors(longest: int = 3) -> CorridorSuite:
+        return CorridorSuite(longest)
+
+    module.corridors = corridors
+    monkeypatch.setitem(sys.modules, "my_corridors", module)
+    assert make("my_corridors:corridors", longest=5).tasks("train")[-1].id == "train/5"
+
+
+def test_what_is_not_declared_is_not_called(tmp_path):
+    written = tmp_path / "written"
+    with pytest.raises(ValueError, match="so it is not called"):
+        make("os:mkdir", path=str(written))
+    assert not written.exists()
+
+
 def test_an_installed_entry_point_is_found():
     assert "alfworld" in names()
 
@@ -29,6 +50,9 @@ def test_an_installed_entry_point_is_found():
         ("corridors", "unknown environment 'corridors'; known: "),
         ("no_such_module:factory", "cannot import 'no_such_module'"),
         ("corridor:Nothing", "'corridor' has no callable 'Nothing'"),
+        ("os:system", "'system' is neither a class with `splits` and `tasks` nor"),
+        ("subprocess:Popen", "'Popen' is neither a class"),
+        ("shutil:rmtree", "'rmtree' is neither a class"),
     ],
 )
 def test_what_cannot_be_found_is_named(name, message):

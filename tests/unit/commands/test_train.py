@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hgpo.cli import main
+from hgpo.config import load_config
+from hgpo.training.run_directory import create_run_directory
+
+RECIPE = Path(__file__).parents[3] / "recipes" / "quickstart" / "hgpo.toml"
+
+
+def test_a_first_override_is_taken_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not as a path, which would lose a slash."""
+    assert main(["train", "verl.ray_address=ray://h:1", "warm_start.enabled=true", "--dry-run"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["verl"]["ray_address"] == "ray://h:1"
+
+
+def test_a_dry_run_of_a_run_to_resume_shows_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = create_run_directory(load_config(RECIPE, [f"run.directory={tmp_path}", "run.name=mine"]))
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["train", "--resume", str(run.path), "--dry-run"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["run"]["name"] == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
