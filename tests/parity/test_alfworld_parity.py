@@ -17,10 +17,12 @@ from parity.alfworld_traces import TRACE_KINDS, digest, game_key
 DATA = Path(__file__).parent / "data"
 GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.tar.xz"
 
-pytestmark = pytest.mark.skipif(not GAMES.exists(), reason=f"the real games are not here: {GAMES}")
+pytestmark = [
+    pytest.mark.slow,  # to read the archive alone takes ten seconds
+    pytest.mark.skipif(not GAMES.exists(), reason=f"the real games are not here: {GAMES}"),
+]
 
 
-@pytest.mark.slow
 def test_traces_with_legal_illegal_and_stale_commands() -> None:
     recorded = _recorded("traces")
     mismatches = [

@@ -38,6 +38,7 @@ def test_links_lead_somewhere():
     assert not broken
 
 
+@pytest.mark.slow
 def test_the_example_learns_and_agrees_with_the_library():
     code = "import hgpo_loop; won = hgpo_loop.main(updates=45); assert sum(won[-5:]) > 2 * sum(won[:5]), won"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT / "examples", check=True, stdout=subprocess.DEVNULL)

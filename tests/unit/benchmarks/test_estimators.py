@@ -58,6 +58,7 @@ def test_the_published_way_gives_the_library_s_advantages(seed):
         estimators.check_equal(raw, advantage_N)
 
 
+@pytest.mark.slow
 def test_everything_is_measured(tiny):
     reference = estimators.measure_published(tiny, repeats=1)
     assert reference.steps == 200

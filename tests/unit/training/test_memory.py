@@ -7,6 +7,7 @@ import torch
 from hgpo.training.memory import peak_memory_gib
 
 
+@pytest.mark.slow
 def test_on_a_cpu_it_is_what_the_process_has_had_resident() -> None:
     before = peak_memory_gib("cpu")
     assert 0.05 < before < 1024
