@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from rich.console import Console
 
 import pretend_device
 from hgpo.config import load_config
+from hgpo.rollout.collect import collect
 from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.training import trainer as trainer_module
 from hgpo.training.progress import Reporter
 from hgpo.training.run_directory import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.training.summary import read_summary
@@ -127,12 +130,35 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path):
         resume(tmp_path, quiet())
 
 
-def test_uniform_groups_can_be_drawn_anew(tmp_path):
-    run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=2"), quiet())
-    rows = read_metrics(run)
-    drawn = [row["tasks_drawn"] for row in rows]
-    assert drawn[0] >= 3
-    assert all(row["episodes"] == 12 for row in rows)
+def lucky_when_drawn_anew(*arguments, label, **options):
+    """Plays on; of each group that was drawn anew, the first rollout then counts as won."""
+    return [
+        replace(step, won=True, reward=1.0)
+        if "." in label and step.trajectory.endswith("#0") and step.truncated
+        else step
+        for step in collect(*arguments, label=label, **options)
+    ]
+
+
+def test_groups_that_are_drawn_anew_do_not_flatter_the_policy(tmp_path, monkeypatch):
+    """What is trained on was picked by its outcome, so the figures are those of everything that was played."""
+    monkeypatch.setattr(trainer_module, "collect", lucky_when_drawn_anew)
+    run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=1"), quiet())
+    [row] = read_metrics(run)
+    assert (row["resampled_groups"], row["tasks_drawn"], row["episodes"]) == (3, 6, 24)
+    assert row["success"] == pytest.approx(3 / 24)
+    trained_on = read_table(run.rollout_file(1)).to_pylist()
+    assert len({step["trajectory"] for step in trained_on}) == 12
+    assert sum(step["won"] for step in trained_on) == 3
+    assert row["samples"] == len(trained_on) < row["steps"]
+    assert row["tokens"] == sum(len(step["token_ids"]) for step in trained_on) < row["response_tokens"]
+
+
+def test_groups_that_stay_uniform_are_kept_and_counted_with_those_drawn_in_vain(tmp_path):
+    run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=1"), quiet())
+    [row] = read_metrics(run)
+    assert (row["resampled_groups"], row["tasks_drawn"], row["episodes"]) == (0, 9, 36)
+    assert len(set(read_table(run.rollout_file(1)).column("trajectory").to_pylist())) == 12
 
 
 @pytest.mark.slow

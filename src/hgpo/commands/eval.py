@@ -54,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     policy, checkpoint = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
     settings = config.evaluation
     name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
+    if arguments.games is not None:
+        name += f"-first{arguments.games}"  # beside the whole panel's, not in its place
     evaluation = evaluate_policy(run_directory, name, policy, suite, config, reporter)
     if not arguments.quiet:
         print_evaluation(reporter.console, evaluation)

@@ -32,8 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    if arguments.output.exists() and not arguments.force:
-        raise ValueError(f"{arguments.output} exists already; choose another name or add --force")
+    _refuse_mistakes(arguments)
     import dataclasses
 
     import numpy as np
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.temperature is not None:
         rules = dataclasses.replace(rules, temperature=arguments.temperature)
     policy, _ = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
-    group_size = arguments.group_size or config.rollout.group_size
+    group_size = config.rollout.group_size if arguments.group_size is None else arguments.group_size
     with reporter.counting("playing") as count:
         steps = collect(
             tasks,
@@ -68,3 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     won = sum(episode.won for episode in played)
     reporter.say(f"{len(steps):,} steps of {len(played)} episodes, {won} won, in {arguments.output}")
     return 0
+
+
+def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+    for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
+        if count is not None and count < 1:
+            raise ValueError(f"{option} {count}: at least 1 must be played")
+    if arguments.output.exists() and not arguments.force:
+        raise ValueError(f"{arguments.output} exists already; choose another name or add --force")

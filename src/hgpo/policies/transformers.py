@@ -84,6 +84,11 @@ class TransformersPolicy:
         """Where responses are cut, end token included."""
         return self._max_response_tokens
 
+    @property
+    def precision(self) -> Precision:
+        """Arithmetic of the forward pass."""
+        return self._precision
+
     def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
         """One response per prompt, in order.
 

@@ -49,6 +49,10 @@ class RolloutRules:
             return observation
         return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
 
+    def training_reward(self, reward: float, *, first_win: bool) -> float:
+        """What a step is paid. ``first_win``: its episode is won by it, and was not before."""
+        return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
+
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
         """``RolloutError`` where ``state`` asks for commands and the environment lists none."""
         if self.state != "observation" and not info.get("admissible_commands"):
@@ -70,6 +74,7 @@ class _Episode:
     observation: str
     info: Mapping[str, Any]
     step: int = 0
+    won: bool = False  # by some step so far
 
     def situation(self) -> Situation:
         return Situation(
@@ -95,7 +100,7 @@ def collect(
 
     ``label`` is put before group names, which keeps them unique across updates. ``on_turn(turn, live)`` is called
     after each turn. All randomness comes from ``rng``; a group's environments are reset with one common seed.
-    Raises ``RolloutError`` for a reward that is not a finite number or an observation that is not text.
+    Raises ``RolloutError`` for a reward or score that is not a finite number or an observation that is not text.
     """
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
@@ -174,6 +179,7 @@ def _advance(
     parsed = rules.template.parse(response.text)
     observation, reward, terminated, truncated, info = episode.environment.step(parsed.action)
     _check_text(observation, episode.task, episode.step + 1)
+    reward = _finite(reward, "reward", episode)
     won = bool(info.get("won", False))
     record = StepRecord(
         group=episode.group,
@@ -188,10 +194,10 @@ def _advance(
         valid=parsed.valid,
         fault=parsed.fault,
         admissible=parsed.action in situation.admissible if situation.admissible else None,
-        reward=_training_reward(reward, won, episode, rules),
+        reward=rules.training_reward(reward, first_win=won and not episode.won),
         penalty=0.0 if parsed.valid else rules.invalid_action_penalty,
         won=won,
-        score=float(info.get("score", won)),
+        score=_finite(info.get("score", won), "info['score']", episode),
         terminated=bool(terminated),
         truncated=bool(truncated),
         finished=response.finished,
@@ -204,20 +210,21 @@ def _advance(
     episode.memory.remember(episode.observation, parsed.action)
     episode.observation, episode.info = observation, info
     episode.step += 1
+    episode.won = episode.won or won
     return record
 
 
-def _training_reward(reward: float, won: bool, episode: _Episode, rules: RolloutRules) -> float:
+def _finite(given: Any, what: str, episode: _Episode) -> float:
     try:
-        value = float(reward)
+        value = float(given)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
         raise RolloutError(
-            f"task {episode.task.id!r}: the environment gave reward {reward!r} at step {episode.step}; "
-            "a reward must be a finite number"
+            f"task {episode.task.id!r}: the environment gave {what} {given!r} at step {episode.step}; "
+            "it must be a finite number"
         )
-    return rules.reward_scale * (float(won) if rules.reward == "won" else value)
+    return value
 
 
 def _check_text(observation: object, task: Task, step: int) -> None:

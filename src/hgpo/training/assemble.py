@@ -27,6 +27,31 @@ def build_suite(config: Config) -> LimitedSuite:
     return suite
 
 
+def training_suite(config: Config) -> LimitedSuite:
+    """The tasks of a run, which are there in the numbers that its settings ask for.
+
+    Raises:
+        ConfigError: a split is missing or too small, or there is no expert to demonstrate.
+    """
+    suite = build_suite(config)
+    evaluation_tasks(suite, config)
+    start, split = config.warm_start, config.environment.train_split
+    if not start.enabled:
+        return suite
+    if suite.expert() is None:
+        raise ConfigError(
+            f"warm_start.enabled: environment {config.environment.name!r} has no expert(); "
+            "give its suite one, or start from a model that follows instructions"
+        )
+    games = len(suite.tasks(split))
+    if games < start.demonstrations + start.probe_games:
+        raise ConfigError(
+            f"warm_start: {games} games of split {split!r} are too few for {start.demonstrations} demonstrations and "
+            f"{start.probe_games} probe games; ask for less or for more games"
+        )
+    return suite
+
+
 def record_environment(run: RunDirectory, config: Config, suite: LimitedSuite) -> None:
     """Write what the environment says of itself beside the settings: WebShop's noun tagger, for example."""
     write_json(run.environment, {"name": config.environment.name, **suite.description})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from hgpo.files import flush
+from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import load_pretrained
 from hgpo.training.settings import UpdateSettings
 from hgpo.training.update import make_optimizer
@@ -33,7 +34,7 @@ FORMAT_VERSION = 1
 logger = logging.getLogger(__name__)
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file and what to do."""
 
 
@@ -127,14 +128,26 @@ def load_checkpoint(path: Path | str, settings: UpdateSettings, *, device: str =
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
     """
     path = Path(path)
+    model, tokenizer = load_model(path, device=device)
     document = read_trainer_state(path)
-    try:
-        model, tokenizer = load_pretrained(path, device=device, dtype="float32")
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise _unusable(path, error) from error
     optimizer = make_optimizer(model, settings)
     _restore_optimizer(path / OPTIMIZER_FILE, model, optimizer)
     return Checkpoint(path, document["update"], model, tokenizer, optimizer, document["state"])
+
+
+def load_model(path: Path | str, *, device: str = "auto") -> tuple[Any, Any]:
+    """Model (float32) and tokenizer alone, which is all that playing needs.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    path = Path(path)
+    resolve_device(device)  # one that is not there is no fault of the checkpoint
+    read_trainer_state(path)
+    try:
+        return load_pretrained(path, device=device, dtype="float32")
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _unusable(path, error) from error
 
 
 def _optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -166,24 +179,15 @@ def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer)
 
 
 def _publish(partial: Path, final: Path) -> None:
-    for path in _files(partial):
-        _flush(path)
-    _flush(partial)
+    for path in [*_files(partial), partial]:
+        flush(path)
     replaced = final.with_name(f".{final.name}.replaced")
     shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
         final.rename(replaced)
     partial.rename(final)
-    _flush(final.parent)
+    flush(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _delete_old(folder: Path, newest: Path, keep: int) -> None:
@@ -205,5 +209,5 @@ def _files(folder: Path) -> list[Path]:
 def _unusable(path: Path, problem: object) -> CheckpointError:
     return CheckpointError(
         f"{path}: {problem}. Delete the checkpoint folder {path if path.is_dir() else path.parent} "
-        "to resume from the one before it."
+        "to go on from the one before it."
     )

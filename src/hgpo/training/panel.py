@@ -50,7 +50,7 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
                 "by_task_type": {kind: Rate(**rate) for kind, rate in stored["by_task_type"].items()},
             }
         )
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"{path} is damaged ({error}); delete it and resume to play it again") from error
 
 

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError, dump_config, load_config
 from hgpo.files import write_text
+from hgpo.training.run_lock import LOCK_FILE, exclusive
+
+_PARTIAL = ".*.partial"
+# Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
+_TRAINING_LEFTOVERS = (
+    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
+    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
+    "rollouts/.[0-9]*.parquet.*.partial",
+    "checkpoints/.[0-9]*.partial",
+    "checkpoints/.[0-9]*.replaced",
+)
 
 
 class RunDirectoryError(ValueError):
@@ -78,16 +91,39 @@ class RunDirectory:
 
 
 def create_run_directory(config: Config) -> RunDirectory:
-    """Make the folder and write ``config.toml``; a folder that holds a run already is a ``RunDirectoryError``."""
+    """Make the folder and write ``config.toml``; a folder that holds anything is a ``RunDirectoryError``.
+
+    What a process leaves that died before it had written ``config.toml`` counts as nothing.
+    """
     run = RunDirectory(config.run_directory)
-    if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+    _refuse_taken(run.path)
+    run.path.mkdir(parents=True, exist_ok=True)
+    with exclusive(run.path):
+        _refuse_taken(run.path)  # by a process that was a moment faster
+        write_text(run.config, dump_config(config), durable=True)
+    return run
+
+
+def _refuse_taken(path: Path) -> None:
+    if not path.exists() or (path.is_dir() and all(_is_left_over(entry.name) for entry in path.iterdir())):
+        return
+    if (path / "config.toml").is_file():
         raise RunDirectoryError(
-            f"{run.path} exists already. Continue it with `hgpo train --resume {run.path}`, choose another "
+            f"{path} exists already. Continue it with `hgpo train --resume {path}`, choose another "
             "name with `run.name=…`, or delete it"
         )
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_text(run.config, dump_config(config))
-    return run
+    raise RunDirectoryError(f"{path} exists already and is no run; choose another name with `run.name=…`")
+
+
+def _is_left_over(name: str) -> bool:
+    return name == LOCK_FILE or fnmatch(name, _PARTIAL)
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Delete what a killed training process was writing. Only whoever holds the run may (``exclusive``)."""
+    for pattern in _TRAINING_LEFTOVERS:
+        for path in list(run.path.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
@@ -133,9 +169,10 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
         with run.path.joinpath("metrics.superseded.jsonl").open("a", encoding="utf-8") as lines:
             lines.writelines(json.dumps(row) + "\n" for row in later)
     if run.metrics.exists():
-        write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update))
+        kept = "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update)
+        write_text(run.metrics, kept, durable=True)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON whole or not at all."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_text(path, json.dumps(value, indent=2) + "\n", durable=True)

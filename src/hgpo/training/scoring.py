@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.padding import length_buckets, pad_left, pad_right
+from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.precision import autocast
 from hgpo.training.samples import Sample
 
@@ -86,5 +86,21 @@ def response_log_probs(
 
 
 def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[NDArray[np.int64]]:
-    """Indices of `samples` in batches of similar length; see `length_buckets`."""
-    return length_buckets([sample.token_count for sample in samples], max_tokens=max_tokens)
+    """Indices of `samples` in batches of similar length, longest first, each of at most `max_tokens` padded tokens.
+
+    Those are rows · (longest prompt + longest response - 1), as `score_responses` lays them out: the two need not come
+    from one sample. A sample longer than `max_tokens` gets a batch of its own. Equal lengths keep their order.
+    """
+    order = sorted(range(len(samples)), key=lambda row: -samples[row].token_count)
+    batches: list[list[int]] = []
+    prompt = response = longest = 0
+    for row in order:
+        sample = samples[row]
+        prompt, response = max(prompt, len(sample.prompt_ids)), max(response, len(sample.response_ids))
+        width = max(longest, prompt + response - 1)  # never less than the longest sample's own tokens
+        if batches and (len(batches[-1]) + 1) * width <= max_tokens:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+            prompt, response, longest = len(sample.prompt_ids), len(sample.response_ids), sample.token_count
+    return [np.asarray(batch, dtype=np.int64) for batch in batches]

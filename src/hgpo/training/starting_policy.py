@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hgpo.agents import Situation
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
@@ -21,13 +21,15 @@ from hgpo.policies.transformers import TransformersPolicy, load_pretrained
 from hgpo.rollout.collect import RolloutRules, fit_prompts
 from hgpo.rollout.demonstrations import demonstrate
 from hgpo.training.assemble import rollout_rules
-from hgpo.training.checkpoint import newest_complete
+from hgpo.training.checkpoint import load_model, newest_complete
 from hgpo.training.panel import percent
 from hgpo.training.progress import Reporter
 from hgpo.training.run_directory import RunDirectory, RunDirectoryError, write_json
 from hgpo.training.warm_start import warm_start
 
-_WARM_START_SEED = 1  # spawn key that keeps its generator apart from those of training
+# Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
+# any other value would change every run that was measured.
+_WARM_START_SEED = 1
 
 
 def start_model(run: RunDirectory, config: Config) -> str:
@@ -77,14 +79,21 @@ def wrap_model(model: Any, tokenizer: Any, config: Config) -> TransformersPolicy
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[TransformersPolicy, str]:
     """The policy of a run for playing: ``newest``, ``start`` or an update's number; also what was meant by it."""
     if checkpoint == "start":
+        if config.warm_start.enabled and not run.start.is_dir():
+            raise RunDirectoryError(_nothing_to_play(run, config, "start"))
         return load_policy(start_model(run, config), config), "start"
     folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
     if folder is None or not folder.is_dir():
-        kept = sorted(path.name for path in run.checkpoints.glob("[0-9]*"))
-        raise RunDirectoryError(
-            f"{run.path} has no checkpoint {checkpoint!r}; it has start{', ' if kept else ''}{', '.join(kept)}"
-        )
-    return load_policy(folder, config), folder.name
+        raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
+    return wrap_model(*load_model(folder, device=config.policy.device), config), folder.name
+
+
+def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
+    there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
+    there += [path.name for path in sorted(run.checkpoints.glob("[0-9]*")) if path.is_dir()]
+    if not there:
+        return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"
+    return f"{run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(there)}"
 
 
 def _demonstrations(
@@ -95,13 +104,8 @@ def _demonstrations(
     config: Config,
     reporter: Reporter,
 ) -> list[tuple[Situation, str]]:
-    expert = suite.expert()
-    if expert is None:
-        raise ConfigError(
-            f"warm_start.enabled: environment {config.environment.name!r} has no expert(); "
-            "give its suite one, or start from a model that follows instructions"
-        )
-    settings = config.warm_start
+    expert, settings = suite.expert(), config.warm_start
+    assert expert is not None, "training_suite has seen to it"
     chosen = tasks[: settings.demonstrations]
     shown: list[tuple[Situation, str]] = []
     with reporter.counting("demonstrations") as count:
@@ -148,11 +152,6 @@ def _imitate(
     """Supervised fine-tuning into the target window, probed on training games that were not demonstrated."""
     settings = config.warm_start
     probe = tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
-    if len(probe) < settings.probe_games:
-        raise ConfigError(
-            f"warm_start: {len(tasks)} training games are too few for {settings.demonstrations} demonstrations and "
-            f"{settings.probe_games} probe games; ask for less or for more games"
-        )
 
     def success() -> float:
         evaluation = evaluate(

@@ -43,10 +43,17 @@ def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: 
 
 
 def read_summary(run: RunDirectory) -> dict[str, Any]:
-    """The summary of a complete run."""
+    """The summary of a complete run. A ``RunDirectoryError`` says that it is not complete, or the summary damaged."""
     if not run.complete:
         raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
-    summary: dict[str, Any] = json.loads(run.summary.read_text(encoding="utf-8"))
+    try:
+        summary = json.loads(run.summary.read_text(encoding="utf-8"))
+        if not isinstance(summary, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise RunDirectoryError(
+            f"{run.summary} is damaged ({error}); delete it and `hgpo train --resume {run.path}` writes it again"
+        ) from error
     return summary
 
 
@@ -63,13 +70,17 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
         f"{100 * summary['gain']:+.1f} points [95 % {100 * low:+.1f} to {100 * high:+.1f}], "
         f"{summary['updates']} updates, {summary['seconds']:.0f} s in all."
     )
-    reporter.say(
-        f"\n  {run.path}/metrics.jsonl      every update's figures ({len(read_metrics(run))} rows)\n"
-        f"  {run.path}/rollouts/          every step with its prompt, response and advantage\n"
-        f"  {run.path}/checkpoints/       the trained policy, in Hugging Face format\n"
-        f"  {run.path}/summary.json       the figures above\n"
-        f"Next: hgpo eval {run.path} --split valid_seen    hgpo advantages {run.path} --estimator gigpo"
-    )
+    reporter.say("")
+    for path, what in (
+        (run.metrics, f"every update's figures ({len(read_metrics(run))} rows)"),
+        (run.rollouts, "every step with its prompt, response and advantage"),
+        (run.checkpoints, "the trained policy, in Hugging Face format"),
+        (run.summary, "the figures above"),
+    ):
+        if path.exists():
+            reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
+    stored = f"    hgpo advantages {run.path} --estimator gigpo" if run.rollouts.exists() else ""
+    reporter.say(f"Next: hgpo eval {run.path} --seeds 1 2 3{stored}")
 
 
 def print_comparison(console: Console, before: Evaluation, after: Evaluation) -> None:

@@ -24,11 +24,12 @@ from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.policies.device import resolve_device
+from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.storage import write_rollouts
 from hgpo.steps import StepBatch
-from hgpo.training.assemble import build_suite, record_environment, rollout_rules
+from hgpo.training.assemble import record_environment, rollout_rules, training_suite
 from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
 from hgpo.training.generators import generator_state, restore_generator
 from hgpo.training.memory import peak_memory_gib
@@ -40,8 +41,10 @@ from hgpo.training.run_directory import (
     append_metrics,
     create_run_directory,
     open_run_directory,
+    remove_leftovers,
     rewind_metrics,
 )
+from hgpo.training.run_lock import exclusive
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
 from hgpo.training.summary import write_summary
@@ -51,23 +54,33 @@ from hgpo.training.update import make_optimizer, update_policy
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Carry out a new run. ``started`` is the clock (``time.monotonic``) from which its seconds count."""
-    resolve_device(config.policy.device)  # one that is not there is refused before anything is written
-    return _run(create_run_directory(config), config, reporter, started)
+    resolve_device(config.policy.device)  # what is not there is refused before anything is written
+    suite = training_suite(config)
+    run = create_run_directory(config)
+    with exclusive(run.path):
+        return _run(run, config, suite, reporter, started)
 
 
 def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Continue the run in ``path`` from what it has on disk. A complete run is left as it is."""
     run, config = open_run_directory(path)
-    return run if run.complete else _run(run, config, reporter, started)
+    if run.complete:
+        return run
+    with exclusive(run.path):
+        return _run(run, config, training_suite(config), reporter, started)
 
 
-def _run(run: RunDirectory, config: Config, reporter: Reporter, started: float | None) -> RunDirectory:
+def _run(
+    run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
+) -> RunDirectory:
     started = time.monotonic() if started is None else started
-    suite = build_suite(config)
+    remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     trainer = _Trainer(run, config, suite, reporter)
-    before = stored_evaluation(run, "before") or evaluate_policy(run, "before", trainer.policy, suite, config, reporter)
+    before = stored_evaluation(run, "before")
+    if before is None:
+        before = evaluate_policy(run, "before", trainer.policy_before(), suite, config, reporter)
     trainer.train(started)
     after = stored_evaluation(run, "after") or evaluate_policy(run, "after", trainer.policy, suite, config, reporter)
     write_summary(run, config, before, after, seconds=trainer.progress.seconds + time.monotonic() - started)
@@ -81,6 +94,15 @@ class Progress:
     update: int = 0
     tasks_drawn: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """The steps of an update's groups, and ``replaced``: those of groups that were drawn and then left out."""
+
+    steps: list[StepRecord]
+    replaced: list[StepRecord]
+    resampled_groups: int
 
 
 class _Trainer:
@@ -99,8 +121,15 @@ class _Trainer:
         self.progress = Progress()
         self._restore()
 
+    def policy_before(self) -> TransformersPolicy:
+        """The policy before the first update, also where a checkpoint has taken its place by now."""
+        return load_policy(start_model(self.run, self.config), self.config) if self.progress.update else self.policy
+
     def train(self, started: float) -> None:
         """Run all updates that are still to be done."""
+        name = self._due_evaluation()
+        if name and not self.run.evaluation(name).exists():  # a process died in it, after it had saved the checkpoint
+            self._evaluate(name)
         updates = self.config.training.updates
         left = updates - self.progress.update
         self.reporter.say(f"Training with {self.config.advantage.estimator}: {left} updates")
@@ -113,13 +142,16 @@ class _Trainer:
                 if worth_a_line(self.progress.update, updates):
                     self.reporter.say(update_line(row, updates))
                 self._checkpoint(started)
+                if name := self._due_evaluation():
+                    self._evaluate(name)
 
     def _one_update(self) -> dict[str, Any]:
         """Collect, estimate, update, store; returns the update's metrics."""
         update = self.progress.update + 1
         clock = time.perf_counter
         began = clock()
-        steps, resampled = self._collect(update)
+        drawn = self._collect(update)
+        steps = drawn.steps
         collected = clock()
         batch = to_step_batch(steps)
         advantages = self._advantages(batch)
@@ -140,14 +172,14 @@ class _Trainer:
         updated = clock()
         self._store(update, steps, advantages)
         self.progress = replace(self.progress, update=update)
-        metrics = rollout_metrics(steps)
+        metrics = rollout_metrics([*steps, *drawn.replaced])  # what is left was picked by its outcome
         tokens = metrics["prompt_tokens"] + metrics["response_tokens"]
         return {
             "update": update,
             **metrics,
             **advantage_metrics(batch, advantages),
             **update_metrics,
-            "resampled_groups": resampled,
+            "resampled_groups": drawn.resampled_groups,
             "tasks_drawn": self.progress.tasks_drawn,
             "tokens_per_second": tokens / (updated - began),
             "seconds_collect": collected - began,
@@ -156,10 +188,11 @@ class _Trainer:
             "peak_memory_gib": peak_memory_gib(self.policy.model.device),
         }
 
-    def _collect(self, update: int) -> tuple[list[StepRecord], int]:
+    def _collect(self, update: int) -> _Collected:
         """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""
         settings = self.config.rollout
         steps = self._play(f"{update}/", settings.tasks_per_update)
+        replaced: list[StepRecord] = []
         resampled = 0
         for attempt in range(1, settings.resample_uniform_groups + 1):
             uniform = uniform_groups(steps)
@@ -167,11 +200,12 @@ class _Trainer:
                 break
             fresh = self._play(f"{update}.{attempt}/", len(uniform))
             useful = {record.group for record in fresh} - uniform_groups(fresh)
-            replaced = set(sorted(uniform)[: len(useful)])
-            steps = [record for record in steps if record.group not in replaced]
-            steps += [record for record in fresh if record.group in useful]
+            leaving = set(sorted(uniform)[: len(useful)]) | {record.group for record in fresh} - useful
+            drawn = [*steps, *fresh]
+            steps = [record for record in drawn if record.group not in leaving]
+            replaced += [record for record in drawn if record.group in leaving]
             resampled += len(useful)
-        return steps, resampled
+        return _Collected(steps, replaced, resampled)
 
     def _play(self, label: str, count: int) -> list[StepRecord]:
         indices = task_indices(self.config.run.seed, len(self.tasks), self.progress.tasks_drawn, count)
@@ -201,7 +235,7 @@ class _Trainer:
             write_rollouts(self.run.rollout_file(update), steps, extra)
 
     def _checkpoint(self, started: float) -> None:
-        """Save the state where it is due, and evaluate where that is due (the evaluation's generator is its own)."""
+        """Save the state where it is due."""
         settings, update = self.config.training, self.progress.update
         if update % settings.checkpoint_every == 0 or update == settings.updates:
             save_checkpoint(
@@ -218,9 +252,16 @@ class _Trainer:
                 },
                 keep=settings.keep_checkpoints,
             )
-        every = self.config.evaluation.every
-        if every and update % every == 0 and update < settings.updates:
-            evaluate_policy(self.run, f"update-{update}", self.policy, self.suite, self.config, self.reporter)
+
+    def _due_evaluation(self) -> str | None:
+        """The name of the evaluation between first and last that is due after the newest update; None: none is."""
+        every, update = self.config.evaluation.every, self.progress.update
+        due = every and update and update % every == 0 and update < self.config.training.updates
+        return f"update-{update}" if due else None
+
+    def _evaluate(self, name: str) -> None:
+        """Its generator is its own, so nothing that follows depends on whether and when it is played."""
+        evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
 
     def _restore(self) -> None:
         """Continue from the newest complete checkpoint, if there is one."""

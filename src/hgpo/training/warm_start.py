@@ -61,7 +61,8 @@ def warm_start(
 ) -> WarmStartReport:
     """Train `policy.model` in place on (prompt, response) pairs.
 
-    The loss is the cross-entropy of response tokens and end token, averaged over tokens. `evaluate` returns the success
+    The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the policy's precision.
+    `evaluate` returns the success
     rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` updates. Training stops when success
     lies in the target window ("target"). Where it jumps over the window, model and optimiser go back to the evaluation
     before and go on in half as many updates at a time; "overshoot" means that even a single update jumps. After
@@ -83,6 +84,7 @@ class _WarmStart:
         rng: np.random.Generator,
     ) -> None:
         self._model = policy.model
+        self._precision = policy.precision
         self._settings = settings
         self._samples = encode_demonstrations(policy, demonstrations)
         self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
@@ -129,7 +131,7 @@ class _WarmStart:
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
         for rows in micro_batches(samples, settings.micro_batch_tokens):
-            scores = score_responses(self._model, [samples[row] for row in rows])
+            scores = score_responses(self._model, [samples[row] for row in rows], precision=self._precision)
             loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()

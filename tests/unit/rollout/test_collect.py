@@ -157,6 +157,36 @@ def test_a_reward_that_is_no_finite_number_names_task_and_step(reward):
         collect([Task("broken", "corridor", make)], ScriptedPolicy(walker), rules(reward="environment"), rng())
 
 
+@pytest.mark.parametrize("score", [math.nan, -math.inf, None, "good"])
+def test_a_score_that_is_no_finite_number_names_task_and_step(score):
+    class BrokenScore(Corridor):
+        def _info(self, won):
+            return {**super()._info(won), "score": score}
+
+    with pytest.raises(RolloutError, match=r"task 'broken'.*info\['score'\].*step 0.*finite number"):
+        collect([Task("broken", "corridor", partial(BrokenScore, 3))], ScriptedPolicy(walker), rules(), rng())
+
+
+class Endless(Corridor):
+    """Goes on after the win, and says ever after that it is won."""
+
+    won = False
+
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        self.won = self.won or terminated
+        self.steps = getattr(self, "steps", 0) + 1
+        return observation, reward, False, self.steps == 4, {**info, "won": self.won}
+
+
+def test_a_win_is_paid_once():
+    steps = collect([Task("endless", "corridor", partial(Endless, 1))], ScriptedPolicy(walker), rules(), rng())
+    assert [step.won for step in steps] == [False, True, True, True]
+    assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
+    [episode] = episodes(steps)
+    assert (episode.won, episode.total_reward) == (True, 1.0)
+
+
 class Silent(Corridor):
     def _look(self):
         return None

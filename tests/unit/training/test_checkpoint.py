@@ -10,6 +10,7 @@ from hgpo.training import checkpoint as module
 from hgpo.training.checkpoint import (
     CheckpointError,
     load_checkpoint,
+    load_model,
     newest_complete,
     read_trainer_state,
     save_checkpoint,
@@ -96,6 +97,14 @@ def test_damaged_checkpoints_are_skipped_with_a_message(tmp_path, caplog, file, 
     assert file in caplog.text
     with pytest.raises(CheckpointError, match=rf"{file}.*Delete the checkpoint folder"):
         load_checkpoint(tmp_path / "2", SETTINGS)
+    with pytest.raises(CheckpointError, match=rf"{file}.*Delete the checkpoint folder"):
+        load_model(tmp_path / "2")
+
+
+def test_a_device_that_is_not_there_is_no_damage(tmp_path):
+    save(tmp_path, 1)
+    with pytest.raises(ValueError, match='no device "cuda:99" here'):
+        load_model(tmp_path / "1", device="cuda:99")
 
 
 def test_garbage_inside_a_file_of_the_right_size_is_an_error(tmp_path):

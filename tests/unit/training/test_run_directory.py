@@ -10,8 +10,10 @@ from hgpo.training.run_directory import (
     create_run_directory,
     open_run_directory,
     read_metrics,
+    remove_leftovers,
     rewind_metrics,
 )
+from hgpo.training.run_lock import RunInUseError, exclusive
 
 
 def config(tmp_path, *overrides):
@@ -36,6 +38,57 @@ def test_what_is_there_is_never_overwritten(tmp_path, content):
     with pytest.raises(RunDirectoryError, match="exists already"):
         create_run_directory(config(tmp_path, "run.name=a"))
     assert (place if content == "file" else place / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_died_before_its_settings_were_written_is_made_anew(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name in (".config.toml.123.partial", ".lock"):
+        (folder / name).write_text("[run")
+    made = config(tmp_path, "run.name=a")
+    assert open_run_directory(create_run_directory(made).path)[1] == made
+
+
+def test_only_a_run_is_said_to_be_resumable(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="exists already and is no run"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
+    create_run_directory(config(tmp_path, "run.name=b"))
+    with pytest.raises(RunDirectoryError, match="Continue it with `hgpo train --resume"):
+        create_run_directory(config(tmp_path, "run.name=b"))
+
+
+def test_of_two_new_runs_with_one_name_the_second_leaves_the_settings_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    with exclusive(tmp_path / "a"), pytest.raises(RunInUseError, match="is being trained by process"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_what_others_write_stays(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    left = (
+        ".metrics.jsonl.77.partial",
+        "evaluations/.update-40.json.77.partial",
+        "rollouts/.00003.parquet.77.partial",
+        "checkpoints/.10.partial/model.safetensors",
+        "checkpoints/.10.replaced/model.safetensors",
+    )
+    others = (
+        ".report.html.78.partial",
+        "evaluations/.valid_seen-10-t0.4-s123.json.78.partial",
+        "evaluations/before.json",
+        "checkpoints/10/model.safetensors",
+    )
+    for name in left + others:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("")
+    remove_leftovers(run)
+    files = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
+    assert files == {"config.toml", ".lock", *others}
+    assert not (run.checkpoints / ".10.partial").exists()
 
 
 def test_an_edited_config_that_is_wrong_is_named(tmp_path):

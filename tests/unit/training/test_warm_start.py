@@ -112,6 +112,15 @@ def test_micro_batches_change_nothing():
     torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
 
 
+def test_the_arithmetic_is_the_policys():
+    losses = []
+    for precision in ("auto", "float32", "bfloat16"):
+        policy = tiny_policy(initializer_range=0.08, precision=precision)
+        losses.append(run(policy, SETTINGS.model_copy(update={"max_updates": 2})).evaluations[0].loss)
+    assert losses[0] == losses[1] != losses[2]  # auto is float32 on a CPU
+    assert losses[2] == pytest.approx(losses[1], rel=0.05)
+
+
 def test_demonstrations_end_with_the_end_token():
     policy = tiny_policy()
     [sample] = encode_demonstrations(policy, [("take a", "go to a 1")])

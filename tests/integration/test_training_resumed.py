@@ -1,0 +1,105 @@
+"""Runs that were killed at an awkward moment, or that two processes want at once."""
+
+import json
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from rich.console import Console
+
+from hgpo.config import load_config
+from hgpo.training import trainer as module
+from hgpo.training.progress import Reporter
+from hgpo.training.run_directory import RunDirectory, RunDirectoryError
+from hgpo.training.run_lock import RunInUseError, exclusive
+from hgpo.training.summary import read_summary
+from hgpo.training.trainer import resume, train
+
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
+# A rate at which the policy's games change within two updates.
+OVERRIDES = ("training.updates=3", "training.learning_rate=0.02", "training.checkpoint_every=1", "evaluation.every=1")
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches SIGKILL."""
+
+
+def config(directory, *overrides):
+    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
+
+
+def quiet():
+    return Reporter(Console(quiet=True))
+
+
+def evaluations(run):
+    return {path.stem: json.loads(path.read_text()) for path in run.evaluation("before").parent.iterdir()}
+
+
+def killed_in_evaluation(name, directory):
+    """A new run whose process dies while it plays the evaluation ``name``."""
+    real = module.evaluate_policy
+
+    def evaluate(run, played, *rest):
+        if played == name:
+            raise Killed
+        return real(run, played, *rest)
+
+    with patch.object(module, "evaluate_policy", evaluate), pytest.raises(Killed):
+        train(config(directory), quiet())
+    return RunDirectory(directory / "corridor")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("runs")), quiet())
+
+
+def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished, tmp_path):
+    """What the message about a damaged evaluation advises: delete it and resume."""
+    expected = evaluations(finished)
+    assert expected["before"] != expected["after"]
+    run = killed_in_evaluation("after", tmp_path)
+    run.evaluation("before").write_text("[]")
+    with pytest.raises(RunDirectoryError, match=r"before\.json is damaged.*delete it and resume"):
+        resume(run.path, quiet())
+    run.evaluation("before").unlink()
+    resume(run.path, quiet())
+    assert evaluations(run) == expected
+    assert {**read_summary(run), "seconds": 0} == {**read_summary(finished), "seconds": 0}
+
+
+def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finished, tmp_path):
+    run = killed_in_evaluation("update-2", tmp_path)
+    assert set(evaluations(run)) == {"before", "update-1"}
+    resume(run.path, quiet())
+    assert evaluations(run) == evaluations(finished)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path):
+    run = killed_in_evaluation("update-2", tmp_path)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with exclusive(run.path), pytest.raises(RunInUseError, match=r"corridor is being trained by process \d+ on"):
+        resume(run.path, quiet())
+    before.pop(run.path / ".lock")
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_a_process_that_trains_holds_its_run(tmp_path, monkeypatch):
+    real = module.evaluate_policy
+
+    def try_to_resume(run, *rest):
+        with pytest.raises(RunInUseError, match="is being trained"):
+            resume(run.path, quiet())
+        return real(run, *rest)
+
+    monkeypatch.setattr(module, "evaluate_policy", try_to_resume)
+    assert train(config(tmp_path, "training.updates=1"), quiet()).complete
+
+
+def test_a_resumed_run_clears_away_what_was_half_written(tmp_path):
+    run = killed_in_evaluation("update-2", tmp_path)
+    (run.checkpoints / ".3.partial").mkdir()
+    (run.rollouts / ".00003.parquet.99.partial").write_text("half")
+    resume(run.path, quiet())
+    assert not list(run.path.rglob("*.partial"))

@@ -1,0 +1,29 @@
+"""A finished run that commands can play."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hgpo.config import load_config
+from hgpo.training.progress import Reporter
+from hgpo.training.trainer import train
+
+RECIPE = Path(__file__).parents[2] / "corridor.toml"
+OVERRIDES = ("training.updates=2", "training.checkpoint_every=1", "warm_start.max_updates=1", "rollout.store_every=0")
+
+
+@pytest.fixture(scope="session")
+def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs")
+    config = load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES])
+    return train(config, Reporter(Console(quiet=True))).path
+
+
+@pytest.fixture
+def trained_run(_trained: Path, tmp_path: Path) -> Path:
+    """A copy of its folder, so that a test may damage it. It has the checkpoints 1 and 2."""
+    return Path(shutil.copytree(_trained, tmp_path / "corridor"))

@@ -1,0 +1,54 @@
+"""Held-out success of a finished run: what is stored under which name, and what a damaged checkpoint says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hgpo.cli import main
+
+
+def stored(run: Path) -> dict[str, int]:
+    """Evaluations that `hgpo eval` added, with how many games each played."""
+    return {
+        path.name: json.loads(path.read_text())["success"]["tasks"]
+        for path in (run / "evaluations").glob("held_out-*.json")
+    }
+
+
+def test_fewer_games_are_stored_beside_the_whole_panel(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained_run)]) == 0
+    assert main(["eval", str(trained_run), "--games", "2"]) == 0
+    assert stored(trained_run) == {"held_out-2-t0.4-s1.json": 3, "held_out-2-t0.4-s1-first2.json": 2}
+    assert "held_out-2-t0.4-s1-first2.json" in capsys.readouterr().out
+
+
+def test_a_run_can_be_evaluated_while_it_is_trained(trained_run: Path) -> None:
+    from hgpo.training.run_lock import exclusive
+
+    with exclusive(trained_run):
+        assert main(["eval", str(trained_run), "--checkpoint", "1", "--quiet"]) == 0
+    assert stored(trained_run) == {"held_out-1-t0.4-s1.json": 3}
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage"])
+def test_a_damaged_checkpoint_is_named_with_what_to_do(
+    trained_run: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = trained_run / "checkpoints" / "2" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-9] if damage == "cut" else b"\xff" * len(content))
+    assert main(["eval", str(trained_run), "--checkpoint", "2"]) == 2
+    error = capsys.readouterr().err
+    assert str(weights if damage == "cut" else weights.parent) in error
+    assert f"Delete the checkpoint folder {weights.parent}" in error
+    assert error.count("\n") == 1
+
+
+def test_a_checkpoint_that_was_not_kept_is_named_with_those_that_were(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(trained_run), "--checkpoint", "9"]) == 2
+    assert "has no checkpoint '9'; take --checkpoint start or 1 or 2" in capsys.readouterr().err

@@ -1,0 +1,29 @@
+"""Episodes of a finished run: how many are played, and which counts make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgpo.cli import main
+from hgpo.rollout.storage import read_table
+
+
+def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "rollouts.parquet"
+    words = ["rollout", str(trained_run), "-o", str(output), "--games", "2", "--group-size", "3", "--quiet"]
+    assert main(words) == 0
+    table = read_table(output)
+    assert len(set(table.column("trajectory").to_pylist())) == 6
+    assert set(table.column("task_id").to_pylist()) == {"train/1", "train/3"}
+
+
+@pytest.mark.parametrize(("option", "value"), [("--games", "0"), ("--games", "-190"), ("--group-size", "0")])
+def test_a_count_that_plays_nothing_is_refused(
+    option: str, value: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "rollouts.parquet"
+    assert main(["rollout", str(trained_run), "-o", str(output), f"{option}={value}"]) == 2
+    assert f"{option} {value}: at least 1" in capsys.readouterr().err
+    assert not output.exists()
