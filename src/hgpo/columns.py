@@ -5,9 +5,11 @@ Shapes: N rows, U distinct values.
 
 from __future__ import annotations
 
+import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
-from itertools import count
+from itertools import chain, count
+from operator import ne
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,22 +22,55 @@ BoolArray = NDArray[np.bool_]
 LARGEST_REAL = 1e100
 """Largest magnitude a number may have: sums and squares of such numbers stay inside float64 for any batch size."""
 
-_ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, tuple, frozenset, type(None)})
+LARGEST_WHOLE = 2**53 - 1
+"""Largest integer a step may be: up to here, a whole float is the integer it was written as."""
+
+_ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
+_CONTAINERS = (tuple, frozenset)
+_KEY_REMEDY = "turn each row into a tuple or text"
 
 
-def fail(column: str, row: int, problem: str) -> NoReturn:
+class ColumnError(ValueError):
+    """One bad value of a batch.
+
+    Attributes:
+        column: its name. row: counts from 0 in the caller's order. problem: what is wrong with the value.
+        other_row: the row it collides with, None if it is wrong by itself; the problem is then a sentence that ends
+            before "in row ...".
+
+    Example: `str(ColumnError("reward", 3, "missing value (None)"))` is "column 'reward', row 3: missing value (None)".
+    """
+
+    def __init__(self, column: str, row: int, problem: str, other_row: int | None = None) -> None:
+        super().__init__(column, row, problem, other_row)  # all of them, so that it can be pickled
+        self.column, self.row, self.problem, self.other_row = column, row, problem, other_row
+
+    def __str__(self) -> str:
+        """Column and row, then the problem."""
+        return f"column {self.column!r}, row {self.row}: {self.problem}" + self._beside(lambda row: f"row {row}")
+
+    def told(self, place: Callable[[int], str]) -> str:
+        """The message with `place(row)`, such as file and line, for the row's number."""
+        return f"{place(self.row)}: column {self.column!r}: {self.problem}" + self._beside(place)
+
+    def _beside(self, place: Callable[[int], str]) -> str:
+        return "" if self.other_row is None else f" in {place(self.other_row)}"
+
+
+def fail(column: str, row: int, problem: str, other_row: int | None = None) -> NoReturn:
     """Raise the ValueError of one bad value; `row` counts from 0 in the caller's order."""
-    raise ValueError(f"column {column!r}, row {row}: {problem}")
+    raise ColumnError(column, row, problem, other_row)
 
 
-def read(name: str, column: Any) -> list[Any] | NDArray[Any]:
+def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     """Return the column as a list or a one-dimensional numpy array, without converting its values.
 
     Anything that offers `__array__` (numpy, pandas, pyarrow, torch) is read through it, because iterating such objects
-    yields scalars that hash by identity.
+    yields scalars that hash by identity. `is_key`: whether the values only have to be told apart; for the messages.
 
     Raises:
-        ValueError: the column is not a sequence of values (text, mapping, set, scalar) or is not one-dimensional.
+        ValueError: the column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
+            masked values.
     """
     if isinstance(column, (list, tuple)):
         return list(column)
@@ -50,8 +85,19 @@ def read(name: str, column: Any) -> list[Any] | NDArray[Any]:
         return values
     assert array is not None
     if array.ndim != 1:
-        raise ValueError(f"column {name!r}: expected one dimension, got shape {array.shape}")
+        remedy = _KEY_REMEDY if is_key else "give one number per row"
+        raise ValueError(f"column {name!r}: expected one dimension, got shape {array.shape}: {remedy}")
+    if isinstance(column, np.ma.MaskedArray):
+        _check_unmasked(name, column)
     return array
+
+
+def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:
+    """Refuse masked values: what lies under a mask is no value, though numpy reads it as one."""
+    mask = np.ascontiguousarray(np.ma.getmaskarray(column))
+    masked_N = mask.view(np.bool_).reshape(len(mask), -1).any(axis=1)  # a record has one flag per field
+    if masked_N.any():
+        fail(name, int(np.argmax(masked_N)), "missing value (masked); fill it in, or leave the row out")
 
 
 def intern(name: str, column: list[Any] | NDArray[Any], allow_none: bool) -> tuple[IntArray, tuple[Hashable, ...]]:
@@ -95,19 +141,25 @@ def _fail_at_first_unhashable(name: str, column: list[Any]) -> None:
         try:
             seen.setdefault(value)
         except Exception as error:
-            fail(name, row, f"value of type {type(value).__name__} cannot be a key ({error})")
+            fail(name, row, f"value of type {type(value).__name__} cannot be a key ({error}): {_KEY_REMEDY}")
 
 
 def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], allow_none: bool) -> None:
-    """Reject None, NaN and array-like keys; looks at types first so that columns of text cost nothing."""
+    """Reject None, NaN and array-like keys, also inside tuples; looks at types first so that text costs nothing."""
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
     if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
         return
+    if any(issubclass(kind, _CONTAINERS) for kind in types):
+        containers = [value for value in distinct if isinstance(value, _CONTAINERS)]
+        if not _are_sound(containers):
+            _fail_at_first_unsound(name, column)
+    if types <= _ALWAYS_EQUAL_TO_THEMSELVES.union(_CONTAINERS):
+        return
     for row, value in enumerate(column):
-        if hasattr(value, "__array__") and not isinstance(value, np.generic):
-            fail(name, row, f"an array ({type(value).__name__}) cannot be a key: it is compared by identity")
+        if _is_array_like(type(value)):
+            fail(name, row, f"an array ({type(value).__name__}) is compared by identity as a key: {_KEY_REMEDY}")
         try:
             equal = bool(value == value)
         except Exception as error:
@@ -116,17 +168,45 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
             fail(name, row, f"{value!r} does not equal itself, so it cannot be a key")
 
 
+def _are_sound(containers: list[Any]) -> bool:
+    """Whether nothing inside the tuples and frozensets, however deep, is NaN or an array; no Python code per value."""
+    while containers:
+        values = list(chain.from_iterable(containers))
+        types = set(map(type, values))
+        if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
+            return True
+        try:
+            if any(map(_is_array_like, types)) or any(map(ne, values, values)):
+                return False
+        except Exception:  # something that cannot be compared: whoever looks for the row says what
+            return False
+        nested = any(issubclass(kind, _CONTAINERS) for kind in types)
+        containers = [value for value in values if isinstance(value, _CONTAINERS)] if nested else []
+    return True
+
+
+def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
+    for row, value in enumerate(column):
+        if isinstance(value, _CONTAINERS) and not _are_sound([value]):
+            fail(
+                name,
+                row,
+                f"{reprlib.repr(value)} holds NaN or an array, which does not equal itself, so it cannot be a key; "
+                "put None, numbers or text in its place",
+            )
+
+
+def _is_array_like(kind: type) -> bool:
+    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
+
+
 def reals(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
     """Return a column of finite numbers as float64[N] (a copy).
 
     Raises:
         ValueError: text, None, NaN, infinity, or a magnitude above `LARGEST_REAL`.
     """
-    array = _numeric_array(column)
-    if array is None:
-        real_N = np.array([_convert(name, row, value, float) for row, value in enumerate(column)], dtype=np.float64)
-    else:
-        real_N = array.astype(np.float64)
+    real_N = _as_floats(name, column, "a number")
     bad_N = ~(np.abs(real_N) <= LARGEST_REAL)
     if bad_N.any():
         row = int(np.argmax(bad_N))
@@ -134,21 +214,21 @@ def reals(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
     return real_N
 
 
-def whole_numbers(name: str, column: list[Any] | NDArray[Any], limit: int) -> IntArray:
-    """Return a column of integers in [0, limit) as int64[N] (a copy); whole floats such as 3.0 are accepted.
+def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
+    """Return a column of integers from 0 as int64[N] (a copy); whole floats such as 3.0 are accepted.
 
     Raises:
-        ValueError: a boolean, text, None, NaN, a fraction, a negative number, or one of at least `limit`.
+        ValueError: a boolean, text, None, NaN, a fraction, a negative number, or one above `LARGEST_WHOLE`.
     """
     array = _numeric_array(column)
     if array is None or array.dtype.kind == "b":
-        array = np.array([_convert(name, row, value, _whole) for row, value in enumerate(column)], dtype=np.float64)
-    bad_N = ~((array >= 0) & (array < limit))
+        array = _converted(name, column, _whole, "a number")
+    bad_N = ~((array >= 0) & (array <= LARGEST_WHOLE))
     if array.dtype.kind == "f":
         bad_N |= array != np.floor(array)
     if bad_N.any():
         row = int(np.argmax(bad_N))
-        fail(name, row, f"expected an integer from 0 to {limit - 1} (the batch has {limit} rows), got {array[row]}")
+        fail(name, row, f"expected an integer from 0 to 2**53 - 1, got {array[row]}")
     return array.astype(np.int64)
 
 
@@ -158,7 +238,7 @@ def truths(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
     Raises:
         ValueError: any other value.
     """
-    real_N = reals(name, column)
+    real_N = _as_floats(name, column, "True or False")
     bad_N = (real_N != 0) & (real_N != 1)
     if bad_N.any():
         row = int(np.argmax(bad_N))
@@ -176,13 +256,25 @@ def _numeric_array(column: Iterable[Any]) -> NDArray[Any] | None:
     return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
 
 
-def _convert(name: str, row: int, value: Any, to_number: Callable[[Any], float]) -> float:
+def _as_floats(name: str, column: list[Any] | NDArray[Any], expected: str) -> FloatArray:
+    array = _numeric_array(column)
+    return _converted(name, column, float, expected) if array is None else array.astype(np.float64)
+
+
+def _converted(name: str, column: Iterable[Any], to_number: Callable[[Any], float], expected: str) -> FloatArray:
+    """The values one by one as float64[N], for an error that names the row; `expected`: what a value has to be."""
+    return np.array([_convert(name, row, value, to_number, expected) for row, value in enumerate(column)], np.float64)
+
+
+def _convert(name: str, row: int, value: Any, to_number: Callable[[Any], float], expected: str) -> float:
+    if value is None:
+        fail(name, row, f"missing value (None), expected {expected}")
     try:
         if isinstance(value, (str, bytes, bytearray)) or np.ndim(value) != 0:
             raise TypeError(f"{type(value).__name__} is not a number")
         return to_number(value)
     except Exception as error:
-        fail(name, row, f"expected a number, got {type(value).__name__} ({error})")
+        fail(name, row, f"expected {expected}, got {type(value).__name__} ({error})")
 
 
 def _whole(value: Any) -> float:

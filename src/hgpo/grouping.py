@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgpo.columns import BoolArray, IntArray
+from hgpo.columns import BoolArray, IntArray, fail
 from hgpo.steps import StepBatch
 
 CONTEXTS = ("observation", "observation_action", "prompt")
@@ -97,7 +97,7 @@ def group_steps(
             "drop": the step has no group at level k (the published recipe).
 
     Raises:
-        ValueError: an unknown context or early rule, or a column the context needs was not given.
+        ValueError: an unknown context or early rule, or a column the context needs was not given, or lacks a prompt.
     """
     if context not in CONTEXTS:
         raise ValueError(f"context must be one of {', '.join(CONTEXTS)}; got {context!r}")
@@ -106,6 +106,7 @@ def group_steps(
     if context == "prompt":
         if batch.prompt is None:
             raise ValueError("column 'prompt': context='prompt' needs it and the batch has none")
+        _check_no_prompt_is_missing(batch)
         history_length, present_key_N = 0, batch.prompt
     else:
         present_key_N = batch.observation
@@ -125,6 +126,14 @@ def group_steps(
         step_N = batch.step[row_N]
         present[1:] = [step_N >= k for k in range(1, len(starts))]
     return StepGroups(row_N, changes(group_N[entry_N]), tuple(starts), tuple(present))
+
+
+def _check_no_prompt_is_missing(batch: StepBatch) -> None:
+    """Refuse None as a prompt: two steps whose prompts nobody knows are no steps with the same prompt."""
+    labels = batch.labels.get("prompt", ())
+    if None in labels:
+        row = int(np.argmax(batch.prompt == labels.index(None)))
+        fail("prompt", row, "missing value (None), and context='prompt' compares prompts; give that of every step")
 
 
 def _history_columns(

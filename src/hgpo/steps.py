@@ -15,6 +15,8 @@ import numpy as np
 from hgpo import columns
 from hgpo.columns import BoolArray, FloatArray, IntArray
 
+_KEYS = ("group", "trajectory", "observation", "action", "prompt", "next_observation")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBatch:
@@ -98,8 +100,9 @@ class StepBatch:
                 and with it every level above 0, is counted from the start of the trajectory.
             observation: the raw environment observation (no memory, no template), any hashable.
             reward: the environment's reward of this step, units of the task.
-            action: any hashable; needed by context="observation_action".
-            prompt: any hashable; needed by context="prompt".
+            action: any hashable, None where there was none (equal to another None); needed by
+                context="observation_action".
+            prompt: any hashable; needed by context="prompt", which refuses None.
             penalty: at least 0; subtracted from this step's return after discounting and from its own episode score
                 (the recipe subtracts 0.1 for an invalid action). It does not flow back to earlier steps.
             value: a critic's estimate for this step; needed by estimators with a critic.
@@ -107,9 +110,9 @@ class StepBatch:
             success: True or False per row.
 
         Raises:
-            ValueError: naming the column and the row: an empty batch, unequal lengths, an unhashable key, a missing
-                (None) group, trajectory or observation, a number that is not finite, a duplicate, missing, negative or
-                fractional step, a trajectory in two groups.
+            ValueError: naming the column and the row: an empty batch, unequal lengths, an unhashable key or one that
+                holds NaN, a missing (None) group, trajectory or observation, a masked value, a number that is not
+                finite, a duplicate, missing, negative or fractional step, a trajectory in two groups.
         """
         given = {
             "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,
@@ -117,7 +120,11 @@ class StepBatch:
             "next_observation": next_observation, "success": success,
         }  # fmt: skip
         required = ("group", "trajectory", "step", "observation", "reward")
-        raw = {name: columns.read(name, c) for name, c in given.items() if c is not None or name in required}
+        raw = {
+            name: columns.read(name, column, is_key=name in _KEYS)
+            for name, column in given.items()
+            if column is not None or name in required
+        }
         count = _common_length({name: len(column) for name, column in raw.items()})
 
         interned: dict[str, IntArray] = {}
@@ -128,7 +135,7 @@ class StepBatch:
                 interned[name], labels[name] = columns.intern(name, raw[name], allow_none)
         _intern_observations(raw, interned, labels)
 
-        step_N = columns.whole_numbers("step", raw["step"], limit=count)
+        step_N = columns.whole_numbers("step", raw["step"])
         trajectory_group_M = _trajectory_groups(interned["group"], interned["trajectory"], labels)
         order_N, start_M1 = _time_order(interned["trajectory"], step_N, labels["trajectory"])
 
@@ -233,12 +240,15 @@ def _fail_at_first_time_error(trajectory_N: IntArray, step_N: IntArray, names: t
     if len(twice):
         first, row = sorted((int(order_N[twice[0]]), int(order_N[twice[0] + 1])))
         name = names[trajectory_N[row]]
-        columns.fail("step", row, f"trajectory {name!r} already has step {step_N[row]} in row {first}")
+        columns.fail("step", row, f"trajectory {name!r} already has step {step_N[row]}", other_row=first)
     expected = np.where(same_trajectory, step_N[order_N][:-1] + 1, 0)
     expected = np.concatenate([[0], expected])
     wrong = int(np.argmax(step_N[order_N] != expected))
     row = int(order_N[wrong])
     name = names[trajectory_N[row]]
     columns.fail(
-        "step", row, f"trajectory {name!r} has step {step_N[row]} but no step {expected[wrong]} (steps must be 0..T-1)"
+        "step",
+        row,
+        f"trajectory {name!r} has step {step_N[row]} but no step {expected[wrong]}; the steps of a trajectory must be "
+        "0..T-1",
     )

@@ -94,6 +94,14 @@ def test_prompts_make_one_level() -> None:
     assert groups_at(groups, 0) == [[0, 2, 3, 7], [1, 4, 5], [6], [8]]
 
 
+@pytest.mark.parametrize("prompts", [[None] * 9, ["p", "q", None, "p", "q", "q", None, "p", "p"]])
+def test_two_missing_prompts_are_not_the_same_prompt(prompts: list[str | None]) -> None:
+    batch = batch_of(PATHS, prompt=prompts)
+    assert groups_at(group_steps(batch, 0), 0) == groups_at(group_steps(batch_of(PATHS), 0), 0)
+    with pytest.raises(ValueError, match=f"column 'prompt', row {prompts.index(None)}: missing value"):
+        group_steps(batch, 0, "prompt")
+
+
 @pytest.mark.parametrize("context", ["observation_action", "prompt"])
 def test_a_missing_column_is_named(context: str) -> None:
     with pytest.raises(ValueError, match=r"column '(action|prompt)': context="):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, or the
 rollout dumps of verl. Needed columns: group, trajectory, step, observation, reward; used where present: action, prompt,
-penalty, value, next_observation, success.
+penalty, value, next_observation, success. What a row lacks of penalty, value, success or prompt, all rows have to lack;
+action and next_observation may be missing where there is none.
 
 Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
 with these columns added:
@@ -71,16 +72,20 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise
-    from hgpo.integrations.formats import parse_columns, read_rollouts
-    from hgpo.rollout.storage import step_batch_from_table, write_table
+    from hgpo.integrations.formats import parse_columns, read_rollouts, row_places
+    from hgpo.rollout.schema import check_output
+    from hgpo.rollout.storage import check_writable, step_batch_from_table, write_table
 
-    if arguments.output is not None and arguments.output.exists() and not arguments.force:
-        raise ValueError(f"{arguments.output} exists already; choose another name or add --force")
+    if arguments.output is not None:
+        check_output(arguments.output, arguments.force)
     options: dict[str, Any] = {}
     for option in arguments.option:
         apply_override(options, option)
     table = read_rollouts(arguments.rollouts, arguments.format, parse_columns(arguments.column))
-    batch = step_batch_from_table(table, str(arguments.rollouts))
+    if arguments.output is not None:
+        check_writable(arguments.output, table.schema)
+    places = row_places(arguments.rollouts, table, arguments.format)
+    batch = step_batch_from_table(table, str(arguments.rollouts), places)
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
     if arguments.output is not None:
         columns: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}

@@ -70,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+    from hgpo.rollout.schema import check_output
+
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
         if count is not None and count < 1:
             raise ValueError(f"{option} {count}: at least 1 must be played")
-    if arguments.output.exists() and not arguments.force:
-        raise ValueError(f"{arguments.output} exists already; choose another name or add --force")
+    check_output(arguments.output, arguments.force)

@@ -6,7 +6,7 @@ Text columns hold untrusted model and environment output; whoever shows them esc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hgpo.files import whole_file
+from hgpo.rollout.joining import join_tables
+from hgpo.rollout.json_lines import filled_lines, read_json_lines
 from hgpo.rollout.records import StepRecord
-from hgpo.steps import StepBatch
+from hgpo.rollout.schema import (
+    BATCH_COLUMNS,
+    OPTIONAL_BATCH_COLUMNS,
+    SCHEMA_VERSION,
+    SUFFIXES,
+    VERSION_KEY,
+    StorageError,
+    suffix_of,
+)
+from hgpo.rollout.stored_steps import step_batch_from_table
 
-SCHEMA_VERSION = 1
-VERSION_KEY = b"hgpo_schema_version"
-BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
-OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
-
-_REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
+__all__ = [
+    "BATCH_COLUMNS",
+    "OPTIONAL_BATCH_COLUMNS",
+    "SCHEMA_VERSION",
+    "VERSION_KEY",
+    "StorageError",
+    "check_writable",
+    "place_of_row",
+    "read_table",
+    "rollout_files",
+    "step_batch_from_table",
+    "suffix_of",
+    "write_rollouts",
+    "write_table",
+]
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "step": pa.int32(),
@@ -44,10 +64,6 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 }
 
 
-class StorageError(ValueError):
-    """A rollout file is missing, damaged or of another schema; the message names file and place."""
-
-
 def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, np.ndarray] | None = None) -> None:
     """Write ``steps`` (and float columns such as advantages, each [N]) to ``path``, whole or not at all."""
     columns: dict[str, pa.Array] = {}
@@ -60,111 +76,124 @@ def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, 
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write any table with the schema version, by way of a temporary file, so that readers never see half of it."""
+    """Write any table with the schema version, by way of a temporary file, so that readers never see half of it.
+
+    A name in .jsonl makes JSONL, any other parquet; whoever takes the name from a user asks `suffix_of` first.
+
+    Raises:
+        StorageError: JSON has no form for a column (see `check_writable`), or parquet has none.
+    """
+    check_writable(path, table.schema)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
     with whole_file(path) as partial:
-        if path.suffix == ".jsonl":
-            rows = ({"schema_version": SCHEMA_VERSION, **row} for row in table.to_pylist())
+        if path.suffix.lower() == ".jsonl":
+            rows = ({"schema_version": SCHEMA_VERSION, **row} for row in _rows(path, table))
             partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         else:
-            pq.write_table(table, partial, compression="zstd")
+            try:
+                pq.write_table(table, partial, compression="zstd")
+            except pa.ArrowException as error:
+                raise StorageError(f"{path} cannot be written as parquet: {error}") from error
+
+
+def check_writable(path: Path, schema: pa.Schema) -> None:
+    """Ask before a long computation whether its result can be written to ``path``.
+
+    Raises:
+        StorageError: ``path`` is to be JSONL, and JSON has no form for the values of a column, such as times or bytes.
+    """
+    if path.suffix.lower() != ".jsonl":
+        return
+    for field in schema:
+        if not _has_json_form(field.type):
+            raise StorageError(
+                f"{path}: JSON has no form for column {field.name!r} ({field.type}); write .parquet, or leave it out"
+            )
 
 
 def read_table(path: Path) -> pa.Table:
     """All steps in ``path``: a parquet or JSONL file, a folder of them, or a run directory.
 
-    Raises ``StorageError`` for what is missing, damaged, or of another schema version.
+    The columns are all that any row of any file has; a row without one of them has null there. Columns of several files
+    become one even where one file has whole numbers and the other fractions, or text of another Arrow type.
+
+    Raises ``StorageError`` for what is missing, empty, damaged, or of another schema version, and for columns whose
+    kinds do not go together.
     """
-    tables = [_read_file(file) for file in rollout_files(path)]
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+    files = rollout_files(path)
+    return join_tables([_read_file(file) for file in files], files)
 
 
 def rollout_files(path: Path) -> list[Path]:
     """The rollout files that ``path`` stands for, in order of name."""
     if path.is_file():
+        suffix_of(path)
         return [path]
     if not path.exists():
         raise StorageError(f"no such file or folder: {path}")
     folder = path / "rollouts" if (path / "rollouts").is_dir() else path
-    files = sorted([*folder.glob("*.parquet"), *folder.glob("*.jsonl")])
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
     if not files:
         raise StorageError(f"{folder} holds no rollouts (*.parquet, *.jsonl)")
     return files
 
 
-def step_batch_from_table(table: pa.Table, source: str = "rollouts") -> StepBatch:
-    """The estimator's input from stored columns; this project's rollouts say ``won`` for ``success``.
+def place_of_row(path: Path, row: int) -> str:
+    """Where row ``row`` of ``read_table(path)`` stands, for messages: "a.jsonl line 3" or "a.parquet row 2".
 
-    A missing column is a ``StorageError``.
+    Lines are counted from 1 and rows of parquet from 0. The files are read once more, so ask only when something is
+    wrong.
     """
-    if "success" not in table.column_names and "won" in table.column_names:
-        table = table.append_column("success", table.column("won"))
-    missing = [name for name in BATCH_COLUMNS if name not in table.column_names]
-    if missing:
-        raise StorageError(
-            f"{source}: no column {', '.join(missing)}; needed are {', '.join(BATCH_COLUMNS)}, "
-            f"optional {', '.join(OPTIONAL_BATCH_COLUMNS)}"
-        )
-    optional = {name: _values(table, name) for name in OPTIONAL_BATCH_COLUMNS if name in table.column_names}
-    required = {name: _values(table, name) for name in BATCH_COLUMNS}
-    return StepBatch.from_columns(**required, **optional)
+    for file in rollout_files(path):
+        if suffix_of(file) == ".jsonl":
+            for line in filled_lines(file):
+                if row == 0:
+                    return f"{file} line {line}"
+                row -= 1
+        elif row < (count := pq.read_metadata(file).num_rows):
+            return f"{file} row {row}"
+        else:
+            row -= count
+    return str(path)
 
 
 def _read_file(path: Path) -> pa.Table:
-    if path.suffix == ".jsonl":
-        return pa.Table.from_pylist(list(_read_jsonl(path)))
+    if suffix_of(path) == ".jsonl":
+        return read_json_lines(path)
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} cannot be read as parquet: {error}") from error
     version = (table.schema.metadata or {}).get(VERSION_KEY)
     if version is not None and version != str(SCHEMA_VERSION).encode():
-        raise StorageError(f"{path} has schema version {version.decode()}; this release reads {SCHEMA_VERSION}")
+        text = version.decode("utf-8", "replace")
+        raise StorageError(f"{path} has schema version {text}; this release reads {SCHEMA_VERSION}")
+    if not table.num_rows:
+        raise StorageError(f"{path} holds no rows; write it again or remove it")
     return table
 
 
-def _read_jsonl(path: Path) -> Iterable[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise StorageError(f"{path} line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise StorageError(f"{path} line {number} is not an object")
-            version = row.pop("schema_version", SCHEMA_VERSION)
-            if version != SCHEMA_VERSION:
-                raise StorageError(
-                    f"{path} line {number} has schema version {version}; this release reads {SCHEMA_VERSION}"
-                )
-            yield row
+def _rows(path: Path, table: pa.Table) -> Iterator[dict[str, Any]]:
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = table.column(name).to_pylist()
+        except UnicodeDecodeError as error:
+            raise StorageError(f"{path}: column {name!r} is not UTF-8 ({error}); write .parquet") from error
+    yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
-def _values(table: pa.Table, name: str) -> Any:
-    column = table.column(name)
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column.to_numpy()
-    repeats = _is_text(column.type) or pa.types.is_dictionary(column.type)
-    if name in _REPETITIVE and repeats and len(column):
-        return _shared_values(column)
-    return column.to_pylist()
-
-
-def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
-    """The column as objects, equal values being one object: less memory, and faster to compare, than one per row."""
-    encoded = (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).unify_dictionaries()
-    values = [*encoded.chunk(0).dictionary.to_pylist(), None]  # the None is for missing values
-    value_U = np.empty(len(values), dtype=object)
-    value_U[:] = values
-    indices = [chunk.indices.cast(pa.int64()).fill_null(len(values) - 1).to_numpy() for chunk in encoded.chunks]
-    shared_N: np.ndarray = value_U[np.concatenate(indices)]
-    return shared_N
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _has_json_form(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _has_json_form(kind.value_type)
+    if types.is_struct(kind):
+        return all(_has_json_form(field.type) for field in kind)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _has_json_form(kind.value_type)
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+    return bool(is_text or is_number or types.is_boolean(kind) or types.is_null(kind))
 
 
 def _plain(value: Any) -> Any:

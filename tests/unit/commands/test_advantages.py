@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -37,6 +38,14 @@ def rollouts(tmp_path: Path) -> Path:
 
 def advantages(*words: object) -> None:
     assert main(["advantages", *map(str, words)]) == 0
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """What the command says to a mistake in the input; an error that it does not expect would fail the test."""
+    assert main(["advantages", *map(str, words)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    return printed.err
 
 
 def published(*words: object) -> tuple[object, ...]:
@@ -141,3 +150,71 @@ def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:
     advantages(dump, "--format", "verl", "--gamma", 1, *words, "-o", output)
     assert [row["advantage"] for row in rows(output)] == [0.5, 0.5, -0.5, -0.5]
     assert {row["update"] for row in rows(output)} == {3}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x.jsonl holds no rows"),
+        ("[" * 100_000, "x.jsonl line 1 is nested too deeply"),
+        (b"\xff\xfe", "x.jsonl line 1 is not UTF-8"),
+        (({"group": "\ud800"},), "x.jsonl line 1: column 'group' is"),
+        (({}, {"trajectory": 1}), "x.jsonl line 2: column 'trajectory' is 1, which does not go with 'a' above it"),
+        (({}, {"trajectory": "b", "step": 2**70}), "x.jsonl line 2: column 'step' is 1180591620717411303424"),
+        (({}, {"trajectory": "b", "reward": "1"}), "x.jsonl line 2: column 'reward' is '1'"),
+        (({"reward": "1"},), "x.jsonl line 1: column 'reward': expected a number, got str"),
+        (({}, {"trajectory": "b", "penalty": 0.5}), "x.jsonl line 1: column 'penalty' has a missing value"),
+        (({"penalty": 0.5}, {"trajectory": "b"}), "x.jsonl line 2: column 'penalty' has a missing value"),
+        (({}, {"trajectory": None}), "x.jsonl line 2: column 'trajectory': missing value"),
+        (({"observation": ["hall"]},), "x.jsonl line 1: column 'observation': value of type list cannot be a key"),
+        (({}, {}), "x.jsonl line 2: column 'step': trajectory 'a' already has step 0 in "),
+        (({"step": 1},), "x.jsonl line 1: column 'step': trajectory 'a' has step 1 but no step 0"),
+    ],
+)
+def test_a_mistake_in_a_file_names_file_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: Any, message: str
+) -> None:
+    row = {"group": "g", "trajectory": "a", "step": 0, "observation": "s", "reward": 0.0}
+    if isinstance(text, tuple):
+        text = "\n".join(json.dumps(row | changes) for changes in text)
+    (tmp_path / "x.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert message in complaint(capsys, tmp_path / "x.jsonl")
+    assert message in complaint(capsys, tmp_path)
+
+
+def test_a_parquet_file_without_rows_is_named(
+    rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(read_table(rollouts).slice(0, 0), tmp_path / "x.parquet")
+    assert "x.parquet holds no rows" in complaint(capsys, tmp_path / "x.parquet")
+
+
+def test_a_slip_in_the_name_of_a_column_is_refused(rollouts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no column pentaly is read" in complaint(capsys, rollouts, "--column", "pentaly=reward")
+    assert "--format verl" in complaint(capsys, rollouts, "--column", "final_reward=reward")
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out", "out.json"])
+def test_an_output_of_another_format_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    told = complaint(capsys, tmp_path / "none.jsonl", "-o", tmp_path / name)
+    assert f"{name}: the name of a rollout file ends in .parquet or .jsonl" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_no_output(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out.parquet").mkdir()
+    assert "out.parquet is a folder" in complaint(capsys, rollouts, "--force", "-o", tmp_path / "out.parquet")
+
+
+def test_times_have_no_form_in_json(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timed, output = tmp_path / "timed.parquet", tmp_path / "out.JSONL"
+    times = pa.array(range(len(ROWS)), pa.timestamp("s"))
+    pq.write_table(read_table(rollouts).append_column("when", times), timed)
+    assert "JSON has no form for column 'when' (timestamp" in complaint(capsys, timed, "-o", output)
+    assert not output.exists()
+    advantages(timed, "-o", tmp_path / "out.PARQUET")
+    assert pq.read_table(tmp_path / "out.PARQUET")["when"].to_pylist() == times.to_pylist()
+    advantages(rollouts, "-o", output)
+    assert len(rows(output)) == len(ROWS)

@@ -27,3 +27,12 @@ def test_a_count_that_plays_nothing_is_refused(
     assert main(["rollout", str(trained_run), "-o", str(output), f"{option}={value}"]) == 2
     assert f"{option} {value}: at least 1" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_a_name_that_no_reader_takes_is_refused_before_anything_is_played(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "rollouts.csv"
+    assert main(["rollout", str(trained_run), "-o", str(output)]) == 2
+    assert "ends in .parquet or .jsonl" in capsys.readouterr().err
+    assert not output.exists()

@@ -16,6 +16,8 @@ from hgpo.rollout.storage import StorageError
 
 Keys = tuple[str, ...]
 
+_TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -44,7 +46,8 @@ def dump_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise StorageError(f"no such file or folder: {path}")
-    files = sorted(path.glob("*.jsonl"), key=lambda file: (len(file.stem), file.stem))
+    files = [file for file in path.iterdir() if file.suffix.lower() == ".jsonl"]
+    files.sort(key=lambda file: (len(file.stem), file.stem))
     if not files:
         raise StorageError(f"{path} holds no dumps (*.jsonl); set trainer.rollout_data_dir to have verl write them")
     return files
@@ -70,7 +73,7 @@ def read_rows(file: Path) -> list[Row]:
 def _parse(line: str, place: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{place} is not JSON ({error}); verl may have been stopped while it wrote") from error
     if not isinstance(values, dict):
         raise StorageError(f"{place} is not an object")
@@ -132,10 +135,10 @@ def _check_one_kind(rows: Sequence[Row], key: str) -> None:
 
 
 def identifier(value: object) -> str:
-    """An id as text. Raises TypeError for anything but text and integers."""
+    """An id as text. Raises TypeError for anything but text and integers, ValueError for what UTF-8 cannot hold."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise TypeError(f"expected text or an integer as an id, got {value!r}")
-    return str(value)
+    return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids one
 
 
 def text(value: object) -> str:
@@ -160,16 +163,18 @@ def number(value: object) -> float:
 
 
 def whole(value: object) -> int:
-    """An integer of at least 0. Raises TypeError or ValueError for anything else."""
-    if (converted := number(value)) != int(converted) or converted < 0:
-        raise ValueError(f"expected an integer of at least 0, got {value!r}")
+    """An integer of at least 0 and below 2**31. Raises TypeError or ValueError for anything else."""
+    if (converted := number(value)) != int(converted) or not 0 <= converted < 2**31:
+        raise ValueError(f"expected an integer of at least 0 and below 2**31, got {value!r}")
     return int(converted)
 
 
 def truth(value: object) -> bool:
     """true, false, 1, 0, or the text of one of them. Raises TypeError or ValueError for anything else."""
-    if isinstance(value, bool) or value in ("True", "False"):
-        return value is True or value == "True"
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _TRUTHS:
+        return _TRUTHS[value]
     if (converted := number(value)) not in (0.0, 1.0):
         raise ValueError(f"expected true or false, got {value!r}")
     return converted == 1.0

@@ -7,6 +7,7 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.integrations.formats import read_rollouts
+from hgpo.integrations.verl import dump_rows
 from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
 from hgpo.rollout.storage import StorageError, step_batch_from_table
 
@@ -121,7 +122,11 @@ def test_updates_of_a_folder_do_not_mix(tmp_path, write):
 
 
 def test_optional_columns_are_read_where_they_occur(tmp_path):
-    extra = {"won": ["True", 0, 1.0, "0.0", False, "1"], "penalty": [0.1] * 6, "next_observation": [None] + ["x"] * 5}
+    extra = {
+        "won": ["True", 0, "true", "0.0", False, "1"],
+        "penalty": [0.1] * 6,
+        "next_observation": [None] + ["x"] * 5,
+    }
     table = read_dumps(agent_dump(tmp_path, 1, **extra))
     assert table["success"].to_pylist() == [True, False, True, False, False, True]
     assert table["penalty"].to_pylist() == [0.1] * 6
@@ -233,6 +238,7 @@ def test_a_damaged_line_is_named(tmp_path, damage, problem):
         ({"rewards": [0, 1, "NaN", 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a finite number"),
         ({"rewards": [0, 1, [1.0], 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a number"),
         ({"step_index": [0, -1, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer of at least 0"),
+        ({"step_index": [0, 2**70, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer .* below 2"),
         ({"won": [0, 1, 0.5, 0, 0, 0]}, r"line 3: key 'won' \(success\): expected true or false"),
         ({"traj_uid": ["1", 1, "2", "3", "4", "5"]}, r"line 2: 'traj_uid' is 1, but text in other rows"),
         ({"step_reward": [0.0] * 6}, "both step_reward and rewards occur"),
@@ -241,6 +247,30 @@ def test_a_damaged_line_is_named(tmp_path, damage, problem):
 def test_an_unusable_value_is_named(tmp_path, changes, problem):
     with pytest.raises(StorageError, match=problem):
         read_dumps(agent_dump(tmp_path, 1, **changes))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "truth"),
+    [
+        *((spelled, True) for spelled in (True, "True", "true", 1, "1", "1.0")),
+        *((spelled, False) for spelled in (False, "False", "false", 0, "0", 0.0)),
+    ],
+)
+def test_a_truth_may_be_written_in_any_of_these_ways(spelled, truth):
+    assert dump_rows.truth(spelled) is truth
+
+
+@pytest.mark.parametrize("odd", ["TRUE", "yes", "", None, [True], 2, "nan"])
+def test_anything_else_is_no_truth(odd):
+    with pytest.raises((TypeError, ValueError)):
+        dump_rows.truth(odd)
+
+
+def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
+    path = agent_dump(tmp_path, 1)
+    path.write_text(path.read_text().replace('"traj_uid": "0"', '"traj_uid": "\\ud800"', 1))
+    with pytest.raises(StorageError, match=r"line \d: key 'traj_uid' \(trajectory\): .*surrogates not allowed"):
+        read_dumps(path)
 
 
 def test_dumps_of_different_trainers_are_not_read_as_one(tmp_path):

@@ -1,0 +1,41 @@
+"""What a rollout file is: its names, its columns, its version, and the error about one that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SCHEMA_VERSION = 1
+VERSION_KEY = b"hgpo_schema_version"
+BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
+OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
+SUFFIXES = (".parquet", ".jsonl")
+
+
+class StorageError(ValueError):
+    """A rollout file is missing, damaged or of another schema; the message names file and place."""
+
+
+def suffix_of(path: Path) -> str:
+    """ ".parquet" or ".jsonl", in whatever case ``path`` spells it.
+
+    Raises:
+        StorageError: it ends in something else; the message names both.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(SUFFIXES)}; choose one of them")
+    return suffix
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Refuse what cannot be written to, before anything is computed.
+
+    Raises:
+        StorageError: the name ends in neither .parquet nor .jsonl, is a folder's, or something is there that is not to
+            be overwritten.
+    """
+    suffix_of(path)
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not overwrite:
+        raise StorageError(f"{path} exists already; choose another name or add --force")
