@@ -115,6 +115,7 @@ EVALUATE = """\
 
 [run]
 name = "evaluate-{environment}"
+engine = "verl"
 seed = 0
 
 {environment_tables}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from hgpo.integrations.verl.agent_loop import RECORD_KEY
-from hgpo.integrations.verl.batches import put_advantages, read_steps
+from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.episodes import plain_fields
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 
@@ -133,7 +134,8 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
     steps = records(groups=3, members=4, seed=1)
     config = settings(estimator, **options)
     batch = put(steps, f"w{estimator}{len(options)}x", seed=2, padding=5)
-    put_advantages(batch, read_steps(batch), config)
+    found = read_steps(batch)
+    put_advantages(batch, found, estimate(found, config)[1])
     expected = compute_advantages(to_step_batch(steps), estimator, gamma=0.9, **config.estimator_options).values.astype(
         np.float32
     )
@@ -149,6 +151,48 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
             assert advantage.tolist() == [0.0]
         else:
             assert advantage.tolist() == [by_key[key]] * len(advantage)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def stored_advantages(batch: KVBatchMeta) -> dict[str, list[float]]:
+    columns = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id=PARTITION, select_fields=["advantages", "returns"]
+    )
+    return {key: row.tolist() for key, row in zip(batch.keys, columns["advantages"].unbind(), strict=True)}
+
+
+@pytest.mark.parametrize("setting", ["skip_cut_responses", "skip_zero_advantage"])
+def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advantages(setting: str) -> None:
+    steps = [
+        replace(record, finished=number % 3 != 0) for number, record in enumerate(records(groups=3, members=4, seed=5))
+    ]
+    config = settings("hgpo")
+    batch = put(steps, setting, seed=6)
+    found = read_steps(batch)
+    _, advantages = estimate(found, config)
+    expected = dict(zip(found.keys, advantages.values.astype(np.float32), strict=True))
+    training = config.training.model_copy(update={setting: True})
+    out = skipped(found, advantages, training)
+    cut = {key_of(record, setting) for record in steps if not record.finished}
+    zero = {key for key, value in expected.items() if value == 0}
+    assert out == (cut if setting == "skip_cut_responses" else zero)
+    assert 0 < len(out) < len(steps)
+    leave_out(batch, out)
+    assert set(batch.keys) == set(found.keys) - out
+    assert len(batch.tags) == len(batch.keys)
+    assert set(transfer_queue.kv_list(PARTITION)[PARTITION]) == set(batch.keys)
+    put_advantages(batch, found, advantages)
+    for key, row in stored_advantages(batch).items():
+        assert row == [expected[key]] * len(row)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_nothing_is_left_out_unless_asked() -> None:
+    steps = [replace(record, finished=False) for record in records(groups=1, members=2, seed=5)]
+    batch = put(steps, "all", seed=6)
+    found = read_steps(batch)
+    config = settings("hgpo")
+    assert skipped(found, estimate(found, config)[1], config.training) == set()
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
@@ -222,6 +266,10 @@ def test_groups_without_a_difference_are_drawn_anew() -> None:
     assert len(batch.keys) == len(batch.tags) == 6
     left = set(transfer_queue.kv_list(PARTITION)[PARTITION])
     assert left == set(batch.keys)
+    kept = {record.group for record in read_steps(batch).records}
+    gone = {record.group for record in buffer.replaced}
+    assert len(kept) == len(gone) == 3  # all six groups that were played count as such
+    assert not kept & gone
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

@@ -25,14 +25,15 @@ from hgpo.integrations.verl.agent_loop import RECORD_KEY
 from hgpo.integrations.verl.episodes import record_from
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
+from hgpo.training.settings import UpdateSettings
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps:
-    """The steps of a verl batch, and the row each stands in."""
+    """The steps of a verl batch, and the key under which each lies in the queue."""
 
     records: list[StepRecord]
-    row_N: NDArray[np.int64]
+    keys: list[str]
 
 
 def is_padding(tag: Any) -> bool:
@@ -45,10 +46,9 @@ def read_steps(batch: Any) -> BatchSteps:
 
     Raises ``ValueError`` when a row has no record or its key and its record disagree about the step.
     """
-    rows = [row for row, tag in enumerate(batch.tags) if not is_padding(tag)]
-    if not rows:
-        return BatchSteps([], np.empty(0, dtype=np.int64))
-    keys = [batch.keys[row] for row in rows]
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
+    if not keys:
+        return BatchSteps([], [])
     data = transfer_queue.kv_batch_get(
         keys=keys,
         partition_id=batch.partition_id,
@@ -65,15 +65,11 @@ def read_steps(batch: Any) -> BatchSteps:
         records.append(
             record_from(plain, prompt.astype(np.int32), response.astype(np.int32), log_probs.astype(np.float32))
         )
-    return BatchSteps(records, np.asarray(rows, dtype=np.int64))
+    return BatchSteps(records, keys)
 
 
-def put_advantages(batch: Any, steps: BatchSteps, config: Config) -> tuple[Any, StepBatch, Advantages]:
-    """Compute the advantage of every step with the core and write it, cast to float32, to every response token.
-
-    Padding rows get 0. Returns what TransferQueue answered, the core's input and its result, in the order of the
-    records.
-    """
+def estimate(steps: BatchSteps, config: Config) -> tuple[StepBatch, Advantages]:
+    """The core's input and its result, in the order of the records."""
     step_batch = to_step_batch(steps.records)
     advantages = compute_advantages(
         step_batch,
@@ -81,17 +77,48 @@ def put_advantages(batch: Any, steps: BatchSteps, config: Config) -> tuple[Any, 
         gamma=config.advantage.gamma,
         **config.estimator_options,
     )
+    return step_batch, advantages
+
+
+def skipped(steps: BatchSteps, advantages: Advantages, settings: UpdateSettings) -> set[str]:
+    """Keys of the steps that the update leaves out; they were of use for the advantages of others."""
+    return {
+        key
+        for key, record, value in zip(steps.keys, steps.records, advantages.values, strict=True)
+        if (settings.skip_cut_responses and not record.finished) or (settings.skip_zero_advantage and value == 0)
+    }
+
+
+def leave_out(batch: Any, keys: set[str]) -> None:
+    """Take rows out of the batch and of the queue.
+
+    Masking them would not do: they would still count for how many mini-batches there are, and a mini-batch of masked
+    rows alone has a loss of 0 / 0 tokens.
+    """
+    kept = [(key, tag) for key, tag in zip(batch.keys, batch.tags, strict=True) if key not in keys]
+    if keys:
+        transfer_queue.kv_clear(keys=list(keys), partition_id=batch.partition_id)
+    batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
+
+
+def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages) -> Any:
+    """Write the advantage of every step, cast to float32, to every response token; returns TransferQueue's answer.
+
+    The batch may be in another order than the steps and lack some. Padding rows get 0.
+    """
+    row_of = {key: row for row, key in enumerate(batch.keys)}
+    row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
+    there_N = row_N >= 0
     masks = transfer_queue.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
     )["response_mask"]
     columns = {
-        "advantages": spread_over_tokens(advantages.values, masks, steps.row_N),
-        "returns": spread_over_tokens(advantages.returns, masks, steps.row_N),
+        "advantages": spread_over_tokens(advantages.values[there_N], masks, row_N[there_N]),
+        "returns": spread_over_tokens(advantages.returns[there_N], masks, row_N[there_N]),
     }
-    answer = transfer_queue.kv_batch_put(
+    return transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
     )
-    return answer, step_batch, advantages
 
 
 def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:

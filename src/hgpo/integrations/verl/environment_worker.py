@@ -16,15 +16,23 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
 
-# What agents, memory and records read of an environment's info; the rest stays where it is.
-_INFO_KEYS = ("task", "admissible_commands", "won", "score")
+# What agents, memory and records read of an environment's info, and as what; the rest stays where it is.
+_INFO: dict[str, Callable[[Any], Any]] = {
+    "task": str,
+    "admissible_commands": lambda commands: [str(command) for command in commands],
+    "won": bool,
+    "score": lambda score: _finite(score, "info['score']"),
+}
+_LOOKS_FOR_PARENT_SECONDS = 1.0
 
 
 class EnvironmentHost:
@@ -61,31 +69,46 @@ class EnvironmentHost:
         return answer
 
 
-def _answer(observation: object, reward: object, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
+def _answer(observation: object, reward: Any, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
     if not isinstance(observation, str):
         raise TypeError(f"the observation is {type(observation).__name__}, not str")
-    if not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise ValueError(f"the reward is {reward!r}; a reward must be a finite number")
     return {
         "observation": observation,
-        "reward": float(reward),
+        "reward": _finite(reward, "the reward"),
         "terminated": bool(terminated),
         "truncated": bool(truncated),
-        "info": {name: _plain(info[name]) for name in _INFO_KEYS if info.get(name) is not None},
+        "info": {name: plain(info[name]) for name, plain in _INFO.items() if info.get(name) is not None},
     }
 
 
-def _plain(value: Any) -> Any:
-    """Text stays text; sequences become lists; numpy's numbers and booleans become Python's."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple):
-        return [str(item) for item in value]
-    return bool(value) if type(value).__name__ in ("bool", "bool_") else float(value)
+def _finite(given: Any, what: str) -> float:
+    """Whatever ``float`` takes, numpy's numbers among it, as in the built-in rollout."""
+    try:
+        value = float(given)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{what} is {given!r}; it must be a finite number")
+    return value
+
+
+def end_with_parent() -> None:
+    """End this process soon after its parent, even while an environment hangs and nobody reads the input.
+
+    Polled, because Linux's signal at a parent's death comes with the death of the thread that started the process.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOKS_FOR_PARENT_SECONDS)
+        os._exit(1)  # nothing else stops a thread that hangs
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
 def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
-    """Answer until the input ends, which it does when the parent is gone."""
+    """Answer until the input ends."""
     for line in requests:
         answers.write(json.dumps(host.answer(json.loads(line))) + "\n")
         answers.flush()
@@ -93,6 +116,7 @@ def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
 
 def main(arguments: list[str]) -> None:
     """Build the suite, say that it is ready, serve."""
+    end_with_parent()
     name, options, max_steps = arguments
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an environment prints must not land among the answers

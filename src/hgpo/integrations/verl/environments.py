@@ -13,6 +13,8 @@ import contextlib
 import itertools
 import json
 import logging
+import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
 _START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
+_ENDING_SECONDS = 5.0  # something that left the worker's process group may still hold its output open
 
 
 class EpisodeLost(RuntimeError):
@@ -63,6 +66,7 @@ class _Worker:
     waiting: deque[_Request] = field(default_factory=deque)
     lost: str = ""  # why it is gone; empty while it lives
     reader: asyncio.Task[None] | None = None
+    ending: asyncio.Task[None] | None = None
     clock: asyncio.TimerHandle | None = None
 
 
@@ -130,6 +134,7 @@ class EnvironmentPool:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LONGEST_ANSWER,
+            start_new_session=True,  # what an environment forks is of the worker's group, and ends with it
         )
         worker = _Worker(process)
         try:
@@ -137,6 +142,9 @@ class EnvironmentPool:
         except TimeoutError:
             await self._end(worker, f"not ready after {_START_UP_SECONDS:g} s")
             raise EpisodeLost(f"an environment worker was not ready after {_START_UP_SECONDS:g} s") from None
+        except (ValueError, OSError) as error:
+            await self._end(worker, f"it did not start: {error}")
+            raise EpisodeLost(f"an environment worker did not start: {error}") from error
         if not ready.get("ready"):
             await self._end(worker, "it did not start")
             raise EpisodeLost(
@@ -148,17 +156,26 @@ class EnvironmentPool:
         return worker
 
     async def _read(self, worker: _Worker) -> None:
-        """Hand answers to those who wait for them, until there are no more."""
-        while answer := await _read_line(worker.process):
-            request = worker.waiting.popleft()
-            self._set_clock(worker)
-            if answer.get("number") != request.number:
-                worker.lost = f"it answered request {answer.get('number')} when {request.number} was due"
-                request.done.set_exception(EpisodeLost(worker.lost))
-                break
-            if not request.done.done():
-                request.done.set_result(answer)
-        await self._end(worker, "its process died")
+        """Hand answers to those who wait for them, until there are no more or one cannot be understood."""
+        reason = "its process died"
+        try:
+            while answer := await _read_line(worker.process):
+                self._hand_over(worker, answer)
+        except Exception as error:  # whatever it is, those who wait for this worker must hear of it
+            reason = str(error) or repr(error)
+        await self._end(worker, reason)
+
+    def _hand_over(self, worker: _Worker, answer: dict[str, Any]) -> None:
+        """Give the oldest request its answer. ``ValueError`` for an answer to anything else."""
+        number = answer.get("number")
+        if not worker.waiting:
+            raise ValueError(f"it answered request {number} when none was due")
+        if number != worker.waiting[0].number:
+            raise ValueError(f"it answered request {number} when {worker.waiting[0].number} was due")
+        request = worker.waiting.popleft()
+        self._set_clock(worker)
+        if not request.done.done():
+            request.done.set_result(answer)
 
     def _set_clock(self, worker: _Worker) -> None:
         """Start the time-out of the oldest request; the clock of the others starts when they are the oldest."""
@@ -170,8 +187,7 @@ class EnvironmentPool:
 
     def _expire(self, worker: _Worker) -> None:
         worker.lost = f"an environment took longer than {self._settings.step_timeout:g} s"
-        with contextlib.suppress(ProcessLookupError):
-            worker.process.kill()  # which ends its output, and so its reader
+        worker.ending = asyncio.get_running_loop().create_task(self._end(worker, worker.lost))
 
     async def _ask(self, worker: _Worker, request: dict[str, Any]) -> dict[str, Any]:
         if worker.lost:
@@ -193,9 +209,11 @@ class EnvironmentPool:
     async def _end(self, worker: _Worker, reason: str) -> None:
         worker.lost = worker.lost or reason
         if worker.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                worker.process.kill()
-        status = await worker.process.wait()
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
+                os.killpg(worker.process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(worker.process.wait(), _ENDING_SECONDS)
+        status = worker.process.returncode
         if worker.reader is not None and worker.reader is not asyncio.current_task():
             worker.reader.cancel()
         if worker.clock is not None:
@@ -242,11 +260,18 @@ class RemoteEpisode:
 
 
 async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    """The next answer; empty at the end of the output."""
+    """The next answer; empty at the end of the output. ``ValueError`` for a line that is no answer."""
     assert process.stdout is not None
-    line = await process.stdout.readline()
     try:
-        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
-    except json.JSONDecodeError:
+        line = await process.stdout.readline()
+    except ValueError as error:
+        raise ValueError(f"it wrote a line of more than {_LONGEST_ANSWER} bytes") from error
+    if not line.endswith(b"\n"):
         return {}
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not answer:
+        raise ValueError(f"it wrote {line[:80]!r}, which is no answer")
     return answer

@@ -90,7 +90,11 @@ async def play(
             result = await episode.step(parsed.action)
             finished = len(answer.token_ids) < max_response_tokens or encoder.ends(answer.token_ids)
             anchor = rules.anchor(observation, info)
-            records.append(_record(assignment, situation, anchor, told, answer, text, parsed, result, rules, finished))
+            first_win = bool(result[4].get("won", False)) and not any(record.won for record in records)
+            reward = rules.training_reward(result[1], first_win=first_win)
+            records.append(
+                _record(assignment, situation, anchor, told, answer, text, parsed, result, reward, rules, finished)
+            )
             answers.append(answer)
             memory.remember(observation, parsed.action)
             observation, info = result[0], result[4]
@@ -123,10 +127,11 @@ def _record(
     text: str,
     parsed: ParsedAction,
     result: StepResult,
+    reward: float,
     rules: RolloutRules,
     finished: bool,
 ) -> StepRecord:
-    next_observation, reward, terminated, truncated, info = result
+    next_observation, _, terminated, truncated, info = result
     won = bool(info.get("won", False))
     return StepRecord(
         group=assignment.group,
@@ -141,7 +146,7 @@ def _record(
         valid=parsed.valid,
         fault=parsed.fault,
         admissible=parsed.action in situation.admissible if situation.admissible else None,
-        reward=rules.reward_scale * (float(won) if rules.reward == "won" else reward),
+        reward=reward,
         penalty=0.0 if parsed.valid else rules.invalid_action_penalty,
         won=won,
         score=float(info.get("score", won)),

@@ -8,16 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError
+from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
+from hgpo.integrations.verl.ownership import claim, claim_empty, release
 from hgpo.integrations.verl.versions import installed_version, require_verl
-from hgpo.training.assemble import build_suite, record_environment
+from hgpo.training.assemble import record_environment, training_suite
 from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, create_run_directory, open_run_directory, write_json
+from hgpo.training.run_directory import (
+    RunDirectory,
+    create_run_directory,
+    open_run_directory,
+    remove_leftovers,
+    write_json,
+)
+from hgpo.training.run_lock import exclusive
 from hgpo.training.starting_policy import prepare_start, start_model
 
 PLUGIN = "hgpo.integrations.verl.plugin"
 _LEAST_CPUS = 16  # verl's processes ask for one each, though most of them wait most of the time
-# Handed to the workers of a cluster that was not started here, and so does not know this shell's environment.
+# Handed to the workers of a cluster that was not started here, and so does not know this shell's environment. Nothing
+# secret may stand here: Ray writes these into its logs, in clear text.
 FORWARDED = (
     "ALFWORLD_DATA",
     "CHECKPOINTS_DIR",
@@ -25,10 +35,11 @@ FORWARDED = (
     "HF_HUB_OFFLINE",
     "OMP_NUM_THREADS",
     "PYTHONPATH",
-    "WANDB_API_KEY",
     "WANDB_DIR",
     "WANDB_MODE",
 )
+# Handed to the one process that needs them, the trainer's, as an argument, which Ray does not write down.
+SECRETS = ("WANDB_API_KEY",)
 
 
 def composed_yaml(config: Config) -> str:
@@ -42,28 +53,43 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     """A new run. ``ConfigError`` before anything is written where the settings cannot work."""
     run = RunDirectory(config.run_directory.resolve())
     _composed(config, run)
+    suite = training_suite(config)
     checkpoints = checkpoint_folder(config, run.path)
-    if not run.path.exists() and checkpoints.exists() and any(checkpoints.iterdir()):
-        raise ConfigError(
-            f"{checkpoints} holds another run's checkpoints, which this one would continue from: choose another "
-            "run.name or CHECKPOINTS_DIR, or delete it"
-        )
-    create_run_directory(config)
-    write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
-    return _run(run, config, reporter)
+    begun = run.config.exists()  # then it is refused below, with a remedy of its own
+    claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
+    try:
+        create_run_directory(config)
+    except BaseException:
+        if claimed:
+            release(checkpoints)
+        raise
+    with exclusive(run.path):
+        write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
+        return _run(run, config, suite, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
     """Continue the run in ``path`` from its newest checkpoint. A complete run is left as it is."""
     run, config = open_run_directory(path.resolve())
-    return run if run.complete else _run(run, config, reporter)
+    if run.complete:
+        return run
+    checkpoints = checkpoint_folder(config, run.path)
+    if _shared(checkpoints, run):
+        claim(checkpoints, run.path)
+    with exclusive(run.path):
+        return _run(run, config, training_suite(config), reporter)
 
 
-def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
+def _shared(checkpoints: Path, run: RunDirectory) -> bool:
+    """Whether other runs could have the same folder: not where it is inside of this one's."""
+    return not checkpoints.is_relative_to(run.path)
+
+
+def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    suite = build_suite(config)
+    remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     verl_config = _composed(config, run)
@@ -76,10 +102,30 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
 
         # The run's files are written where this command was given.
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        run_ppo(verl_config, task_runner_class=TaskRunnerV1.options(scheduling_strategy=here))
+        run_ppo(verl_config, task_runner_class=WithSecrets(TaskRunnerV1.options(scheduling_strategy=here)))
     finally:
         ray.shutdown()
     return run
+
+
+class WithSecrets:
+    """A Ray actor class whose actors have this shell's ``SECRETS`` in their environment."""
+
+    def __init__(self, actor_class: Any) -> None:
+        self._actor_class = actor_class
+
+    def remote(self) -> Any:
+        """Start the actor."""
+        import ray
+
+        actor = self._actor_class.remote()
+        secrets = {name: os.environ[name] for name in SECRETS if name in os.environ}
+        ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
+        return actor
+
+
+def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
+    os.environ.update(secrets)
 
 
 def _composed(config: Config, run: RunDirectory) -> Any:

@@ -49,11 +49,6 @@ def check_for_verl(config: Config) -> None:
             f"verl.tensor_parallel = {config.verl.tensor_parallel} does not divide the {ranks} GPUs "
             "(verl.nodes * verl.gpus_per_node)"
         )
-    for name in ("skip_zero_advantage", "skip_cut_responses"):
-        if getattr(training, name):
-            raise ConfigError(f"training.{name} is not available with --engine verl; set it to false")
-    if config.advantage.estimator == "gae":
-        raise ConfigError("advantage.estimator = 'gae' needs a critic's values, which --engine verl does not train")
     if training.updates == 0 and not config.verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate alone, set verl.evaluate_only = true")
 

@@ -9,6 +9,7 @@ from typing import Any
 import transfer_queue
 
 from hgpo.integrations.verl.batches import read_steps
+from hgpo.rollout.records import StepRecord
 from hgpo.training.trainer import uniform_groups
 
 logger = logging.getLogger(__name__)
@@ -17,8 +18,9 @@ logger = logging.getLogger(__name__)
 class ResamplingBuffer:
     """Hands out verl's batches; groups in which all rollouts scored the same may be drawn anew first.
 
-    ``draw(count)`` sends that many new tasks out. ``resampled`` and ``lost`` are of the newest training batch: groups
-    replaced, and trajectories that were sent out and did not come back.
+    ``draw(count)`` sends that many new tasks out. Of the newest training batch there are ``resampled``, the number of
+    groups replaced; ``replaced``, the steps that were played and then left out, which say as much of the policy as the
+    others; and ``lost``, the trajectories that were sent out and did not come back.
     """
 
     def __init__(self, buffer: Any, *, group_size: int, attempts: int, draw: Callable[[int], Any]) -> None:
@@ -27,6 +29,7 @@ class ResamplingBuffer:
         self._attempts = attempts
         self._draw = draw
         self.resampled = 0
+        self.replaced: list[StepRecord] = []
         self.lost = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
@@ -36,7 +39,7 @@ class ResamplingBuffer:
         )
         if partition_id != "train":
             return batch, metrics
-        self.resampled, self.lost = 0, self._lost(batch, batch_size)
+        self.resampled, self.replaced, self.lost = 0, [], self._lost(batch, batch_size)
         for _ in range(self._attempts):
             uniform = self._uniform(batch)
             if not uniform:
@@ -55,11 +58,7 @@ class ResamplingBuffer:
         """verl's ids of the groups without a difference in score."""
         steps = read_steps(batch)
         names = uniform_groups(steps.records)
-        return {
-            _group_id(batch.keys[row])
-            for record, row in zip(steps.records, steps.row_N, strict=True)
-            if record.group in names
-        }
+        return {_group_id(key) for record, key in zip(steps.records, steps.keys, strict=True) if record.group in names}
 
     def _replace(self, batch: Any, uniform: list[str], fresh: Any) -> None:
         """Useful fresh groups take the place of as many uniform ones; whatever is left over leaves the queue."""
@@ -70,6 +69,9 @@ class ResamplingBuffer:
         kept = [row for row in rows if _group_id(row[0]) not in leaving]
         kept += [row for row in new_rows if _group_id(row[0]) in useful]
         names = {key for key, _ in kept}
+        for steps in (read_steps(batch), read_steps(fresh)):
+            pairs = zip(steps.keys, steps.records, strict=True)
+            self.replaced += [record for key, record in pairs if key not in names]
         if dropped := [key for key, _ in [*rows, *new_rows] if key not in names]:
             transfer_queue.kv_clear(keys=dropped, partition_id=batch.partition_id)
         batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]

@@ -20,14 +20,16 @@ import transfer_queue
 from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
+from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from hgpo.evaluation import Evaluation, summarise
 from hgpo.files import write_text
-from hgpo.integrations.verl.batches import put_advantages, read_steps
+from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
+from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.metric_names import update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
@@ -101,6 +103,15 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     # ---- the update --------------------------------------------------------------------------------------------
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Advantages first: they say which steps the update takes, and so how the batch is cut and filled up."""
+        with marked_timer("adv", self.timing_raw):
+            self._steps = read_steps(batch)
+            self._step_batch, self._advantages = estimate(self._steps, self.recipe)
+            left_out = skipped(self._steps, self._advantages, self.recipe.training)
+            pairs = zip(self._steps.keys, self._steps.records, strict=True)
+            self._trained = [record for key, record in pairs if key not in left_out]
+            if self._trained:  # else the whole batch goes its way, and no update is made of it
+                leave_out(batch, left_out)
         self._steps_in_batch = len(batch)
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
@@ -110,13 +121,13 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return self._cut.mini_batches * self._cut.size
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        steps = read_steps(batch)
-        answer, step_batch, advantages = put_advantages(batch, steps, self.recipe)
+        steps, advantages = self._steps, self._advantages
+        answer = put_advantages(batch, steps, advantages)
         update = self.global_steps
         self._row = {
             "update": update,
-            **rollout_metrics(steps.records),
-            **advantage_metrics(step_batch, advantages),
+            **rollout_metrics([*steps.records, *self.replay_buffer.replaced]),
+            **advantage_metrics(self._step_batch, advantages),
             "lost_trajectories": self.replay_buffer.lost,
             "padding_rows": self._cut.padding,
         }
@@ -127,6 +138,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if not self._trained:
+            logger.warning("nothing is trained in update %d: all its steps are skipped", self.global_steps)
+            return batch
         actor = self.config.actor_rollout_ref.actor
         batch.extra_info.update(
             {
@@ -155,10 +169,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         tokens = row["prompt_tokens"] + row["response_tokens"]
         row |= update_metrics(metrics, settings)
         row |= {
-            "samples": row["steps"],
-            "tokens": row["response_tokens"],
+            "samples": len(self._trained),
+            "tokens": sum(len(record.token_ids) for record in self._trained),
             "empty_responses": 0,
-            "mini_batches": self._cut.mini_batches * settings.epochs,
+            "mini_batches": self._cut.mini_batches * settings.epochs if self._trained else 0,
             "resampled_groups": self.replay_buffer.resampled,
             "tasks_drawn": self.tasks_drawn,
             "tokens_per_second": tokens / (collect + estimate + train),
@@ -174,15 +188,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _validate(self) -> dict[str, float]:
         """Play the panel, each game once per seed; an evaluation that is on disk is not played again."""
-        name = self._evaluation_name()
+        name = evaluation_name(self.global_steps, self.total_training_steps)
         evaluation = stored_evaluation(self.run, name) or self._evaluate(name)
         metrics = {"val/success": evaluation.success.mean, "val/score": evaluation.score}
         return metrics | {f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()}
-
-    def _evaluation_name(self) -> str:
-        if self.global_steps == 0:
-            return "before"
-        return "after" if self.global_steps >= self.total_training_steps else f"update-{self.global_steps}"
 
     def _evaluate(self, name: str) -> Evaluation:
         settings = self.recipe.evaluation
@@ -226,8 +235,12 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop; then the summary."""
-        with open_dict(self.config):  # in the middle of a run there is nothing to evaluate before going on
-            self.config.trainer.val_before_train = self.global_steps in (0, self.total_training_steps)
+        done, updates = self.global_steps, self.total_training_steps
+        stored = self.run.evaluation(evaluation_name(done, updates)).exists()
+        # A process that ended between a checkpoint and its evaluation owes the latter.
+        owed = evaluation_due(done, updates, self.config.trainer.test_freq) and not stored
+        with open_dict(self.config):
+            self.config.trainer.val_before_train = owed or done == 0
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
@@ -251,6 +264,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
                 self._publish()
             self.reporter.say(f"Continuing from {self._verl_folder()}")
         rewind_metrics(self.run, self.global_steps)
+        rewind_evaluations(self.run, self.global_steps, self.total_training_steps)
 
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -19,6 +20,7 @@ from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, Wo
 TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
 import os, time
+import numpy
 from dataclasses import dataclass
 from functools import partial
 from hgpo.envs.base import Task
@@ -28,13 +30,20 @@ class Fickle:
         print("an environment may print")
         return f"seed {seed}", {"won": False, "task": "behave"}
     def step(self, action):
-        if action == "hang":
-            time.sleep(60)
         if action == "die":
             os._exit(3)
+        if action == "fork" and not os.fork():
+            time.sleep(20)  # with the parent's output open
+            os._exit(0)
+        if action in ("hang", "fork"):
+            time.sleep(60)
         if action == "raise":
             raise KeyError("oops")
-        return "seen", float("nan") if action == "nan" else 1.0, False, False, {"won": False}
+        if action == "numpy":
+            info = {"won": numpy.bool_(True), "score": numpy.float32(0.5), "admissible_commands": {"on"}, "task": 7}
+            return "seen", numpy.float32(1), numpy.bool_(False), False, info
+        info = {"won": False, "score": float("inf") if action == "inf" else 0.0}
+        return "seen", float("nan") if action == "nan" else 1.0, False, False, info
 
 class Slow(Fickle):
     def step(self, action):
@@ -113,7 +122,7 @@ def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
 
 @pytest.mark.parametrize(
     ("command", "reason"),
-    [("die", "its process died"), ("hang", "took longer than 1 s")],
+    [("die", "its process died"), ("hang", "took longer than 1 s"), ("fork", "took longer than 1 s")],
 )
 def test_a_worker_that_dies_or_hangs_is_replaced(settings: WorkerSettings, command: str, reason: str) -> None:
     async def test() -> None:
@@ -161,7 +170,9 @@ def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: Worke
     run(test)
 
 
-@pytest.mark.parametrize(("command", "reason"), [("raise", "KeyError"), ("nan", "must be a finite number")])
+@pytest.mark.parametrize(
+    ("command", "reason"), [("raise", "KeyError"), ("nan", "the reward is nan; it must"), ("inf", "'score'")]
+)
 def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str, reason: str) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
@@ -193,6 +204,86 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
         assert pool._loads == [0]
 
     run(test)
+
+
+def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        episode = await pool.start("train", 0, seed=0)
+        info = {"task": "7", "admissible_commands": ["on"], "won": True, "score": 0.5}
+        assert await episode.step("numpy") == ("seen", 1.0, False, False, info)
+        await pool.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('"x" * 2**27', "a line of more than 67108864 bytes"),
+        ('"[1, 2]"', r"wrote b'\[1, 2\]\\n', which is no answer"),
+        ('"null"', "which is no answer"),
+        ('"{oops"', "which is no answer"),
+        ('"[" * 100_000', "which is no answer"),
+        ('\'{"number": 0, "observation": "", "info": {}}\\n{"number": 1}\'', "answered request 1 when none was due"),
+    ],
+)
+def test_a_worker_that_cannot_be_understood_is_replaced(settings: WorkerSettings, line: str, reason: str) -> None:
+    babbler = f"""
+import sys
+print('{{"ready": true}}', flush=True)
+sys.stdin.readline()
+print({line}, flush=True)
+sys.stdin.read()
+"""
+
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", babbler])
+
+        async def play() -> None:
+            episode = await pool.start("train", 0, seed=0)
+            await asyncio.sleep(0.5)  # an answer that nobody asked for costs the worker when it comes
+            await episode.step("on")
+
+        with pytest.raises(EpisodeLost, match=reason):
+            await play()
+        pool._command = WorkerSettings.command
+        assert (await pool.start("train", 0, seed=4)).observation == "seed 4"
+        assert pool.replaced == 1
+        await pool.close()
+
+    run(test)
+
+
+def test_a_worker_that_babbles_at_its_start_did_not_start(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", "print([])"])
+        with pytest.raises(EpisodeLost, match="did not start: it wrote"):
+            await pool.start("train", 0, seed=0)
+        assert pool._loads == [0]
+
+    run(test)
+
+
+def test_a_worker_does_not_outlive_its_parent(settings: WorkerSettings) -> None:
+    """Killed while an environment hangs, so that the worker does not read its input, where it would see the end."""
+    requests = ['{"number": 0, "slot": 0, "start": ["train", 0, 0]}', '{"number": 1, "slot": 0, "step": "hang"}']
+    parent = f"""
+import subprocess, time
+worker = subprocess.Popen({settings.command()!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+worker.stdout.readline()
+worker.stdin.write({requests[0]!r} + "\\n" + {requests[1]!r} + "\\n")
+worker.stdin.flush()
+worker.stdout.readline()
+print("hangs", flush=True)
+time.sleep(60)
+"""
+    # Both hold the error output, which ends when the last of them does.
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"hangs\n"
+    process.kill()
+    process.communicate(timeout=15)
 
 
 def test_an_answer_to_another_request_is_not_believed(settings: WorkerSettings) -> None:

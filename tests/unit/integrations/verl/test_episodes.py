@@ -6,7 +6,7 @@ import asyncio
 import os
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -82,6 +82,37 @@ def test_the_records_are_those_of_the_built_in_rollout(
     for mine, theirs in zip(found, expected, strict=True):
         for item in fields(StepRecord):
             np.testing.assert_array_equal(getattr(mine, item.name), getattr(theirs, item.name), err_msg=item.name)
+
+
+class Lingering:
+    """An episode that goes on for two steps after it is won; it stands for its pool as well."""
+
+    observation, info = "you are at place 1", {"won": False}
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    async def start(self, split: str, index: int, *, seed: int) -> Lingering:
+        return self
+
+    async def step(self, command: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return self.observation, 0.5, False, self._steps == 4, {"won": self._steps >= 2}
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("kind", "paid"), [("won", [0, 10, 0, 0]), ("environment", [5, 5, 5, 5])])
+def test_a_win_is_paid_once(policy: TransformersPolicy, kind: str, paid: list[float]) -> None:
+    async def generate(prompt_ids: np.ndarray) -> Answer:
+        return Answer(np.array([1], dtype=np.int32), np.zeros(1, dtype=np.float32), {})
+
+    assignment = Assignment("g", "g#0", "t", "k", "train", 0, seed=0)
+    encoder, pool = PromptEncoder(policy.tokenizer, policy.max_prompt_tokens), cast(EnvironmentPool, Lingering())
+    rules = replace(RULES, reward=kind)
+    records, _ = asyncio.run(play(assignment, pool, generate, encoder, rules, max_response_tokens=MAX_RESPONSE))
+    assert [record.reward for record in records] == paid
 
 
 def test_an_engine_without_an_answer_costs_the_episode(

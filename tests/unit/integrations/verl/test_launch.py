@@ -1,9 +1,25 @@
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from hgpo.config import Config, ConfigError
+from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.launch import refuse_other_versions, refuse_too_few_gpus
+from hgpo.integrations.verl.ownership import OWNER_FILE
+from hgpo.training.progress import Reporter
+from hgpo.training.run_directory import RunDirectory, RunDirectoryError
+from hgpo.training.run_lock import RunInUseError, exclusive
+
+SECRETS = {
+    name: f"hush-{name}"
+    for name in ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "PASSWORD")
+}
 
 
 def config(nodes: int, gpus: int) -> Config:
@@ -28,3 +44,135 @@ def test_every_node_has_the_same_versions() -> None:
         refuse_other_versions("10.0.0.2", {"verl": "0.9.1"}, here)
     with pytest.raises(ConfigError, match=r"has verl 0\.9\.2, this machine 0\.9\.1"):
         refuse_other_versions("10.0.0.2", {"hgpo": "0.1.0", "verl": "0.9.2"}, here)
+
+
+class Launch:
+    """``train`` and ``resume`` up to where Ray would start."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.checkpoints = folder, folder / "checkpoints"
+        monkeypatch.setenv("CHECKPOINTS_DIR", str(self.checkpoints))
+        monkeypatch.setattr(launch, "_composed", lambda config, run: None)
+        monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
+
+    def config(self, directory: str) -> Config:
+        tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(self.folder / directory)}}
+        return Config.model_validate(tree)
+
+    def train(self, directory: str) -> RunDirectory:
+        return launch.train(self.config(directory), Reporter(quiet=True))
+
+    def resume(self, run: RunDirectory) -> RunDirectory:
+        return launch.resume(run.path, Reporter(quiet=True))
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    return Launch(tmp_path, monkeypatch)
+
+
+def test_a_second_run_of_the_same_name_is_refused_before_either_has_saved(started: Launch) -> None:
+    run = started.train("alfworld")
+    assert (started.checkpoints / "k2" / OWNER_FILE).read_text(encoding="utf-8") == f"{run.path}\n"
+    with pytest.raises(ConfigError, match=r"belongs to the run .*/alfworld/k2"):
+        started.train("webshop")
+    assert not (started.folder / "webshop").exists()
+    assert started.resume(run) == run
+
+
+def test_an_empty_run_folder_is_no_way_into_anothers_checkpoints(started: Launch) -> None:
+    (started.checkpoints / "k2" / "global_step_40").mkdir(parents=True)
+    (started.folder / "webshop" / "k2").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="holds another run's checkpoints"):
+        started.train("webshop")
+    assert not list((started.folder / "webshop" / "k2").iterdir())
+
+
+def test_a_run_is_not_resumed_from_a_folder_that_another_took_over(started: Launch) -> None:
+    run = started.train("alfworld")
+    (started.checkpoints / "k2" / OWNER_FILE).write_text("/runs/other\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="belongs to the run /runs/other"):
+        started.resume(run)
+
+
+def test_a_run_that_is_there_already_is_told_to_resume_and_its_folder_stays_its_own(started: Launch) -> None:
+    run = started.train("alfworld")
+    (started.checkpoints / "k2" / "global_step_40").mkdir()
+    with pytest.raises(RunDirectoryError, match="--resume"):
+        started.train("alfworld")
+    assert started.resume(run) == run
+
+
+def test_a_start_that_fails_leaves_no_claim(started: Launch) -> None:
+    (started.folder / "alfworld" / "k2").mkdir(parents=True)
+    (started.folder / "alfworld" / "k2" / "notes.txt").touch()
+    with pytest.raises(RunDirectoryError):
+        started.train("alfworld")
+    assert not list((started.checkpoints / "k2").iterdir())
+
+
+def test_checkpoints_inside_of_the_run_need_no_claim(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CHECKPOINTS_DIR")
+    run = started.train("alfworld")
+    assert started.resume(run) == run
+    assert not (run.path / "verl").exists()
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(started: Launch) -> None:
+    run = started.train("alfworld")
+    with exclusive(run.path), pytest.raises(RunInUseError, match="is being trained by"):
+        started.resume(run)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    monkeypatch.setenv("CHECKPOINTS_DIR", str(tmp_path / "checkpoints"))
+    tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(tmp_path / "runs")}}
+    assert "global_step" not in launch.composed_yaml(Config.model_validate(tree))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_variable_that_is_forwarded_sounds_like_a_secret() -> None:
+    assert [name for name in launch.FORWARDED if re.search("KEY|TOKEN|SECRET|PASS|CREDENTIAL", name)] == []
+
+
+@pytest.mark.parametrize("address", ["auto", None])
+def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    import ray
+
+    given: list[Any] = []
+    monkeypatch.setattr(ray, "init", lambda **options: given.append(options))
+    for name, value in {**SECRETS, "WANDB_MODE": "offline"}.items():
+        monkeypatch.setenv(name, value)
+    tree = {"policy": {"model": "m"}, "verl": {"ray_address": address} if address else {}}
+    launch._start_ray(Config.model_validate(tree), quiet=True)
+    assert ("WANDB_MODE" in given[0]["runtime_env"]["env_vars"]) is (address is not None)
+    assert "hush" not in repr(given)
+
+
+@pytest.fixture
+def small_ray(tmp_path: Path) -> Iterator[Path]:
+    """Ray, started by a shell that knows no secrets; the folder of its logs."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield Path(ray._private.worker._global_node.get_session_dir_path())
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_the_trainers_process_gets_the_key_and_rays_files_do_not(
+    small_ray: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    class Runner:
+        def key(self) -> str | None:
+            return os.environ.get("WANDB_API_KEY")
+
+    monkeypatch.setenv("WANDB_API_KEY", SECRETS["WANDB_API_KEY"])
+    actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner)).remote()
+    assert ray.get(actor.key.remote()) == SECRETS["WANDB_API_KEY"]
+    files = [path for path in small_ray.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert [path for path in files if b"hush" in path.read_bytes()] == []

@@ -1,0 +1,152 @@
+"""What the trainer does besides verl's loop, which is left out here. Runs where verl is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hgpo.config import Config
+from hgpo.rollout.records import StepRecord
+from hgpo.training.progress import Reporter
+from hgpo.training.run_directory import RunDirectory, append_metrics, read_metrics, write_json
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync
+
+from hgpo.integrations.verl import trainer as module
+from hgpo.integrations.verl.batches import BatchSteps
+from hgpo.integrations.verl.checkpoints import STATE_NAME
+from hgpo.integrations.verl.trainer import HgpoTrainer
+
+UPDATES, EVERY = 20, 5
+
+
+def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
+    trainer = object.__new__(HgpoTrainer)
+    trainer.recipe = Config.model_validate({"policy": {"model": "m"}, "training": {"updates": UPDATES, **training}})
+    trainer.run, trainer.reporter = RunDirectory(path), Reporter(quiet=True)
+    trainer.config = OmegaConf.create(
+        {"trainer": {"test_freq": EVERY, "default_local_dir": str(path / "verl"), "val_before_train": None}}
+    )
+    trainer.global_steps, trainer.total_training_steps, trainer.timing_raw = update, UPDATES, {}
+    return trainer
+
+
+def evaluations(run: RunDirectory, *names: str) -> None:
+    for name in names:
+        write_json(run.evaluation(name), {})
+
+
+def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(tmp_path)
+    for update in range(1, 14):
+        append_metrics(trainer.run, {"update": update})
+    evaluations(trainer.run, "before", "update-5", "update-10", "after")
+    state = tmp_path / "verl" / "global_step_8" / STATE_NAME
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"tasks_drawn": 128, "seconds": 1.0}), encoding="utf-8")
+    (trainer.run.checkpoints / "8").mkdir(parents=True)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 8))
+    trainer._load_checkpoint()
+    assert [row["update"] for row in read_metrics(trainer.run)] == list(range(1, 9))
+    assert sorted(path.name for path in (tmp_path / "evaluations").iterdir()) == ["before.json", "update-5.json"]
+
+
+@pytest.mark.parametrize(
+    ("update", "stored", "played"),
+    [
+        (0, [], True),
+        (0, ["before"], True),  # verl's `val_only` ends there; what is stored is not played again
+        (10, ["before"], True),
+        (10, ["before", "update-10"], False),
+        (8, ["before"], False),
+        (UPDATES, ["before"], True),
+        (UPDATES, ["before", "after"], False),
+    ],
+)
+def test_an_evaluation_that_a_killed_process_owes_is_played_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, stored: list[str], played: bool
+) -> None:
+    trainer = make(tmp_path, update=update)
+    tree = {"policy": {"model": "m"}, "run": {"engine": "verl"}, "verl": {"evaluate_only": True}}
+    trainer.recipe = Config.model_validate(tree)  # no summary is written then
+    evaluations(trainer.run, *stored)
+    monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
+    trainer.fit(None)
+    assert trainer.config.trainer.val_before_train is played
+
+
+def record(step: int, finished: bool) -> StepRecord:
+    tokens = np.zeros(2, dtype=np.int32)
+    return StepRecord(
+        group="g",
+        trajectory="t",
+        step=step,
+        task_id="task",
+        task_type="kind",
+        observation="here",
+        prompt="where?",
+        response="there",
+        action="go",
+        valid=True,
+        fault="",
+        admissible=True,
+        reward=1.0,
+        penalty=0.0,
+        won=True,
+        score=1.0,
+        terminated=step == 2,
+        truncated=False,
+        finished=finished,
+        forgotten=0,
+        next_observation="next",
+        prompt_ids=tokens,
+        token_ids=tokens,
+        log_probs=tokens.astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("skip", "finished", "kept"),
+    [(True, [True, False, True], 2), (False, [True, False, True], 3), (True, [False, False, False], 3)],
+)
+def test_the_batch_is_cut_by_what_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip: bool, finished: list[bool], kept: int
+) -> None:
+    trainer = make(tmp_path, skip_cut_responses=skip)
+    steps = BatchSteps([record(step, done) for step, done in enumerate(finished)], ["u_0_0", "u_0_1", "u_0_2"])
+    monkeypatch.setattr(module, "read_steps", lambda batch: steps)
+    cleared: list[str] = []
+    monkeypatch.setattr("transfer_queue.kv_clear", lambda keys, partition_id: cleared.extend(keys))
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    batch = Batch(list(steps.keys), [{}, {}, {}])
+    trainer._balance_batch(batch, {})
+    assert len(batch) == trainer._steps_in_batch == kept
+    assert cleared == (["u_0_1"] if kept == 2 else [])
+    assert trainer.timing_raw["adv"] > 0
+    assert len(trainer._trained) == (0 if skip and not any(finished) else kept)
+
+
+class Batch(SimpleNamespace):
+    """As much of verl's batch as is read here."""
+
+    def __init__(self, keys: list[str], tags: list[dict[str, Any]]) -> None:
+        super().__init__(keys=keys, tags=tags, partition_id="train", extra_info={})
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    trainer._trained = []
+    batch, metrics = Batch([], []), {}
+    assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
+    assert metrics == {}
