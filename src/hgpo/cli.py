@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hgpo.process import Terminated, lasting_output, sigterm_interrupts
 
 VERBS = {
     "train": "train an agent from a recipe, or continue a run",
@@ -21,60 +27,124 @@ VERBS = {
 DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share their history (HGPO)."
 EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
+HEAVY_ERRORS = (
+    ("hgpo.rollout.collect", "RolloutError"),
+    ("hgpo.training.checkpoint", "CheckpointError"),
+    ("safetensors", "SafetensorError"),
+)
+"""More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""
+TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
+STOPPED, TERMINATED, READER_GONE = (128 + number for number in (2, 15, 13))
+"""Exit status as a shell gives it to what a signal ended: SIGINT, SIGTERM, SIGPIPE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status: 0 done, 1 a check failed, 2 a mistake in the input, 130 interrupted."""
+    """Run one verb; returns the exit status.
+
+    0: done; 1: a check failed; 2: a mistake in the input; 130: interrupted (Ctrl-C); 143: terminated (SIGTERM); 141: a
+    pipe or socket closed that was written to. If standard output is what closes, the work goes on and is not shown.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parsed = argparse.Namespace(verb=None)
+    with lasting_output(), sigterm_interrupts():
+        try:
+            # OpenMP threads that spin for long while they wait make tiny tensors a hundred times slower when the cores
+            # are shared; threads that never spin gain nothing from a second core.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            os.environ.setdefault("GOMP_SPINCOUNT", "200000")
+            parsed = _parse(words)
+            status = _run(parsed)
+            sys.stdout.flush()  # a full disk is an error of the verb's, not of the interpreter's shutdown
+            return status
+        except KeyboardInterrupt as stop:
+            return _stopped(stop, parsed)
+        except Exception as error:
+            if os.environ.get("HGPO_DEBUG"):
+                raise
+            if isinstance(error, BrokenPipeError):
+                return READER_GONE
+            message = _explained(error)
+            if message is None:
+                raise
+            sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {message}\n")
+            return 2
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """The verb and its own arguments; only its module is loaded. Options may stand before, between and after words."""
     parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="store_true", help="print the version and end")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    # OpenMP threads that spin for long while they wait make tiny tensors a hundred times slower when the cores are
-    # shared; threads that never spin gain nothing from a second core.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "200000")
     parsers = {
         name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         for name, summary in VERBS.items()
     }
-    if words and words[0] in parsers:
-        return _run(words[0], _parse(parsers[words[0]], words))
-    parsed = parser.parse_args(words)
+    if not words or words[0] not in parsers:
+        parsed = parser.parse_args(words)
+        parsed.print_help = parser.print_help
+        return parsed
+    parser = parsers[words[0]]
+    _command(words[0]).configure(parser)
+    return parser.parse_intermixed_args(words[1:], argparse.Namespace(verb=words[0]))
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.verb is not None:
+        status: int = _command(parsed.verb).run(parsed)
+        return status
     if parsed.version:
         from importlib.metadata import version
 
         sys.stdout.write(f"hgpo {version('hgpo')}\n")
         return 0
-    parser.print_help()
+    parsed.print_help()
     return 2
-
-
-def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The verb's own arguments; only its module is loaded. Options may stand before, between and after other words."""
-    _command(words[0]).configure(parser)
-    return parser.parse_intermixed_args(words[1:])
-
-
-def _run(verb: str, parsed: argparse.Namespace) -> int:
-    from hgpo.rollout.collect import RolloutError
-
-    try:
-        status: int = _command(verb).run(parsed)
-        return status
-    except (*EXPECTED_ERRORS, RolloutError) as error:
-        if os.environ.get("HGPO_DEBUG"):
-            raise
-        sys.stderr.write(f"hgpo {verb}: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            "\nStopped. What was written is kept; `hgpo train --resume RUN` goes on from the newest checkpoint.\n"
-        )
-        return 130
 
 
 def _command(verb: str):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"hgpo.commands.{verb.replace('-', '_')}")
+
+
+def _explained(error: Exception) -> str | None:
+    """What a person is told of an error that can happen to anyone; None for what is a fault of this program."""
+    heavy = [getattr(sys.modules.get(module), name, ()) for module, name in HEAVY_ERRORS]
+    if isinstance(error, EXPECTED_ERRORS) or any(isinstance(error, kind) for kind in heavy):
+        return str(error)
+    if isinstance(error, ImportError):
+        named = re.findall(r"\w+", f"{error.name} {error}")
+        package = next((package for package in TRAINING_PACKAGES if package in named), None)
+        if package is not None:
+            return f'{package} is missing or cannot be loaded ({error}): pip install "hgpo[train]"; see `hgpo doctor`'
+    return None
+
+
+def _stopped(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
+    """Say that it stopped and, where training had begun, how it goes on."""
+    terminated = isinstance(stop, Terminated)
+    run = _begun_run(parsed) if parsed.verb == "train" else None
+    sys.stderr.write("Stopped." if terminated else "\nStopped.")  # the terminal shows ^C in the line that was under way
+    if run is not None:
+        sys.stderr.write(
+            f" What was written is kept; `hgpo train --resume {shlex.quote(str(run))}` goes on from there."
+        )
+    sys.stderr.write("\n")
+    return TERMINATED if terminated else STOPPED
+
+
+def _begun_run(parsed: argparse.Namespace) -> Path | None:
+    """The directory of the run that these arguments of ``train`` resume or make, if it is there."""
+    from hgpo.config import load_config
+    from hgpo.starters import starter_recipe
+
+    if parsed.resume is not None or parsed.settings or parsed.dry_run:
+        return None if parsed.dry_run else parsed.resume
+    words = [word for word in (parsed.recipe, *parsed.overrides) if word]
+    recipe = Path(words.pop(0)) if words and Path(words[0]).exists() else None
+    with suppress(*EXPECTED_ERRORS):
+        directory = load_config(starter_recipe(parsed.env) if parsed.env else recipe, words).run_directory
+        if (directory / "config.toml").exists():
+            return directory
+    return None
 
 
 if __name__ == "__main__":

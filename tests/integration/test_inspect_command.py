@@ -147,3 +147,33 @@ def test_updates_without_stored_rollouts_still_have_figures(run: Path, capsys: p
     assert "holds no rollouts" in " ".join(capsys.readouterr().out.split())
     charts = {chart["id"]: chart["spec"]["data"]["values"] for chart in header_of(run / "report.html")["charts"]}
     assert [row["success"] for row in charts["success"]] == [0.5, 0.5]
+
+
+def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = run / "report.html"
+    page.write_text(f"{MARKER} a good report")
+    assert main(["inspect", str(run), "--update", "99", "2"]) == 2
+    assert "holds no rollouts of update 99; it holds those of 1 to 2" in capsys.readouterr().err
+    assert page.read_text() == f"{MARKER} a good report"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--figures", "r.toml"], "--figures: r.toml is a file; name another folder"),
+        (["--figures", "r.toml/figures"], "--figures: r.toml is a file; name another folder"),
+        (["-o", "run"], "--output: run is a folder; name a file, e.g. run/report.html"),
+        (["-o", "run", "--force"], "--output: run is a folder"),
+        (["-o", "r.toml/report.html"], "--output: r.toml is a file; name another folder"),
+        (["--serve", "--port", "99999"], "--port 99999: ports are 1 to 65535"),
+    ],
+)
+def test_places_that_cannot_be_written_to_are_named(
+    words: list[str], message: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run.parent)
+    (run.parent / "r.toml").write_text("")
+    assert main(["inspect", "run", *words]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""

@@ -7,9 +7,11 @@ import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeAlias
 
 DESCRIPTION = """\
-Check this machine: Python, packages, devices, environments, and data. Ends with status 1 if training cannot run.
+Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
+cannot run; the report's packages, verl and real data are not needed for that.
 
 example:
   hgpo doctor
@@ -36,27 +38,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
 
 
+Row: TypeAlias = tuple[str, str, str]
+"""What was looked for, what was found, what to do about it."""
+
+
 def run(_: argparse.Namespace) -> int:
     """Carry out the verb."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    rows = [("Python", platform.python_version(), "")]
-    missing = False
-    for package, (purpose, remedy) in (PACKAGES | REPORT_PACKAGES).items():
-        found = _version(package)
-        missing |= found is None and package in PACKAGES
-        rows.append((package, found or "missing", "" if found else f"needed for {purpose}: {remedy}"))
-    rows.append(_device())
-    rows.append(("CPU cores", str(os.cpu_count()), ""))
-    rows += _registries()
-    rows.append(_alfworld_data())
-    table = Table("what", "found", "what to do")
+    if _version("torch") is not None:
+        sys.stderr.write("Looking at what is here; loading PyTorch takes a few seconds ...\n")
+        sys.stderr.flush()
+    device, torch_loads = _device()
+    packages = {package: _version(package) for package in PACKAGES | REPORT_PACKAGES}
+    rows = [
+        ("hgpo", _version("hgpo") or "not installed", ""),
+        ("Python", platform.python_version(), ""),
+        *(_package_row(package, found) for package, found in packages.items()),
+        _verl(),
+        device,
+        ("CPU cores", str(os.cpu_count()), ""),
+        *_registries(),
+        _alfworld_data(),
+        ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
+    ]
+    table = Table()
+    for heading in ("what", "found", "what to do"):
+        table.add_column(heading, overflow="fold")  # a command that one would copy is wrapped, never cut
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
-    sys.stdout.write("Training does not run here.\n" if missing else "Training runs here.\n")
-    return int(missing)
+    trains = torch_loads and all(packages[package] is not None for package in PACKAGES)
+    sys.stdout.write("Training runs here.\n" if trains else "Training does not run here.\n")
+    return int(not trains)
 
 
 def _version(package: str) -> str | None:
@@ -66,17 +82,37 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _device() -> tuple[str, str, str]:
+def _package_row(package: str, found: str | None) -> Row:
+    purpose, remedy = (PACKAGES | REPORT_PACKAGES)[package]
+    return (package, found or "missing", "" if found else f"needed for {purpose}: {remedy}")
+
+
+def _verl() -> Row:
+    """Whether `--engine verl` runs; asked without loading verl."""
+    from hgpo.config import ConfigError
+    from hgpo.integrations.verl.versions import require_verl
+
+    try:
+        return ("verl", require_verl(), "")
+    except ConfigError as error:
+        return ("verl", _version("verl") or "missing", str(error))
+
+
+def _device() -> tuple[Row, bool]:
+    """What tensors are computed on, and whether torch loads at all."""
     if _version("torch") is None:
-        return ("device", "unknown", "install torch first")
-    import torch
+        return ("device", "unknown", "install torch first"), False
+    try:
+        import torch
 
-    if torch.cuda.is_available():
-        return ("device", f"CUDA: {torch.cuda.get_device_name()}", "")
-    return ("device", "CPU", "tiny policies train on it; an LLM wants a GPU")
+        found = f"CUDA: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU"
+    except Exception as error:  # a broken installation raises what it likes
+        reason = f"torch is installed but cannot be loaded ({type(error).__name__}: {error})"
+        return ("device", "unknown", f"{reason}: pip install --force-reinstall torch"), False
+    return ("device", found, "" if found != "CPU" else "tiny policies train on it; an LLM wants a GPU"), True
 
 
-def _registries() -> list[tuple[str, str, str]]:
+def _registries() -> list[Row]:
     from hgpo.agents.prompts import template_names
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
@@ -88,12 +124,12 @@ def _registries() -> list[tuple[str, str, str]]:
     ]
 
 
-def _alfworld_data() -> tuple[str, str, str]:
+def _alfworld_data() -> Row:
     folder = os.environ.get("ALFWORLD_DATA")
     if folder and os.path.isdir(os.path.expanduser(folder)):
         return ("ALFWorld games", folder, "")
     return (
         "ALFWorld games",
-        "generated only",
+        f"generated only; ALFWORLD_DATA={folder} is no folder" if folder else "generated only",
         "for the real ones: pip install alfworld, alfworld-download, then export ALFWORLD_DATA=the folder",
     )

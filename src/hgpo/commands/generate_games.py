@@ -16,9 +16,9 @@ game has, made of words that the training games contain.
 
 examples:
   hgpo generate-games games
-  hgpo generate-games games --size full --train 5000 --valid-unseen 500 --seed 1
-  hgpo generate-games games --format tw-pddl --train 300 --valid-seen 0 --valid-unseen 60
   hgpo train recipes/quickstart/hgpo.toml environment.options='{data_dir = "games"}'
+  hgpo generate-games full-games --size full --train 5000 --valid-unseen 500 --seed 1
+  hgpo generate-games alfworld-games --format tw-pddl --train 300 --valid-seen 0 --valid-unseen 60
 """
 
 
@@ -50,6 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.envs.alfworld.splits import DEFAULT_GAMES
 
     counts = {split: getattr(arguments, split) for split in DEFAULT_GAMES}
+    for name, number in {**counts, "seed": arguments.seed}.items():
+        if number < 0:
+            raise ValueError(f"--{name.replace('_', '-')} {number}: give a whole number, 0 or more")
     files = generate_games(
         arguments.folder,
         size=arguments.size,

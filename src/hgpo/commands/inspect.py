@@ -77,7 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _serve(arguments, console)
     output = arguments.output or _default_output(arguments.path)
     write_page = arguments.figures is None or arguments.output is not None
+    if arguments.figures is not None:
+        _refuse_file(arguments.figures, "--figures")
     if write_page:
+        _refuse_file(output.parent, "--output")
         _refuse_overwriting(output, arguments.force)
     report = _build(arguments)
     print_report(console, report)
@@ -162,10 +165,19 @@ def _default_output(path: Path) -> Path:
     return path / "report.html" if path.is_dir() else path.with_suffix(".report.html")
 
 
+def _refuse_file(folder: Path, option: str) -> None:
+    """A folder that is to be written into must not be, or lie in, a file."""
+    found = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    if found is not None and not found.is_dir():
+        raise ValueError(f"{option}: {found} is a file; name another folder")
+
+
 def _refuse_overwriting(path: Path, force: bool) -> None:
     """A report may be written anew; anything else that is there may not."""
     from hgpo.report.page import MARKER
 
+    if path.is_dir():
+        raise ValueError(f"--output: {path} is a folder; name a file, e.g. {path / 'report.html'}")
     if force or not path.exists():
         return
     with path.open("rb") as file:
@@ -193,17 +205,15 @@ def _serve(arguments: argparse.Namespace, console: Console) -> int:
     from hgpo.report.serve import HOST, LiveReport, make_server
     from hgpo.report.summary import print_report
 
-    print_report(console, _build(arguments))
-    server = make_server(LiveReport(arguments.path, lambda: _build(arguments)), arguments.port)
-    console.print(
-        f"\nhttp://{HOST}:{server.server_address[1]}/ follows {arguments.path}; Ctrl-C ends",
-        markup=False,
-        soft_wrap=True,
-    )
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        console.print("Ended.")
-    finally:
-        server.server_close()
+    with make_server(LiveReport(arguments.path, lambda: _build(arguments)), arguments.port) as server:
+        print_report(console, _build(arguments))
+        console.print(
+            f"\nhttp://{HOST}:{server.server_address[1]}/ follows {arguments.path}; Ctrl-C ends",
+            markup=False,
+            soft_wrap=True,
+        )
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            console.print("Ended.")
     return 0

@@ -51,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from hgpo.config import apply_override
+    from hgpo.envs.limit import LimitedEnv
     from hgpo.envs.registry import make
 
     options: dict[str, object] = {}
@@ -60,13 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
     tasks = suite.tasks(arguments.split or suite.splits[0])
     if not 0 <= arguments.game < len(tasks):
         raise ValueError(f"--game {arguments.game}: the split has games 0 to {len(tasks) - 1}")
-    environment = tasks[arguments.game].make()
-    observation, info = environment.reset()
+    task = tasks[arguments.game]
+    environment = task.make()
+    played = LimitedEnv(environment, sys.maxsize, task.id)  # checks what a user's own environment returns
+    observation, info = played.reset()
     if arguments.browser is None:
-        return _play(environment, observation, info)
+        return _play(played, observation, info)
     with _served(environment, arguments.browser, arguments.environment) as address:
         _show(f"[also at {address}]")
-        return _play(environment, observation, info)
+        return _play(played, observation, info)
 
 
 def _play(environment: Env, observation: str, info: Info) -> int:
@@ -102,7 +105,13 @@ def _served(environment: Env, port: int, name: str) -> Iterator[str]:
         raise ValueError(f"--browser: {name} has no pages for a browser; leave it out to play in the terminal")
     if not 0 <= port < 1 << 16:
         raise ValueError(f"--browser {port}: ports are 1 to 65535, or 0 for any free one")
-    with serve(port) as server:
+    try:
+        opened = serve(port)
+    except OSError as error:
+        raise ValueError(
+            f"--browser {port}: {error.strerror}; choose another port, or leave it out for any free one"
+        ) from error
+    with opened as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -92,6 +92,32 @@ def list_updates(path: Path) -> list[UpdateFile]:
     return sorted(listed, key=lambda file: file.update)
 
 
+def chosen_updates(path: Path, files: Sequence[UpdateFile], updates: Sequence[int]) -> list[UpdateFile]:
+    """The files of these updates.
+
+    Raises:
+        ValueError: `path` has no rollouts of one of them; the message names those it has.
+    """
+    missing = sorted(set(updates) - {file.update for file in files})
+    if missing:
+        raise ValueError(
+            f"{path} holds no rollouts of update {', '.join(map(str, missing))}; it holds those of "
+            f"{number_ranges([file.update for file in files])}"
+        )
+    return [file for file in files if file.update in set(updates)]
+
+
+def number_ranges(numbers: Sequence[int]) -> str:
+    """Numbers in few words: `number_ranges([1, 2, 3, 7, 10])` is "1 to 3, 7, 10"."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in ranges)
+
+
 def read_update(file: UpdateFile, read_dump: DumpReader | None = None) -> UpdateSteps:
     """Read one file; what is damaged becomes notices, see `hgpo.report.repair`.
 

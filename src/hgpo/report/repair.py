@@ -87,7 +87,7 @@ def _damaged(file: ReadFile, rows: Sequence[int]) -> dict[int, str]:
         if problem is None:
             trajectory, step = file.columns["trajectory"][row], int(file.columns["step"][row])
             if step in steps.setdefault(trajectory, {}):
-                problem = f"step {step} of its trajectory is there twice"
+                problem = "a step of its trajectory is there twice"
             elif group.setdefault(trajectory, file.columns["group"][row]) != file.columns["group"][row]:
                 problem = "its trajectory is in two groups"
             steps[trajectory][step] = row

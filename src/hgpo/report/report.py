@@ -10,7 +10,7 @@ import numpy as np
 
 from hgpo.report.analysis import UpdateFigures, analyse
 from hgpo.report.comparison import ShownEstimator, level_estimator, shown_estimators
-from hgpo.report.loading import Training, UpdateSteps, list_updates, read_update
+from hgpo.report.loading import Training, UpdateSteps, chosen_updates, list_updates, read_update
 from hgpo.report.reading import Notice
 from hgpo.report.sampling import TaskSampler
 from hgpo.report.shown import ShownSteps, shown_steps
@@ -82,15 +82,15 @@ def build_report(
         read_dump: for verl's dumps, see `read_update`. on_file: called with (files read, files) after each.
 
     Raises:
-        ValueError: there is nothing that can be read; the message says what is wrong with each file.
+        ValueError: an update of `updates` is not there, or there is nothing that can be read; the message says which
+            updates there are, or what is wrong with each file.
     """
-    files = [file for file in list_updates(path) if updates is None or file.update in set(updates)]
+    files = list_updates(path)
     known = training is not None and bool(training.metrics)
-    if not files and not known:
-        wanted = "" if updates is None else f" of update {', '.join(map(str, updates))}"
-        raise ValueError(
-            f"{path} holds no rollouts{wanted} (*.parquet, *.jsonl); a run stores some after its first update"
-        )
+    if not files and (updates is not None or not known):
+        raise ValueError(f"{path} holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update")
+    if updates is not None:
+        files = chosen_updates(path, files, updates)
     estimators = shown_estimators(training)
     gamma = training.gamma if training else 0.95
     total = sum(file.rows for file in files)

@@ -74,7 +74,11 @@ class LiveReport:
 
 
 def make_server(live: LiveReport, port: int) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1; port 0 takes a free one. The caller runs and closes it."""
+    """A server on 127.0.0.1; port 0 takes a free one. The caller runs and closes it.
+
+    Raises:
+        ValueError: there is no such port, or it cannot be had.
+    """
 
     allowed: tuple[str, ...] = ()
 
@@ -113,6 +117,11 @@ def make_server(live: LiveReport, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *arguments: object) -> None:
             """Requests are not logged: the terminal shows the run."""
 
-    server = ThreadingHTTPServer((HOST, port), Handler)
+    if not 0 <= port < 1 << 16:
+        raise ValueError(f"--port {port}: ports are 1 to 65535, or 0 for any free one")
+    try:
+        server = ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        raise ValueError(f"--port {port}: {error.strerror}; choose another, or --port 0 for any free one") from error
     allowed = tuple(f"{name}:{server.server_port}" for name in (HOST, "localhost"))
     return server

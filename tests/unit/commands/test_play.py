@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import sys
 from http.client import HTTPConnection
 from urllib.parse import urlencode
 
 import pytest
 
+from corridor import Corridor
 from hgpo.cli import main
 
 
@@ -78,6 +80,21 @@ def test_the_browser_and_the_terminal_play_one_game(monkeypatch, capsys) -> None
 def test_a_browser_that_cannot_be(words: list[str], message: str, capsys) -> None:
     assert main(["play", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["play", "webshop", "--browser", str(port)]) == 2
+    assert re.search(f"--browser {port}: .*in use; choose another port", capsys.readouterr().err)
+
+
+def test_an_environment_that_breaks_its_promise_is_one_line(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(Corridor, "_info", lambda self, won: {"task": "leave"})
+    assert main(["play", "corridor:CorridorSuite"]) == 2
+    error = capsys.readouterr().err
+    assert "task 'train/1': reset(seed=…) has to return (observation, info), with the bool info['won']" in error
+    assert error.count("\n") == 1
 
 
 def test_help_says_how_to_use_a_browser(capsys) -> None:

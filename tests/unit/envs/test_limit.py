@@ -1,7 +1,12 @@
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 import pytest
 
 from corridor import Corridor
-from hgpo.envs.limit import LimitedEnv, LimitedSuite
+from hgpo.envs.base import Task
+from hgpo.envs.limit import EnvironmentFault, LimitedEnv, LimitedSuite
 
 
 def test_the_limit_truncates_on_the_last_step_and_a_reset_counts_anew():
@@ -28,3 +33,112 @@ def test_a_suite_is_limited_lazily_and_can_be_sliced(corridor_suite):
 def test_no_room_for_a_step_is_refused():
     with pytest.raises(ValueError, match="max_steps must be at least 1"):
         LimitedEnv(Corridor(1), 0)
+
+
+class Returning:
+    """Returns what it was given, whatever that is."""
+
+    def __init__(self, start: Any, *results: Any) -> None:
+        self.start, self.results = start, list(results)
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        return self.start
+
+    def step(self, action: str) -> Any:
+        return self.results.pop(0)
+
+
+START = ("a hall", {"won": False})
+TASKS = {"task": "leave"}
+
+
+@pytest.mark.parametrize(
+    ("start", "returned"),
+    [
+        ("a hall", "a value of type str"),
+        ("ab", "an info of type str"),
+        (None, "a value of type NoneType"),
+        (("a hall", 0.0, {"won": False}), r"3 values \(str, float, dict\)"),
+        ((None, {"won": False}), "an observation of type NoneType"),
+        (("a hall", None), "an info of type NoneType"),
+        (("a hall", TASKS), "an info without 'won'; its keys: task"),
+        (("a hall", {"won": "no"}), r"info\['won'\] = 'no'"),
+    ],
+)
+def test_a_start_that_is_none_is_refused_with_the_tasks_name(start, returned):
+    environment = LimitedEnv(Returning(start), 5, "mine/7")
+    wanted = r"task 'mine/7': reset\(seed=…\) has to return \(observation, info\).*; at step 0 it returned "
+    with pytest.raises(EnvironmentFault, match=wanted + returned):
+        environment.reset()
+
+
+@pytest.mark.parametrize(
+    ("result", "returned"),
+    [
+        (("a hall", 0.0, False, {"won": False}), r"4 values \(str, float, bool, dict\)"),
+        (None, "a value of type NoneType"),
+        ((b"a hall", 0.0, False, False, {"won": False}), "an observation of type bytes"),
+        (("a hall", 0.0, False, False, None), "an info of type NoneType"),
+        (("a hall", 0.0, True, False, {}), "an info without 'won'; its keys: none"),
+        (("a hall", 0.0, True, False, {"won": "yes"}), r"info\['won'\] = 'yes'"),
+        (("a hall", 0.0, True, False, {"won": 1}), r"info\['won'\] = 1"),
+        (("a hall", 0.0, True, False, {"won": None}), r"info\['won'\] = None"),
+    ],
+)
+def test_a_step_that_is_none_is_refused_with_the_tasks_name(result, returned):
+    environment = LimitedEnv(Returning(START, ("a hall", 0.0, False, False, {"won": False}), result), 5, "mine/7")
+    environment.reset()
+    environment.step("wait")
+    wanted = r"task 'mine/7': step\(action\) has to return \(observation, reward, terminated, truncated, info\).*"
+    with pytest.raises(EnvironmentFault, match=wanted + "; at step 2 it returned " + returned):
+        environment.step("wait")
+
+
+def test_what_stands_for_text_mapping_and_bool_will_do():
+    class Text(str):
+        __slots__ = ()
+
+    result = (Text("a hall"), 1.0, True, False, MappingProxyType({"won": np.bool_(True)}))
+    environment = LimitedEnv(Returning(["a hall", {"won": False}], list(result)), 5)
+    environment.reset()
+    assert environment.step("leave") == result
+
+
+def test_an_error_of_the_environment_names_task_call_and_line():
+    class Failing(Corridor):
+        def reset(self, *, seed=None):
+            if seed == 1:
+                raise OSError("the disk is gone")
+            return super().reset(seed=seed)
+
+        def step(self, action):
+            raise KeyError("oops")
+
+    environment = LimitedSuite(SuiteOf(lambda: Failing(goal=1)), 3).tasks("train")[0].make()
+    with pytest.raises(EnvironmentFault, match=r"task 'train/1': reset\(\) raised OSError: the disk is gone"):
+        environment.reset(seed=1)
+    environment.reset(seed=2)
+    wanted = r"task 'train/1': step\('go right'\) raised KeyError: 'oops' \(test_limit.py, line \d+\)"
+    with pytest.raises(EnvironmentFault, match=wanted) as caught:
+        environment.step("go right")
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_an_environment_that_cannot_be_made_names_the_task():
+    def broken():
+        raise RuntimeError("no licence")
+
+    with pytest.raises(EnvironmentFault, match=r"task 'train/1': making it raised RuntimeError: no licence"):
+        LimitedSuite(SuiteOf(broken), 3).tasks("train")[0].make()
+
+
+class SuiteOf:
+    """One task."""
+
+    splits = ("train",)
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task("train/1", "corridor", self.make)]

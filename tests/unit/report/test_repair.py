@@ -62,3 +62,13 @@ def test_nothing_left_is_no_batch(tmp_path, rows, write):
     assert (batch, kept) == (None, [])
     assert len(notices) == 1
     assert json.dumps(str(notices[0]))
+
+
+def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows * 2))
+    assert (batch, kept) == (None, [])
+    trajectories = len({row["trajectory"] for row in rows})
+    assert [str(notice) for notice in notices] == [
+        f"1.jsonl, row {len(rows) + 1}: a step of its trajectory is there twice; {trajectories} trajectories for this "
+        "reason are left out of the comparisons of its task"
+    ]

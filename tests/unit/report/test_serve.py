@@ -70,3 +70,15 @@ def test_versions_differ_when_a_file_does(folder):
     with (folder / "00002.jsonl").open("a") as file:
         file.write("\n")
     assert version_of(folder) != before
+
+
+@pytest.mark.parametrize("port", [99999, -1])
+def test_a_port_that_there_is_not_is_refused(folder, port):
+    with pytest.raises(ValueError, match=f"--port {port}: ports are 1 to 65535, or 0 for any free one"):
+        make_server(LiveReport(folder, lambda: build_report(folder)), port)
+
+
+def test_a_port_that_is_taken_is_named(server, folder):
+    port = server.server_port
+    with pytest.raises(ValueError, match=f"--port {port}: .*in use; choose another, or --port 0 for any free one"):
+        make_server(LiveReport(folder, lambda: build_report(folder)), port)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.alfworld.household import ROOMS, Room
+from hgpo.envs.options import check_whole_number
 
 PLANS_PER_ROOM = 20
 _UNSEEN_EVERY = 5  # every fifth plan of a room is held out
@@ -52,7 +53,7 @@ SIZES = {
 }
 
 
-_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
+SIZE_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +81,32 @@ def named_size(size: str | Size | Mapping[str, Any]) -> Size:
     if isinstance(size, Mapping):
         return _size_of_numbers(size)
     if size not in SIZES:
-        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {_EXAMPLE}")
+        raise ValueError(
+            f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {SIZE_EXAMPLE}"
+        )
     return SIZES[size]
 
 
 def _size_of_numbers(numbers: Mapping[str, Any]) -> Size:
+    rest = {name: value for name, value in numbers.items() if name not in ("receptacles", "objects")}
+    if unknown := set(rest) - {"copies"}:
+        raise ValueError(f"size has no {', '.join(sorted(map(str, unknown)))}; give numbers as in {SIZE_EXAMPLE}")
     try:
-        receptacles, objects = (tuple(int(number) for number in numbers[name]) for name in ("receptacles", "objects"))
-        (low, high), (fewest, most) = receptacles, objects
-        rest = {name: value for name, value in numbers.items() if name not in ("receptacles", "objects")}
-        return Size((low, high), (fewest, most), **rest)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"size={dict(numbers)}: {error}; give numbers as in {_EXAMPLE}") from error
+        receptacles, objects = _range(numbers, "receptacles"), _range(numbers, "objects")
+        check_whole_number("copies", rest.get("copies"))
+    except ValueError as error:
+        raise ValueError(f"size={dict(numbers)}: {error}; give numbers as in {SIZE_EXAMPLE}") from error
+    return Size(receptacles, objects, **rest)
+
+
+def _range(numbers: Mapping[str, Any], name: str) -> tuple[int, int]:
+    value = numbers.get(name)
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{name} has to be two numbers, the least and the most")
+    for number in value:
+        check_whole_number(name, number)
+    low, high = value
+    return low, high
 
 
 @lru_cache(maxsize=32)

@@ -49,8 +49,13 @@ def generate_games(
     if format not in FORMATS:
         raise ValueError(f"format={format!r}; choose one of {', '.join(FORMATS)}")
     out_dir = Path(out_dir)
-    if out_dir.exists() and not overwrite and (not out_dir.is_dir() or any(out_dir.iterdir())):
-        raise FileExistsError(f"{out_dir} exists; choose another folder, or ask to overwrite it")
+    if out_dir.exists() and not out_dir.is_dir():
+        raise FileExistsError(f"{out_dir} is a file; the games go into a folder, so choose another name")
+    if not overwrite and out_dir.exists() and any(out_dir.iterdir()):
+        raise FileExistsError(
+            f"{out_dir} exists and is not empty; choose another folder, or replace the generated games in it (--force; "
+            "in Python overwrite=True)"
+        )
     _refuse_other_games(out_dir)
     counts = {**DEFAULT_GAMES, **(games or {})}
     made = generate_splits(seed, counts, size=size, task_types=task_types)

@@ -20,9 +20,11 @@ import numpy as np
 from hgpo.envs.alfworld.floor_plans import Size, named_size
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generator import TaskInstance, make_game, task_instances
+from hgpo.envs.options import check_whole_number
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
-DEFAULT_GAMES: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
+DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
+"""More training games than a warm start takes by default: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500
 
 
@@ -38,6 +40,7 @@ def generate_splits(
     Example: ``generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task``.
     """
     check_request(counts, task_types)
+    check_whole_number("seed", seed)
     size = named_size(size)
     rngs = dict(zip(SPLITS, np.random.default_rng(seed).spawn(len(SPLITS)), strict=True))
     seen = {task_type: task_instances(size, task_type, False) for task_type in task_types}
@@ -147,14 +150,16 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
     for split, count in counts.items():
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
-        if count < 0:
-            raise ValueError(f"{split}: {count} games asked for; give 0 or more")
+        check_whole_number(f"games in {split}", count)
     if any(counts.values()) and not counts.get("train"):
         raise ValueError("validation games are defined relative to the training games; ask for some, e.g. train=100")
     check_task_types(task_types)
 
 
 def check_task_types(task_types: Sequence[str]) -> None:
-    """Refuse, with a ``ValueError``, types that there are not, none at all, and one twice."""
+    """Refuse, with a ``ValueError``, types that there are not, none at all, one twice, and text instead of a list."""
+    listed = not isinstance(task_types, str) and isinstance(task_types, Sequence)
+    if not listed or not all(isinstance(task_type, str) for task_type in task_types):
+        raise ValueError(f"task_types = {task_types!r}; give a list of some of {', '.join(TASK_TYPES)}")
     if not task_types or len(set(task_types)) < len(task_types) or not set(task_types) <= set(TASK_TYPES):
         raise ValueError(f"task_types={list(task_types)}; give one or more of {', '.join(TASK_TYPES)}, each once")

@@ -11,12 +11,13 @@ from typing import Any
 
 from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
-from hgpo.envs.alfworld.floor_plans import Size, named_size
+from hgpo.envs.alfworld.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.game_files import read_games
 from hgpo.envs.alfworld.real_games import UNSOLVABLE, FoundGames, find_games, split_folder
 from hgpo.envs.alfworld.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
 from hgpo.envs.base import Task
+from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
 
 DATA_VARIABLE = "ALFWORLD_DATA"
 
@@ -68,7 +69,7 @@ def alfworld_suite(
 
     ``data_dir`` holds real games as ``alfworld-download`` leaves them, or files that ``generate_games`` wrote; ``~``
     and ``$VARIABLES`` in it are filled in. Without it, games are generated: of ``size`` ("small" is the default), as
-    many per split as ``games`` or the ``..._games`` options say (default 2000, 200 and 200; 0 leaves a split out), by
+    many per split as ``games`` or the ``..._games`` options say (default 2500, 200 and 200; 0 leaves a split out), by
     ``seed`` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
     there is one.
 
@@ -79,8 +80,9 @@ def alfworld_suite(
 
     Example: ``alfworld_suite(size="small", train_games=100).tasks("train")[0].make()``.
     """
-    check_task_types(task_types)
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
+    _check_types(data_dir, size, games, named, seed)
+    check_task_types(task_types)
     wishes = {**(games or {}), **{split: count for split, count in named.items() if count is not None}}
     generated = {"size": size, "seed": seed, "games": wishes or None}
     chosen = [name for name, value in generated.items() if value is not None]
@@ -93,6 +95,15 @@ def alfworld_suite(
             f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
         )
     return _suite_on_disk(_expanded(data_dir), task_types)
+
+
+def _check_types(data_dir: object, size: object, games: object, named: Mapping[str, object], seed: object) -> None:
+    check_path("data_dir", data_dir)
+    check_type("size", size, (str, Size, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
+    check_counts("games", games, "{ train = 100, valid_unseen = 20 }")
+    for split, count in named.items():
+        check_whole_number(f"{split}_games", count)
+    check_whole_number("seed", seed)
 
 
 def _expanded(data_dir: str | Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.envs.options import check_whole_number
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
@@ -54,6 +55,7 @@ class ShopSize:
             "description_words": (0, 10_000),
         }
         for name, (least, most) in limits.items():
+            check_whole_number(f"shop size: {name}", getattr(self, name))
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"shop size: {name} is {getattr(self, name)}; give {least} to {most}")
 
@@ -63,6 +65,7 @@ SIZES: Mapping[str, ShopSize] = {
     "medium": ShopSize(products=120, kinds=12, attributes=2, attribute_words=6, values=3, page_size=4, results=12),
     "large": ShopSize(products=1000, kinds=32, attributes=2, values=4, page_size=10, results=50, description_words=40),
 }
+SIZE_EXAMPLE = "{ products = 40, kinds = 5, page_size = 3 }"
 
 
 def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
@@ -71,7 +74,9 @@ def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
         return size
     if isinstance(size, str):
         if size not in SIZES:
-            raise ValueError(f"unknown size {size!r}; choose {', '.join(SIZES)} or give numbers, e.g. products=40")
+            raise ValueError(
+                f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {SIZE_EXAMPLE}"
+            )
         return SIZES[size]
     small = SIZES["small"]
     known = {name: getattr(small, name) for name in ShopSize.__dataclass_fields__}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, overload
 
 from hgpo.envs.base import Task
+from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
-from hgpo.envs.webshop.generator import ShopSize, named_size
+from hgpo.envs.webshop.generator import SIZE_EXAMPLE, SIZES, ShopSize, named_size
 from hgpo.envs.webshop.nouns import noun_tagger
 from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS
 from hgpo.envs.webshop.source import CatalogSource, find_files
@@ -82,6 +83,16 @@ def webshop_suite(
     Example: ``webshop_suite(size="small", train_goals=100, max_steps=10).tasks("train")[0].make()``.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
+    _check_types(
+        paths={"data_dir": data_dir, "products": products, "attributes": attributes, "keep_in": keep_in},
+        texts={"split_scheme": split_scheme, "observation_mode": observation_mode, "nouns": nouns},
+        numbers={f"{split}_goals": count for split, count in named.items()},
+    )
+    check_type("human_goals", human_goals, (bool, str, Path), "true, false or a file")
+    check_type("size", size, (str, ShopSize, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
+    check_counts("goals", goals, "{ train = 100, valid_unseen = 20 }")
+    check_whole_number("seed", seed, None)
+    check_whole_number("max_steps", max_steps, 1)
     counts = {**(goals or {}), **{split: count for split, count in named.items() if count is not None}}
     if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
@@ -96,6 +107,15 @@ def webshop_suite(
     if keep_in is not None:
         source = source.kept_in(keep_in)
     return _official_suite(source, split_scheme, observation_mode or "text", max_steps)
+
+
+def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbers: Mapping[str, object]) -> None:
+    for name, value in paths.items():
+        check_path(name, value)
+    for name, value in texts.items():
+        check_type(name, value, (str,), "text")
+    for name, value in numbers.items():
+        check_whole_number(name, value)
 
 
 def make_env(
@@ -205,8 +225,6 @@ def _generated_suite(
 
 
 def _check_counts(counts: Mapping[str, int]) -> None:
-    for split, number in counts.items():
+    for split in counts:
         if split not in DEFAULT_GOALS:
             raise ValueError(f"unknown split {split!r}; generated shops have {', '.join(DEFAULT_GOALS)}")
-        if number < 0:
-            raise ValueError(f"{split}: {number} goals asked for; give 0 or more")

@@ -60,7 +60,7 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
 def test_games_are_not_overwritten_unasked(tmp_path: Path, format: str, earlier: str) -> None:
     out = tmp_path / "games"
     generate_games(out, games=FEW, format=earlier)
-    with pytest.raises(FileExistsError, match="games exists; choose another folder"):
+    with pytest.raises(FileExistsError, match="games exists and is not empty; choose another folder"):
         generate_games(out, games=FEW, seed=1, format=format)
     (out / "notes.txt").write_text("mine", encoding="utf-8")
     generate_games(out, games=TRAIN_ONLY, seed=1, format=format, overwrite=True)

@@ -76,7 +76,7 @@ def test_only_the_task_types_asked_for() -> None:
     ("counts", "task_types", "message"),
     [
         ({"test": 5}, TASK_TYPES, "unknown split 'test'"),
-        ({"train": -1}, TASK_TYPES, "train: -1 games"),
+        ({"train": -1}, TASK_TYPES, "games in train = -1; give a whole number"),
         ({"valid_seen": 5}, TASK_TYPES, "relative to the training games"),
         ({"train": 5}, [], "task_types"),
         ({"train": 5}, ["pick_and_throw"], "pick_and_throw"),

@@ -1,0 +1,99 @@
+"""`hgpo doctor`: what it names, what it says of a broken installation, and that nothing is cut."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo.cli import main
+from hgpo.commands import doctor
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_it_names_what_it_promises(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["doctor"]) == 0
+    table = shown(capsys)
+    for row in (
+        f"hgpo │ {version('hgpo')} ",
+        "verl │ ",
+        "ALFWorld games │ ",
+        "WebShop shops │ ",
+        "Training runs here.",
+    ):
+        assert row in table
+
+
+def test_verl_is_reported_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hgpo.integrations.verl import versions
+
+    monkeypatch.setattr(versions, "installed_version", lambda package: None)
+    what, found, remedy = doctor._verl()
+    assert what == "verl"
+    assert found in ("missing", doctor._version("verl"))
+    assert "pip install 'hgpo[verl]'" in remedy
+    monkeypatch.setattr(versions, "installed_version", lambda package: "0.9.2")
+    assert doctor._verl() == ("verl", "0.9.2", "")
+
+
+@pytest.mark.parametrize("error", [ImportError("libcudart.so.12: cannot open"), OSError("[WinError 126] c10.dll")])
+def test_a_torch_that_does_not_load_is_a_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_module = builtins.__import__
+
+    def broken(name: str, *arguments: Any) -> Any:
+        if name == "torch":
+            raise error
+        return import_module(name, *arguments)
+
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(builtins, "__import__", broken)
+    assert main(["doctor"]) == 1
+    table = shown(capsys)
+    assert f"torch is installed but cannot be loaded ({type(error).__name__}: {error})" in table
+    assert "Training does not run here." in table
+
+
+def test_a_missing_package_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    assert main(["doctor"]) == 1
+    table = shown(capsys)
+    assert 'tokenizers │ missing │ needed for train: pip install "hgpo[train]"' in table
+    assert 'igraph │ missing │ needed for hgpo inspect: pip install "hgpo[report]"' in table
+
+
+def test_nothing_is_cut_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    main(["doctor"])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    last = "".join(line.split("│")[3].strip() for line in out.splitlines() if line.count("│") == 4)
+    assert 'pipinstall"hgpo[report]"' in last.replace(" ", "")
+
+
+def test_it_says_at_once_that_it_is_looking(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    assert capsys.readouterr().err.startswith("Looking ")
+
+
+def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
+    assert doctor._alfworld_data()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    assert doctor._alfworld_data()[1] == str(tmp_path)

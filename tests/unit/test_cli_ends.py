@@ -1,0 +1,253 @@
+"""How the command ends: readers that go away, characters that cannot be shown, Ctrl-C, SIGTERM, missing packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo import cli
+from hgpo.commands import doctor, play, train
+from hgpo.files import write_text
+
+HGPO = [sys.executable, "-c", "import sys; from hgpo.cli import main; sys.exit(main())"]
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
+SHORT = ["warm_start.max_updates=1", "training.updates=3", "training.checkpoint_every=1", "run.threads=1"]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    rows = [
+        {"group": "g", "trajectory": t, "step": s, "observation": f"o{s}", "reward": float(t * s)}
+        for t in range(3)
+        for s in range(2)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def closed_pipe() -> Iterator[int]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.fixture
+def nobody_reads() -> Iterator[int]:
+    """The writing end of a pipe whose reader is gone."""
+    yield from closed_pipe()
+
+
+def hgpo(*words: str, cwd: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent), **options.pop("env", {})}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run([*HGPO, *words], cwd=cwd, env=environment, text=True, timeout=120, check=False, **options)
+
+
+@pytest.mark.parametrize("words", [["advantages"], ["advantages", "--json"]])
+def test_output_that_nobody_reads_is_no_failure(words: list[str], stored: Path, nobody_reads: int) -> None:
+    output = stored.with_name("out.jsonl")
+    ended = hgpo(*words, str(stored), "-o", str(output), stdout=nobody_reads)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(output.read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize("words", [["--help"], ["advantages", "--help"], ["--version"]])
+def test_help_that_nobody_reads_is_no_failure(words: list[str], nobody_reads: int) -> None:
+    ended = hgpo(*words, stdout=nobody_reads)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_error_that_nobody_reads_keeps_its_status(nobody_reads: int) -> None:
+    assert hgpo("advantages", "none.parquet", stdout=nobody_reads, stderr=nobody_reads).returncode == 2
+
+
+def test_closed_output_is_no_failure(stored: Path) -> None:
+    command = " ".join(["exec", "'" + "' '".join([*HGPO, "advantages", str(stored), "--json"]) + "'", ">&-"])
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_training_goes_on_when_the_reader_has_seen_enough(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
+    command = [*HGPO, "train", str(RECIPE), *SHORT]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(120) == 0
+    assert (tmp_path / "runs" / "corridor" / "summary.json").exists()
+
+
+def test_a_pipe_that_breaks_elsewhere_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: object) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    monkeypatch.setattr(doctor, "run", broken)
+    assert cli.main(["doctor"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_characters_that_cannot_be_shown_are_replaced(stored: Path) -> None:
+    ended = hgpo("advantages", str(stored), env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "6 steps" in ended.stdout
+    assert "?" in ended.stdout
+
+
+@pytest.mark.parametrize("stage", ["configure", "run"])
+def test_ctrl_c_is_one_neutral_line(
+    stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(play, stage, interrupted)
+    assert cli.main(["play", "corridor:CorridorSuite"]) == 130
+    assert capsys.readouterr().err == "\nStopped.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [(["--resume", "runs/my run"], "'runs/my run'"), ([str(RECIPE), "run.name=mine"], "runs/mine")],
+)
+def test_ctrl_c_in_training_says_how_to_go_on(
+    words: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        write_text(Path("runs/mine/config.toml"), "")
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "run", interrupted)
+    assert cli.main(["train", *words]) == 130
+    assert capsys.readouterr().err == (
+        f"\nStopped. What was written is kept; `hgpo train --resume {run}` goes on from there.\n"
+    )
+
+
+@pytest.mark.parametrize("words", [[str(RECIPE)], ["none.toml"], ["--settings"], ["--env", "alfworld"], []])
+def test_ctrl_c_before_there_is_a_run_advises_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "run", interrupted)
+    assert cli.main(["train", *words]) == 130
+    assert capsys.readouterr().err == "\nStopped.\n"
+
+
+def test_sigterm_unwinds_and_says_so(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
+    command = [*HGPO, "play", "corridor:CorridorSuite"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        assert process.stderr.read() == "Stopped.\n"
+
+
+def test_sigterm_is_left_alone_outside_a_verb_and_where_it_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(doctor, "run", lambda _: seen.append(signal.getsignal(signal.SIGTERM)) or 0)
+    before = signal.getsignal(signal.SIGTERM)
+    assert cli.main(["doctor"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert cli.main(["doctor"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen[1] is signal.SIG_IGN
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_worker_ends_at_once_on_sigterm(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, time\nfrom hgpo import cli\nfrom hgpo.commands import doctor\n"
+        "def run(_):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "    time.sleep(0.3)\n"
+        "    os.kill(child, signal.SIGTERM)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "    return 0\n"
+        "doctor.run = run\nsys.exit(cli.main(['doctor']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout.strip(), ended.stderr, ended.returncode) == (str(-signal.SIGTERM), "", 0)
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "safetensors", "jinja2"])
+def test_a_missing_training_package_is_named_with_the_remedy(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without(_: object) -> int:
+        raise ModuleNotFoundError(f"No module named '{package}.deep'", name=f"{package}.deep")
+
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    monkeypatch.setattr(train, "run", without)
+    assert cli.main(["train", str(RECIPE)]) == 2
+    error = capsys.readouterr().err
+    assert f"hgpo train: {package} is missing or cannot be loaded" in error
+    assert 'pip install "hgpo[train]"' in error
+
+
+def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from hgpo.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
+    command = [sys.executable, "-c", code, "train", str(RECIPE)]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("hgpo train: torch is missing or cannot be loaded")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_another_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(_: object) -> int:
+        raise ModuleNotFoundError("No module named 'hgpo.gone'", name="hgpo.gone")
+
+    monkeypatch.setattr(train, "run", without)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["train", str(RECIPE)])
+
+
+def test_errors_of_heavy_modules_are_expected_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = pytest.importorskip("hgpo.training.checkpoint")
+    safetensors = pytest.importorskip("safetensors")
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    for kind in (checkpoint.CheckpointError, safetensors.SafetensorError):
+
+        def damaged(_: object, kind: type[Exception] = kind) -> int:
+            raise kind("model.safetensors is cut short")
+
+        monkeypatch.setattr(train, "run", damaged)
+        assert cli.main(["train", str(RECIPE)]) == 2
+        assert capsys.readouterr().err == "hgpo train: model.safetensors is cut short\n"
+
+
+def test_every_heavy_error_is_where_it_is_looked_for() -> None:
+    import importlib
+
+    for module, name in cli.HEAVY_ERRORS:
+        assert issubclass(getattr(importlib.import_module(module), name), Exception)
