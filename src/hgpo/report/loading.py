@@ -14,9 +14,9 @@ from typing import Any
 from hgpo.report.reading import Notice, count_rows, read_file
 from hgpo.report.repair import whole_trajectories
 from hgpo.report.verl_dumps import DumpReader, is_verl_dump, read_verl_dump
+from hgpo.rollout.schema import SUFFIXES
 from hgpo.steps import StepBatch
 
-SUFFIXES = (".parquet", ".jsonl")
 _TEXTS = ("response", "task_type", "fault")
 
 
@@ -76,13 +76,13 @@ def list_updates(path: Path) -> list[UpdateFile]:
         ValueError: nothing is there, or a folder without rollouts.
     """
     if path.is_file():
-        if path.suffix not in SUFFIXES:
+        if path.suffix.lower() not in SUFFIXES:
             raise ValueError(f"{path} is neither parquet nor JSONL; give a run directory, a .parquet or a .jsonl file")
         return [UpdateFile(_number(path) or 1, path, count_rows(path))]
     if not path.exists():
         raise ValueError(f"no such file or folder: {path}")
     folder = path / "rollouts" if (path / "rollouts").is_dir() else path
-    files = sorted(file for suffix in SUFFIXES for file in folder.glob(f"*{suffix}"))
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
     if folder == path:  # metrics beside a run that stored no rollouts are no rollouts
         files = [file for file in files if not file.name.startswith("metrics.")]
     numbers = [_number(file) for file in files]

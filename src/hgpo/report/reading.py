@@ -70,13 +70,13 @@ class ReadFile:
 
 def read_file(path: Path) -> ReadFile:
     """Read a parquet or JSONL file as far as it goes; never raises for what is in it."""
-    return _read_jsonl(path) if path.suffix == ".jsonl" else _read_parquet(path)
+    return _read_jsonl(path) if path.suffix.lower() == ".jsonl" else _read_parquet(path)
 
 
 def count_rows(path: Path) -> int:
     """About how many rows a file has, without reading their content; 0 where that cannot be told."""
     try:
-        if path.suffix == ".jsonl":
+        if path.suffix.lower() == ".jsonl":
             with path.open("rb") as lines:
                 return sum(1 for _ in lines)
         return int(pq.read_metadata(path).num_rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hgpo.report.reading import Notice, ReadFile
@@ -18,8 +19,10 @@ from hgpo.steps import StepBatch
 def whole_trajectories(file: ReadFile, name: str) -> tuple[StepBatch | None, list[int], list[Notice]]:
     """The batch of all undamaged trajectories, the rows of `file` it is made of, and what was left out.
 
-    The batch is None where nothing is left. `name` is the file's name in the notices.
+    The batch is None where nothing is left. `name` is the file's name in the notices. An optional column without a
+    single value counts as not there, as in `hgpo.rollout.stored_steps`.
     """
+    file = replace(file, columns={name: values for name, values in file.columns.items() if not _is_empty(name, values)})
     missing = [column for column in BATCH_COLUMNS if column not in file.columns]
     if not len(file):
         return None, [], []
@@ -40,6 +43,10 @@ def whole_trajectories(file: ReadFile, name: str) -> tuple[StepBatch | None, lis
         return _batch(file, rows), rows, [*notices, *damaged]
     except ValueError as error:
         return None, [], [*notices, *damaged, Notice(f"the readable rows make no batch: {error}", name)]
+
+
+def _is_empty(name: str, values: Sequence[Any]) -> bool:
+    return name in OPTIONAL_BATCH_COLUMNS and all(value is None for value in values)
 
 
 def _batch(file: ReadFile, rows: Sequence[int]) -> StepBatch:
@@ -110,6 +117,8 @@ def _value_problem(file: ReadFile, row: int) -> str | None:
                 return f"column '{name}' is not a finite number"
             if (name == "penalty" and value < 0) or (name == "step" and (value < 0 or value != int(value))):
                 return f"column '{name}' is out of its range"
+        elif name == "success" and value is None:
+            return "column 'success' is empty, though other rows have it"
         elif name in ("penalty", "value") or not _hashable(value):
             return f"column '{name}' holds {type(value).__name__}, which is no value for it"
     return None

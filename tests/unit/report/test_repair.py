@@ -72,3 +72,19 @@ def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
         f"1.jsonl, row {len(rows) + 1}: a step of its trajectory is there twice; {trajectories} trajectories for this "
         "reason are left out of the comparisons of its task"
     ]
+
+
+def test_a_column_without_any_value_counts_as_not_there(tmp_path, rows, write):
+    rows = [{**row, "penalty": None, "success": None} for row in rows]
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert (len(batch), len(kept), notices) == (len(rows), len(rows), [])
+    assert batch.success.sum() == 3  # read from `won`
+
+
+def test_success_that_is_missing_in_one_row_takes_its_trajectory(tmp_path, rows, write):
+    rows = [{**row, "success": bool(row["won"])} for row in rows]
+    rows[1]["success"] = None
+    batch, kept, notices = repaired(write(tmp_path / "1.JSONL", rows))
+    assert 0 < len(batch) < len(rows)
+    assert 1 not in kept
+    assert "column 'success' is empty, though other rows have it" in notices[0].message
