@@ -60,6 +60,7 @@ def test_equal_returns_in_every_group_are_all_explained() -> None:
 @given(
     st.lists(st.integers(-3, 3).map(float), min_size=3, max_size=6), st.data(), st.integers(0, 2), st.integers(0, 10**6)
 )
+@pytest.mark.slow
 def test_chance_explains_nothing_once_adjusted(
     returns: list[float], data: st.DataObject, extra: int, start: int
 ) -> None:
