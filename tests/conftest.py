@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,19 @@ def corridor_suite() -> CorridorSuite:
 @pytest.fixture
 def corridor() -> Corridor:
     return Corridor(goal=2)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """Rollouts in a file: three trajectories of one task, two steps each."""
+    rows = [
+        {"group": "g", "trajectory": t, "step": s, "observation": f"o{s}", "reward": float(t * s)}
+        for t in range(3)
+        for s in range(2)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
 
 
 @pytest.fixture(scope="session")

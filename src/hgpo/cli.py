@@ -9,7 +9,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from hgpo.process import Terminated, lasting_output, sigterm_interrupts
@@ -118,32 +117,16 @@ def _explained(error: Exception) -> str | None:
 
 
 def _stopped(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
-    """Say that it stopped and, where training had begun, how it goes on."""
+    """Say that it stopped and, where a verb has noted the run that it makes or resumes, how that goes on."""
     terminated = isinstance(stop, Terminated)
-    run = _begun_run(parsed) if parsed.verb == "train" else None
+    run: Path | None = getattr(parsed, "run_directory", None)
     sys.stderr.write("Stopped." if terminated else "\nStopped.")  # the terminal shows ^C in the line that was under way
-    if run is not None:
+    if run is not None and (run / "config.toml").exists():
         sys.stderr.write(
             f" What was written is kept; `hgpo train --resume {shlex.quote(str(run))}` goes on from there."
         )
     sys.stderr.write("\n")
     return TERMINATED if terminated else STOPPED
-
-
-def _begun_run(parsed: argparse.Namespace) -> Path | None:
-    """The directory of the run that these arguments of ``train`` resume or make, if it is there."""
-    from hgpo.config import load_config
-    from hgpo.starters import starter_recipe
-
-    if parsed.resume is not None or parsed.settings or parsed.dry_run:
-        return None if parsed.dry_run else parsed.resume
-    words = [word for word in (parsed.recipe, *parsed.overrides) if word]
-    recipe = Path(words.pop(0)) if words and Path(words[0]).exists() else None
-    with suppress(*EXPECTED_ERRORS):
-        directory = load_config(starter_recipe(parsed.env) if parsed.env else recipe, words).run_directory
-        if (directory / "config.toml").exists():
-            return directory
-    return None
 
 
 if __name__ == "__main__":

@@ -90,18 +90,6 @@ def test_help_loads_nothing_heavy():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.fixture
-def stored(tmp_path):
-    rows = [
-        {"group": "g", "trajectory": t, "step": s, "observation": f"o{s}", "reward": float(t * s)}
-        for t in range(3)
-        for s in range(2)
-    ]
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
 def test_advantages_from_a_file(stored, tmp_path, capsys):
     output = tmp_path / "out.jsonl"
     words = ["advantages", str(stored), "--option", "history_length=1", "--option", "mode=mean_norm", "-o", str(output)]

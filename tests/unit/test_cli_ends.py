@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,18 +19,6 @@ from hgpo.files import write_text
 HGPO = [sys.executable, "-c", "import sys; from hgpo.cli import main; sys.exit(main())"]
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
 SHORT = ["warm_start.max_updates=1", "training.updates=3", "training.checkpoint_every=1", "run.threads=1"]
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    rows = [
-        {"group": "g", "trajectory": t, "step": s, "observation": f"o{s}", "reward": float(t * s)}
-        for t in range(3)
-        for s in range(2)
-    ]
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
 
 
 def closed_pipe() -> Iterator[int]:
@@ -127,27 +114,30 @@ def test_ctrl_c_is_one_neutral_line(
 def test_ctrl_c_in_training_says_how_to_go_on(
     words: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: object) -> int:
-        write_text(Path("runs/mine/config.toml"), "")
+    def interrupted(*_: object) -> int:
+        for name in ("mine", "my run"):
+            write_text(Path("runs", name, "config.toml"), "")
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "run", interrupted)
+    monkeypatch.setattr(train, "_train", interrupted)
+    monkeypatch.setattr(train, "_resume", interrupted)
     assert cli.main(["train", *words]) == 130
     assert capsys.readouterr().err == (
         f"\nStopped. What was written is kept; `hgpo train --resume {run}` goes on from there.\n"
     )
 
 
-@pytest.mark.parametrize("words", [[str(RECIPE)], ["none.toml"], ["--settings"], ["--env", "alfworld"], []])
+@pytest.mark.parametrize("stage", ["run", "load_config", "_train"])
+@pytest.mark.parametrize("words", [[str(RECIPE)], ["--env", "alfworld"]])
 def test_ctrl_c_before_there_is_a_run_advises_nothing(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: object) -> int:
+    def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "run", interrupted)
+    monkeypatch.setattr(train, stage, interrupted)
     assert cli.main(["train", *words]) == 130
     assert capsys.readouterr().err == "\nStopped.\n"
 

@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the verb. Notes the run in ``arguments.run_directory``, for whoever has to say how it goes on."""
     started = time.monotonic()
     if arguments.settings:
         print_settings()
@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             _say(_complete_settings(_stored_settings(arguments.resume)))
             return 0
+        arguments.run_directory = arguments.resume
         return _resume(arguments.resume, arguments.quiet, started)
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
@@ -86,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _say(_complete_settings(config))
         return 0
+    arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
         _refuse_other_settings(config)
         return _resume(config.run_directory, arguments.quiet, started)

@@ -64,8 +64,8 @@ class LimitedEnv:
             observation, reward, terminated, truncated, info = result
         except (TypeError, ValueError):
             self._refuse(_STEP, _shape(result))
-        # The exact types that environments return nearly always: a full check of each step would cost the native
-        # engine a tenth of its speed.
+        # The exact types that environments return nearly always come first: a step of the native engine takes
+        # microseconds, and this is done at each.
         if type(observation) is not str or type(info) is not dict or type(info.get("won")) is not bool:
             self._check(_STEP, observation, info)
         return observation, reward, terminated, truncated or (self._steps >= self._max_steps and not terminated), info
