@@ -3,7 +3,7 @@
     python benchmarks/alfworld.py --data-dir ~/alfworld/data
     python benchmarks/alfworld.py --data-dir ~/alfworld/data --reference reference/bin/python
 
-Without ``--data-dir`` and $ALFWORLD_DATA, generated games as big as real ones are played. ``--reference`` names a
+Without `--data-dir` and $ALFWORLD_DATA, generated games as big as real ones are played. `--reference` names a
 Python in which alfworld 0.4.2 and textworld 1.7.0 are installed; tests/parity/alfworld_record.py says how to make one.
 
 Commands are drawn once, a legal one of a random verb each time, and both engines carry out the same ones. Every step

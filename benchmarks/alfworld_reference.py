@@ -1,4 +1,4 @@
-"""The reference engine's side of ``benchmarks/alfworld.py``; runs where alfworld and textworld are installed.
+"""The reference engine's side of `benchmarks/alfworld.py`; runs where alfworld and textworld are installed.
 
 Reads games and commands as JSON from standard input, writes figures and answers as JSON to standard output.
 """

@@ -95,7 +95,7 @@ def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
-    """Of a figure over the updates after ``first`` up to ``last``."""
+    """Of a figure over the updates after `first` up to `last`."""
     return float(statistics.fmean(run["curve"][key][first:last]))
 
 

@@ -2,8 +2,8 @@
 
 python benchmarks/webshop_libraries.py FOLDER        with items_shuffle_1000.json and items_ins_v2_1000.json
 
-Wants ``pip install bm25s tantivy PyStemmer snowballstemmer nltk rapidfuzz thefuzz``; what is missing is left out. The
-own index stands for Lucene here: ``tests/parity/test_webshop_parity.py`` holds it to the 50 best that Lucene gave for
+Wants `pip install bm25s tantivy PyStemmer snowballstemmer nltk rapidfuzz thefuzz`; what is missing is left out. The
+own index stands for Lucene here: `tests/parity/test_webshop_parity.py` holds it to the 50 best that Lucene gave for
 each of the 1,353 queries, and its stems were compared with those of the same analyser.
 """
 

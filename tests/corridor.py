@@ -16,7 +16,7 @@ COMMANDS = ["go left", "go right", "open door"]
 
 
 class Corridor:
-    """Walk ``goal`` steps to the right, then open the door."""
+    """Walk `goal` steps to the right, then open the door."""
 
     def __init__(self, goal: int) -> None:
         self.goal = goal
@@ -40,7 +40,7 @@ class Corridor:
 
 @dataclass(frozen=True)
 class CorridorSuite:
-    """Corridors of length 1 to ``longest``; the odd ones are for training."""
+    """Corridors of length 1 to `longest`; the odd ones are for training."""
 
     longest: int = 6
     splits: tuple[str, ...] = ("train", "held_out")

@@ -1,4 +1,4 @@
-"""The ``hgpo`` command. Each verb is a module of ``hgpo.commands``; nothing heavy is imported before it is needed."""
+"""The `hgpo` command. Each verb is a module of `hgpo.commands`; nothing heavy is imported before it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One typed tree of settings, read from TOML and from ``section.name=value`` overrides.
+"""One typed tree of settings, read from TOML and from `section.name=value` overrides.
 
 Nothing heavy is imported here, so a mistake in a recipe is reported within a second. Unknown and contradictory
 settings are refused. Defaults are the values that the quickstart was measured with or, where a real LLM is meant, the
@@ -161,7 +161,7 @@ class Config(Section):
 
     @property
     def run_directory(self) -> Path:
-        """``runs/<name>``."""
+        """`runs/<name>`."""
         return Path(self.run.directory) / self.run.name
 
     @property
@@ -200,7 +200,7 @@ class Config(Section):
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """Read a recipe and apply ``section.name=value`` overrides. ``ConfigError`` names every setting that is wrong."""
+    """Read a recipe and apply `section.name=value` overrides. `ConfigError` names every setting that is wrong."""
     tree: dict[str, Any] = {} if path is None else read_toml(path)
     for override in overrides:
         apply_override(tree, override)
@@ -213,7 +213,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The file as nested dictionaries, or a ``ConfigError`` that names file and line."""
+    """The file as nested dictionaries, or a `ConfigError` that names file and line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -223,7 +223,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(tree: dict[str, Any], override: str) -> None:
-    """Set ``a.b.c=value`` in place; the value is read as TOML, else taken as a string."""
+    """Set `a.b.c=value` in place; the value is read as TOML, else taken as a string."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"override {override!r} is not of the form section.name=value")
@@ -241,7 +241,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """The tree as TOML, complete; ``load_config`` of it gives an equal tree."""
+    """The tree as TOML, complete; `load_config` of it gives an equal tree."""
     return tomli_w.dumps(as_tree(config))
 
 
@@ -261,7 +261,7 @@ def as_tree(section: BaseModel) -> dict[str, Any]:
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
-    """(dotted name, default, description) of every setting, for ``--help``."""
+    """(dotted name, default, description) of every setting, for `--help`."""
     rows: list[tuple[str, str, str]] = []
     _describe(Config(warm_start=WarmStartSettings(enabled=True)), "", rows)
     return rows

@@ -25,7 +25,7 @@ NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A mean over tasks with its 95 % interval. Example: ``Rate(mean=0.62, low=0.56, high=0.68, tasks=256)``."""
+    """A mean over tasks with its 95 % interval. Example: `Rate(mean=0.62, low=0.56, high=0.68, tasks=256)`."""
 
     mean: float
     low: float
@@ -35,7 +35,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a panel showed. Fractions are 0-1; ``by_seed`` holds one success per seed, in the order of ``seeds``."""
+    """What a panel showed. Fractions are 0-1; `by_seed` holds one success per seed, in the order of `seeds`."""
 
     split: str
     temperature: float
@@ -70,7 +70,7 @@ def evaluate(
     batch: int = 256,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Play each task once per seed, ``batch`` side by side; ``on_progress(done, total)`` counts episodes."""
+    """Play each task once per seed, `batch` side by side; `on_progress(done, total)` counts episodes."""
     if not tasks:
         raise ValueError(f"split {split!r} has no tasks to evaluate on")
     if len({task.id for task in tasks}) != len(tasks):
@@ -134,7 +134,7 @@ def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
 
 
 def wilson_interval(mean: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion ``mean`` seen in ``count`` trials (Wilson 1927)."""
+    """Wilson's 95 % interval of a proportion `mean` seen in `count` trials (Wilson 1927)."""
     square = NORMAL_95**2
     centre = (mean + square / (2 * count)) / (1 + square / count)
     half = NORMAL_95 / (1 + square / count) * math.sqrt(mean * (1 - mean) / count + square / (4 * count**2))

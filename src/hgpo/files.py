@@ -12,10 +12,10 @@ _FOLDERS_CAN_BE_FLUSHED = os.name != "nt"  # Windows opens no folder as a file
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary sibling to write to; it takes the place of ``path`` when the block ends without an error.
+    """A temporary sibling to write to; it takes the place of `path` when the block ends without an error.
 
-    Missing folders are made. Whoever reads ``path`` meanwhile sees the old content, never half of the new one.
-    ``durable`` holds against a power cut, too; it waits for the disk, which takes too long for thousands of files.
+    Missing folders are made. Whoever reads `path` meanwhile sees the old content, never half of the new one.
+    `durable` holds against a power cut, too; it waits for the disk, which takes too long for thousands of files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -29,7 +29,7 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write ``text`` as UTF-8, whole or not at all; see ``whole_file``."""
+    """Write `text` as UTF-8, whole or not at all; see `whole_file`."""
     with whole_file(path, durable=durable) as partial:
         partial.write_text(text, encoding="utf-8")
 

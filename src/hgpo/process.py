@@ -16,7 +16,7 @@ class _Output:
     """A text stream whose reader may go away: from then on what is written goes nowhere, and no writer is disturbed.
 
     Rich ends the program when a pipe closes, and plain writes raise an error; either would end hours of training for
-    `hgpo train … | head`. All of them write through ``sys.stdout`` and ``sys.stderr``.
+    `hgpo train … | head`. All of them write through `sys.stdout` and `sys.stderr`.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -71,7 +71,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Raise ``Terminated`` on SIGTERM, unless somebody else handles it already (Ray does from its import on)."""
+    """Raise `Terminated` on SIGTERM, unless somebody else handles it already (Ray does from its import on)."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
 def block(language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
+    return re.findall(rf"``{language}\n(.*?)``", PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def evaluations(run):
 
 
 def killed_in_evaluation(name, directory):
-    """A new run whose process dies while it plays the evaluation ``name``."""
+    """A new run whose process dies while it plays the evaluation `name`."""
     real = module.evaluate_policy
 
     def evaluate(run, played, *rest):

@@ -59,7 +59,7 @@ class Customer:
             self.page.get_by_role("button", name="Start").click()
 
     def act(self, action: str) -> None:
-        """What ``search[words]`` or ``click[what]`` means to a person, who then waits for the page."""
+        """What `search[words]` or `click[what]` means to a person, who then waits for the page."""
         verb, _, rest = action.partition("[")
         # A press alone returns once the next page has begun: to reload then fails now and again.
         with self.page.expect_navigation():

@@ -1,6 +1,6 @@
 """Play generated games with the reference engine and record what it answers, to test the native engine against.
 
-The games are written by the project, the answers come from an environment of its own (see ``alfworld_record.py``)::
+The games are written by the project, the answers come from an environment of its own (see `alfworld_record.py`)::
 
     .venv/bin/python tests/parity/alfworld_exported_games.py exported
     reference/bin/python tests/parity/alfworld_export.py exported tests/parity/data/alfworld_exported.jsonl

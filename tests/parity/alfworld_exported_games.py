@@ -1,8 +1,8 @@
 """Write the games that both engines play, in the published format.
 
-Without more, a fixed set of generated games of all sizes and task types. With ``--real``, the real games of the
+Without more, a fixed set of generated games of all sizes and task types. With `--real`, the real games of the
 scenarios read and written again, so that they carry the project's own rules and wording; the reference must answer as
-with ALFWorld's, which ``alfworld_record.py scenarios`` shows by leaving ``alfworld_scenarios.jsonl`` as it is::
+with ALFWorld's, which `alfworld_record.py scenarios` shows by leaving `alfworld_scenarios.jsonl` as it is::
 
     .venv/bin/python tests/parity/alfworld_exported_games.py rewritten --real games
     reference/bin/python tests/parity/alfworld_record.py scenarios rewritten tests/parity/data

@@ -9,14 +9,14 @@ Runs in an environment of its own, never in the project's::
     reference/bin/python tests/parity/alfworld_record.py scenarios games tests/parity/data
     reference/bin/python tests/parity/alfworld_record.py starts games tests/parity/data
 
-``traces`` plays each drawn game three times (its walkthrough and two seeded traces with illegal and stale commands)
-and writes one line per game to ``alfworld_traces.jsonl``; ``starts`` writes the first text and commands of every
-game to ``alfworld_starts.txt``. Both go on where an earlier run stopped. ``scenarios`` plays the commands listed in
-``alfworld_scenarios.jsonl``, each leading to something rare such as a sliced apple that is heated, and writes the
+`traces` plays each drawn game three times (its walkthrough and two seeded traces with illegal and stale commands)
+and writes one line per game to `alfworld_traces.jsonl`; `starts` writes the first text and commands of every
+game to `alfworld_starts.txt`. Both go on where an earlier run stopped. `scenarios` plays the commands listed in
+`alfworld_scenarios.jsonl`, each leading to something rare such as a sliced apple that is heated, and writes the
 digests into the same file.
 
 The reference re-parses its text grammar at each step and translates each problem four times per game. Here parsed
-grammar and translated problems are kept; ``--plain`` leaves the reference as it is, to check that this changes nothing.
+grammar and translated problems are kept; `--plain` leaves the reference as it is, to check that this changes nothing.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def play(
 
 
 def _commands(game: str, kind: str, walkthrough: Sequence[str]) -> Generator[str, Sequence[str], None]:
-    """Primed with ``next``; then takes the admissible commands and gives the one to type."""
+    """Primed with `next`; then takes the admissible commands and gives the one to type."""
     legal = yield ""
     if kind == "walkthrough":
         # Not "yield from", which would hand the admissible commands on to an iterator that takes none.

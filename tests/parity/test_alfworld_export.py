@@ -1,4 +1,4 @@
-"""Both engines play exported games alike, word for word: digests recorded by ``alfworld_export.py``."""
+"""Both engines play exported games alike, word for word: digests recorded by `alfworld_export.py`."""
 
 from __future__ import annotations
 

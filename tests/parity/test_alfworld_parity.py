@@ -1,4 +1,4 @@
-"""The native engine answers exactly as the reference engine did: digests recorded by ``alfworld_record.py``."""
+"""The native engine answers exactly as the reference engine did: digests recorded by `alfworld_record.py`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(rf"``{language}\n(.*?)``", path.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_environment_page_shows_the_environment_that_is_tested():

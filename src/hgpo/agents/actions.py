@@ -15,8 +15,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class ParsedAction:
     """What to send, and whether the response kept to the format.
 
-    ``fault`` says in a few words what was wrong; it is empty exactly when ``valid`` is true.
-    Example: ``ParsedAction("go to fridge 1", valid=True, fault="")``.
+    `fault` says in a few words what was wrong; it is empty exactly when `valid` is true.
+    Example: `ParsedAction("go to fridge 1", valid=True, fault="")`.
     """
 
     action: str
@@ -25,10 +25,10 @@ class ParsedAction:
 
 
 def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
-    """The published rules: the lower-cased text of the first ``<action>…</action>``.
+    """The published rules: the lower-cased text of the first `<action>…</action>`.
 
-    Invalid when the tag pair is missing, when the ``<think>…</think>`` pair is missing, or when the response holds
-    a CJK character. Without a tag the last ``fallback_characters`` of the response are sent on (30 for ALFWorld, 20
+    Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
+    a CJK character. Without a tag the last `fallback_characters` of the response are sent on (30 for ALFWorld, 20
     for WebShop in the published recipe).
     """
     lowered = response.lower()

@@ -6,9 +6,9 @@ from collections import deque
 
 
 class Memory:
-    """Keeps the ``history_length`` most recent pairs, oldest first.
+    """Keeps the `history_length` most recent pairs, oldest first.
 
-    Example: with ``history_length=2`` after three steps, ``recent()`` is ``[(o1, a1), (o2, a2)]``.
+    Example: with `history_length=2` after three steps, `recent()` is `[(o1, a1), (o2, a2)]`.
     """
 
     def __init__(self, history_length: int) -> None:

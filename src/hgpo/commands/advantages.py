@@ -1,4 +1,4 @@
-"""``hgpo advantages``: the estimators on stored rollouts, without model or environment."""
+"""`hgpo advantages`: the estimators on stored rollouts, without model or environment."""
 
 from __future__ import annotations
 
@@ -200,5 +200,5 @@ def _sizes(level: LevelSummary) -> list[str]:
 
 
 def percent(share: float | None) -> str:
-    """``0.4375`` as ``43.8 %``, None as a dash."""
+    """`0.4375` as `43.8 %`, None as a dash."""
     return "–" if share is None else f"{100 * share:.1f} %"

@@ -1,4 +1,4 @@
-"""``hgpo doctor``: what is installed, what runs here, what is missing and how to get it."""
+"""`hgpo doctor`: what is installed, what runs here, what is missing and how to get it."""
 
 from __future__ import annotations
 

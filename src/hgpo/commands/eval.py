@@ -1,4 +1,4 @@
-"""``hgpo eval``: held-out success of a run's policy."""
+"""`hgpo eval`: held-out success of a run's policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hgpo generate-games``: household games as files."""
+"""`hgpo generate-games`: household games as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hgpo inspect``: which steps each step was compared with, and where its advantage came from."""
+"""`hgpo inspect`: which steps each step was compared with, and where its advantage came from."""
 
 from __future__ import annotations
 

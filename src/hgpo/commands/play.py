@@ -1,4 +1,4 @@
-"""``hgpo play``: a person in the agent's place."""
+"""`hgpo play`: a person in the agent's place."""
 
 from __future__ import annotations
 

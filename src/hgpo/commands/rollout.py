@@ -1,4 +1,4 @@
-"""``hgpo rollout``: episodes of a run's policy, stored step by step."""
+"""`hgpo rollout`: episodes of a run's policy, stored step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hgpo train``: a new run from a recipe, or the continuation of one."""
+"""`hgpo train`: a new run from a recipe, or the continuation of one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb. Notes the run in ``arguments.run_directory``, for whoever has to say how it goes on."""
+    """Carry out the verb. Notes the run in `arguments.run_directory`, for whoever has to say how it goes on."""
     started = time.monotonic()
     if arguments.settings:
         print_settings()

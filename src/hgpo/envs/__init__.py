@@ -1,4 +1,4 @@
-"""Environments: a registry of task suites, found by name, by entry point or by ``module:factory``.
+"""Environments: a registry of task suites, found by name, by entry point or by `module:factory`.
 
 >>> suite = make("alfworld", size="small", seed=0)        # doctest: +SKIP
 >>> environment = suite.tasks("train")[0].make()          # doctest: +SKIP

@@ -19,9 +19,9 @@ StepResult = tuple[str, float, bool, bool, Info]
 class Env(Protocol):
     """One live environment.
 
-    Keys that the rest of the project understands in ``info`` (all optional but ``won``):
-    ``won`` (bool), ``admissible_commands`` (list of str), ``task`` (str, the sentence that states the goal),
-    ``score`` (float in 0-1, where success is graded).
+    Keys that the rest of the project understands in `info` (all optional but `won`):
+    `won` (bool), `admissible_commands` (list of str), `task` (str, the sentence that states the goal),
+    `score` (float in 0-1, where success is graded).
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
@@ -29,7 +29,7 @@ class Env(Protocol):
         ...
 
     def step(self, action: str) -> StepResult:
-        """Carry out one action. After the end of an episode it raises ``RuntimeError``."""
+        """Carry out one action. After the end of an episode it raises `RuntimeError`."""
         ...
 
 
@@ -37,7 +37,7 @@ class Env(Protocol):
 class Task:
     """One start state of a suite, buildable any number of times.
 
-    Example: ``Task(id="train/17", kind="pick_two_obj_and_place", make=lambda: AlfworldEnv(game))``.
+    Example: `Task(id="train/17", kind="pick_two_obj_and_place", make=lambda: AlfworldEnv(game))`.
     """
 
     id: str
@@ -58,10 +58,10 @@ class Expert(Protocol):
 
 
 class TaskSuite(Protocol):
-    """A family of tasks with named splits; what ``hgpo.envs.make`` returns.
+    """A family of tasks with named splits; what `hgpo.envs.make` returns.
 
-    A suite that knows how its tasks are solved also has ``expert() -> Expert``; a warm start needs one. One that has
-    more to say of itself than its options (a version, a tagger) has ``description``, a mapping that runs record.
+    A suite that knows how its tasks are solved also has `expert() -> Expert`; a warm start needs one. One that has
+    more to say of itself than its options (a version, a tagger) has `description`, a mapping that runs record.
     """
 
     @property
@@ -70,5 +70,5 @@ class TaskSuite(Protocol):
         ...
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. ``ValueError`` names an unknown split."""
+        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         ...

@@ -1,7 +1,7 @@
 """Many environments side by side in one process, stepped together; those that have ended are left alone.
 
 One object to hold where the environments live elsewhere than the agent: it can be pickled, so a worker process or a
-Ray actor can be given one or keep one. It knows nothing of the environments but ``Env``.
+Ray actor can be given one or keep one. It knows nothing of the environments but `Env`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Start: TypeAlias = tuple[str, Info]
 
 
 class BatchedEnv:
-    """Environments by slot: slot number ``i`` plays ``tasks[i]``, and only live slots take commands.
+    """Environments by slot: slot number `i` plays `tasks[i]`, and only live slots take commands.
 
     An error inside an environment is passed on with a note that names the task, the slot and the command.
 
@@ -49,8 +49,8 @@ class BatchedEnv:
     ) -> dict[int, Start]:
         """Start an episode in every slot and return observation and info by slot.
 
-        ``tasks`` says what the slots play from now on; without it they play their tasks again. ``seeds`` is one seed
-        for all slots or one per slot. ``ValueError`` for no tasks at all or another number of seeds than of tasks.
+        `tasks` says what the slots play from now on; without it they play their tasks again. `seeds` is one seed
+        for all slots or one per slot. `ValueError` for no tasks at all or another number of seeds than of tasks.
         """
         if tasks is not None:
             environments = [task.make() for task in tasks]
@@ -74,7 +74,7 @@ class BatchedEnv:
     def step(self, commands: Mapping[int, str]) -> dict[int, StepResult]:
         """Carry out one command in each slot named and return the results by slot; other slots are left alone.
 
-        A slot whose episode ends with this step is live no longer. ``ValueError``, before anything is carried out,
+        A slot whose episode ends with this step is live no longer. `ValueError`, before anything is carried out,
         names slots that are not live.
         """
         if not commands.keys() <= self._live.keys():

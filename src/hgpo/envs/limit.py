@@ -1,7 +1,7 @@
 """A step limit for any environment, so that an agent that never finishes still ends its episode.
 
 Every episode passes here, so this is also where an environment is held to what `hgpo.envs.base.Env` promises: a
-forgotten ``won`` would otherwise train to the end with a success of 0.
+forgotten `won` would otherwise train to the end with a success of 0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class EnvironmentFault(ValueError):
 
 
 class LimitedEnv:
-    """Sets ``truncated`` on step number ``max_steps`` of an episode unless it has terminated by then.
+    """Sets `truncated` on step number `max_steps` of an episode unless it has terminated by then.
 
-    ``name`` is the task's, for errors. Whatever goes wrong in the environment is an ``EnvironmentFault``.
+    `name` is the task's, for errors. Whatever goes wrong in the environment is an `EnvironmentFault`.
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
@@ -101,7 +101,7 @@ def _raised(name: str, call: str, error: Exception) -> EnvironmentFault:
 
 @dataclass(frozen=True, slots=True)
 class LimitedSuite:
-    """A suite whose environments all end after ``max_steps``."""
+    """A suite whose environments all end after `max_steps`."""
 
     suite: TaskSuite
     max_steps: int

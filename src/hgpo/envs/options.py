@@ -1,6 +1,6 @@
-"""Checks of the options that recipes and ``--option`` hand to an environment.
+"""Checks of the options that recipes and `--option` hand to an environment.
 
-TOML and the command line bring any type, so a factory checks before it computes: what is wrong is a ``ValueError`` with
+TOML and the command line bring any type, so a factory checks before it computes: what is wrong is a `ValueError` with
 the option's name, its value and what is allowed. None stands for an option that was left out.
 """
 
@@ -12,7 +12,7 @@ from os import PathLike
 
 
 def check_whole_number(name: str, value: object, least: int | None = 0) -> None:
-    """Refuse anything but a whole number of at least ``least``, which may be None; a bool is no number here."""
+    """Refuse anything but a whole number of at least `least`, which may be None; a bool is no number here."""
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if value is None or (is_whole and (least is None or value >= least)):  # type: ignore[operator]
         return
@@ -36,6 +36,6 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_type(name: str, value: object, allowed: tuple[type, ...], wanted: str) -> None:
-    """Refuse what is of none of the allowed types; ``wanted`` says in words what is."""
+    """Refuse what is of none of the allowed types; `wanted` says in words what is."""
     if value is not None and not isinstance(value, allowed):
         raise ValueError(f"{name} = {value!r}; give {wanted}")

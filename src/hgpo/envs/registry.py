@@ -2,9 +2,9 @@
 
 Three ways to name one, tried in this order:
 
-1. ``register("corridor", factory)`` in the running process;
-2. an entry point in the group ``hgpo.envs`` of any installed package (``alfworld`` itself is one);
-3. ``"package.module:factory"``, importable from the working folder: a class with ``splits`` and ``tasks``, or a
+1. `register("corridor", factory)` in the running process;
+2. an entry point in the group `hgpo.envs` of any installed package (`alfworld` itself is one);
+3. `"package.module:factory"`, importable from the working folder: a class with `splits` and `tasks`, or a
    function annotated to return one. To import a module is to run it, so a run's or recipe's name is trusted that far.
 """
 
@@ -25,21 +25,21 @@ _registered: dict[str, SuiteFactory] = {}
 
 
 def register(name: str, factory: SuiteFactory) -> None:
-    """Make ``factory`` available under ``name`` in this process. A taken name is a ``ValueError``."""
+    """Make `factory` available under `name` in this process. A taken name is a `ValueError`."""
     if name in _registered and _registered[name] is not factory:
         raise ValueError(f"environment {name!r} is already registered; choose another name")
     _registered[name] = factory
 
 
 def names() -> list[str]:
-    """All names that ``make`` knows without a module path."""
+    """All names that `make` knows without a module path."""
     return sorted({*_registered, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def make(name: str, **options: Any) -> TaskSuite:
-    """Build the suite called ``name`` with its own ``options``.
+    """Build the suite called `name` with its own `options`.
 
-    Raises ``ValueError`` for an unknown name or for options that the suite's factory does not take.
+    Raises `ValueError` for an unknown name or for options that the suite's factory does not take.
     """
     factory = find_factory(name)
     check_options(name, factory, options)
@@ -47,7 +47,7 @@ def make(name: str, **options: Any) -> TaskSuite:
 
 
 def find_factory(name: str) -> SuiteFactory:
-    """The factory behind ``name``; ``ValueError`` says which names there are."""
+    """The factory behind `name`; `ValueError` says which names there are."""
     if name in _registered:
         return _registered[name]
     for point in entry_points(group=ENTRY_POINT_GROUP):

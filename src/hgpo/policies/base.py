@@ -13,11 +13,11 @@ import numpy as np
 class Response:
     """What a policy answered to one prompt.
 
-    ``log_probs`` are those of the sampled tokens under the distribution they were drawn from (temperature applied).
+    `log_probs` are those of the sampled tokens under the distribution they were drawn from (temperature applied).
     A policy without a model (scripted) leaves the three arrays empty.
 
-    Example: ``Response("go to fridge 1", prompt_ids=int32[57], token_ids=int32[5], log_probs=float32[5],
-    finished=True)``: four words and the end token.
+    Example: `Response("go to fridge 1", prompt_ids=int32[57], token_ids=int32[5], log_probs=float32[5],
+    finished=True)`: four words and the end token.
     """
 
     text: str
@@ -57,8 +57,8 @@ class Policy(PromptCounter, Protocol):
     """Answers prompts. Each prompt is the text of one user message; chat templates are the policy's business."""
 
     def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
-        """One response per prompt, in order. ``temperature`` 0 is greedy. All randomness comes from ``rng``.
+        """One response per prompt, in order. `temperature` 0 is greedy. All randomness comes from `rng`.
 
-        A prompt longer than ``max_prompt_tokens`` is a ``PromptTooLong``.
+        A prompt longer than `max_prompt_tokens` is a `PromptTooLong`.
         """
         ...

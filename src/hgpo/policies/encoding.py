@@ -18,9 +18,9 @@ class PromptEncoder:
     """Each prompt becomes one user message of the tokenizer's chat template.
 
     Prompts are untrusted: a control token spelled out in one becomes ordinary text.
-    ``hgpo.rollout.collect.fit_prompts`` takes an encoder in place of a policy.
+    `hgpo.rollout.collect.fit_prompts` takes an encoder in place of a policy.
 
-    Example: ``PromptEncoder(AutoTokenizer.from_pretrained(folder), 4096).encode_prompts(["Say hello."])``.
+    Example: `PromptEncoder(AutoTokenizer.from_pretrained(folder), 4096).encode_prompts(["Say hello."])`.
     """
 
     def __init__(self, tokenizer: Any, max_prompt_tokens: int) -> None:

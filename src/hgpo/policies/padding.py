@@ -16,7 +16,7 @@ TokenIds = NDArray[np.int32]
 def pad_left(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Sequences flush right, so that the token after each is in one column; returns ids [B, P] and mask [B, P].
 
-    Example: ``pad_left([[5, 6], [7]], 0)`` -> ``[[5, 6], [0, 7]]``, ``[[True, True], [False, True]]``.
+    Example: `pad_left([[5, 6], [7]], 0)` -> `[[5, 6], [0, 7]]`, `[[True, True], [False, True]]`.
     """
     ids_BP, mask_BP = pad_right([sequence[::-1] for sequence in sequences], pad_token)
     return np.ascontiguousarray(ids_BP[:, ::-1]), np.ascontiguousarray(mask_BP[:, ::-1])
@@ -25,7 +25,7 @@ def pad_left(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.
 def pad_right(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Sequences flush left; returns ids [B, T] and mask [B, T].
 
-    Example: ``pad_right([[5, 6], [7]], 0)`` -> ``[[5, 6], [7, 0]]``, ``[[True, True], [True, False]]``.
+    Example: `pad_right([[5, 6], [7]], 0)` -> `[[5, 6], [7, 0]]`, `[[True, True], [True, False]]`.
     """
     lengths_B = np.fromiter((len(sequence) for sequence in sequences), dtype=np.int64, count=len(sequences))
     width = int(lengths_B.max(initial=0))
@@ -44,7 +44,7 @@ def length_buckets(
     Every index appears once; longest batches first, so that a machine short of memory fails at once. A sequence longer
     than `max_tokens` gets a batch of its own. Equal lengths keep their order.
 
-    Example: ``length_buckets([3, 9, 4, 8], max_tokens=18)`` -> ``[[1, 3], [2, 0]]``.
+    Example: `length_buckets([3, 9, 4, 8], max_tokens=18)` -> `[[1, 3], [2, 0]]`.
     """
     lengths_N = np.asarray(lengths, dtype=np.int64)
     order_N = np.argsort(-lengths_N, kind="stable")

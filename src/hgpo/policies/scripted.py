@@ -13,9 +13,9 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 class ScriptedPolicy:
-    """Answers each prompt with ``answer(prompt, rng)``; temperature is ignored.
+    """Answers each prompt with `answer(prompt, rng)`; temperature is ignored.
 
-    Example: ``ScriptedPolicy(lambda prompt, rng: "look")``.
+    Example: `ScriptedPolicy(lambda prompt, rng: "look")`.
     """
 
     max_prompt_tokens: int | None = None

@@ -29,10 +29,10 @@ class RolloutError(RuntimeError):
 class RolloutRules:
     """What the collector needs to know besides tasks and policy.
 
-    ``state`` says what stands for the state when steps are compared: "observation", as published, or
+    `state` says what stands for the state when steps are compared: "observation", as published, or
     "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states.
 
-    Example: ``RolloutRules(get_template("household-compact"), history_length=2, temperature=1.0)``.
+    Example: `RolloutRules(get_template("household-compact"), history_length=2, temperature=1.0)`.
     """
 
     template: Template
@@ -44,17 +44,17 @@ class RolloutRules:
     state: str = "observation"
 
     def anchor(self, observation: str, info: Mapping[str, Any]) -> str:
-        """What steps are compared by: the observation, followed by what can be done where ``state`` asks for it."""
+        """What steps are compared by: the observation, followed by what can be done where `state` asks for it."""
         if self.state == "observation":
             return observation
         return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
 
     def training_reward(self, reward: float, *, first_win: bool) -> float:
-        """What a step is paid. ``first_win``: its episode is won by it, and was not before."""
+        """What a step is paid. `first_win`: its episode is won by it, and was not before."""
         return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """``RolloutError`` where ``state`` asks for commands and the environment lists none."""
+        """`RolloutError` where `state` asks for commands and the environment lists none."""
         if self.state != "observation" and not info.get("admissible_commands"):
             raise RolloutError(
                 f"task {task_id!r}: the environment lists no admissible commands, which rollout.state = {self.state!r} "
@@ -96,11 +96,11 @@ def collect(
     label: str = "",
     on_turn: Callable[[int, int], None] | None = None,
 ) -> list[StepRecord]:
-    """Play every task ``group_size`` times from the same start, to the end.
+    """Play every task `group_size` times from the same start, to the end.
 
-    ``label`` is put before group names, which keeps them unique across updates. ``on_turn(turn, live)`` is called
-    after each turn. All randomness comes from ``rng``; a group's environments are reset with one common seed.
-    Raises ``RolloutError`` for a reward or score that is not a finite number or an observation that is not text.
+    `label` is put before group names, which keeps them unique across updates. `on_turn(turn, live)` is called
+    after each turn. All randomness comes from `rng`; a group's environments are reset with one common seed.
+    Raises `RolloutError` for a reward or score that is not a finite number or an observation that is not text.
     """
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
@@ -130,8 +130,8 @@ def fit_prompts(
 ) -> tuple[list[str], list[int]]:
     """Render all prompts; one over the counter's limit forgets its oldest pairs until it fits.
 
-    A policy is a counter, and so is a ``PromptEncoder``. Returns the prompts and how many pairs each had to forget. A
-    prompt that is too long even without memory is a ``RolloutError``: nothing is ever cut silently.
+    A policy is a counter, and so is a `PromptEncoder`. Returns the prompts and how many pairs each had to forget. A
+    prompt that is too long even without memory is a `RolloutError`: nothing is ever cut silently.
     """
     prompts = [template.render(situation) for situation in situations]
     forgotten = [0] * len(prompts)

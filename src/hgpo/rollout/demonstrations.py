@@ -16,7 +16,7 @@ def demonstrate(
 ) -> list[tuple[Situation, str]]:
     """Play each task once; every step gives one pair of situation and command.
 
-    With probability ``noise`` a random admissible command is carried out, and shown, instead of the expert's: the
+    With probability `noise` a random admissible command is carried out, and shown, instead of the expert's: the
     imitator meets states off the expert's path, and what it learns leaves room to improve.
     """
     if not 0 <= noise <= 1:

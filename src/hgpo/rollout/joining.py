@@ -17,7 +17,7 @@ _TRUTHS = ("success", "won", "reward", "penalty", "value")  # in these, true cou
 
 
 def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
-    """All rows of ``tables``, which were read from ``files``, in order.
+    """All rows of `tables`, which were read from `files`, in order.
 
     Raises:
         StorageError: a column is of kinds that do not go together; names the column and two files.

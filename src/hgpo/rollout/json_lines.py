@@ -99,7 +99,7 @@ def _first_misfit(values: list[Any], failure: Exception) -> tuple[int, Exception
 
 
 def _misfit(values: list[Any], row: int, error: Exception) -> str:
-    """What is wrong with the value of ``row``, and the remedy."""
+    """What is wrong with the value of `row`, and the remedy."""
     value, shown = values[row], reprlib.repr(values[row])
     if isinstance(error, UnicodeEncodeError):
         return (

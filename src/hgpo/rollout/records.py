@@ -17,14 +17,14 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 class StepRecord:
     """One observation -> prompt -> response -> action, with everything needed to train on it or to look at it.
 
-    ``group``, ``trajectory`` and ``step`` identify it; order in a list means nothing. ``observation`` is the anchor
-    (``RolloutRules.anchor``): what the environment said, without memory or template. ``reward`` is what training uses
-    (scaled), before the ``penalty`` for an ill-formed response. ``forgotten`` counts remembered pairs that had to be
+    `group`, `trajectory` and `step` identify it; order in a list means nothing. `observation` is the anchor
+    (`RolloutRules.anchor`): what the environment said, without memory or template. `reward` is what training uses
+    (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
     left out of the prompt to keep to the limit.
 
-    Example: ``StepRecord(group="u3/train/17", trajectory="u3/train/17/0", step=2, task_id="train/17",
+    Example: `StepRecord(group="u3/train/17", trajectory="u3/train/17/0", step=2, task_id="train/17",
     task_type="pick_two_obj_and_place", observation="You arrive at desk 1. …", prompt="task : …",
-    response="take pen 1 from desk 1", action="take pen 1 from desk 1", …)``.
+    response="take pen 1 from desk 1", action="take pen 1 from desk 1", …)`.
     """
 
     group: str
@@ -55,7 +55,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished trajectory in brief. ``score`` is the environment's grade in 0-1 (1 or 0 where it gives none)."""
+    """One finished trajectory in brief. `score` is the environment's grade in 0-1 (1 or 0 where it gives none)."""
 
     group: str
     trajectory: str
@@ -68,7 +68,7 @@ class Episode:
 
 
 def episodes(steps: Sequence[StepRecord]) -> list[Episode]:
-    """The episodes that ``steps`` make up, in order of first appearance."""
+    """The episodes that `steps` make up, in order of first appearance."""
     total: dict[str, float] = {}
     length: dict[str, int] = {}
     last: dict[str, StepRecord] = {}
@@ -85,7 +85,7 @@ def episodes(steps: Sequence[StepRecord]) -> list[Episode]:
 
 
 def to_step_batch(steps: Sequence[StepRecord]) -> StepBatch:
-    """The columns that estimators need, rows in the order of ``steps``."""
+    """The columns that estimators need, rows in the order of `steps`."""
     return StepBatch.from_columns(
         group=[record.group for record in steps],
         trajectory=[record.trajectory for record in steps],

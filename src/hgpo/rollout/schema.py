@@ -16,7 +16,7 @@ class StorageError(ValueError):
 
 
 def suffix_of(path: Path) -> str:
-    """ ".parquet" or ".jsonl", in whatever case ``path`` spells it.
+    """ ".parquet" or ".jsonl", in whatever case `path` spells it.
 
     Raises:
         StorageError: it ends in something else; the message names both.

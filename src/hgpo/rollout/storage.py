@@ -65,7 +65,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 
 def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write ``steps`` (and float columns such as advantages, each [N]) to ``path``, whole or not at all."""
+    """Write `steps` (and float columns such as advantages, each [N]) to `path`, whole or not at all."""
     columns: dict[str, pa.Array] = {}
     for column in fields(StepRecord):
         kind = _ARROW_TYPES.get(column.name, pa.large_string())
@@ -97,10 +97,10 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def check_writable(path: Path, schema: pa.Schema) -> None:
-    """Ask before a long computation whether its result can be written to ``path``.
+    """Ask before a long computation whether its result can be written to `path`.
 
     Raises:
-        StorageError: ``path`` is to be JSONL, and JSON has no form for the values of a column, such as times or bytes.
+        StorageError: `path` is to be JSONL, and JSON has no form for the values of a column, such as times or bytes.
     """
     if path.suffix.lower() != ".jsonl":
         return
@@ -112,12 +112,12 @@ def check_writable(path: Path, schema: pa.Schema) -> None:
 
 
 def read_table(path: Path) -> pa.Table:
-    """All steps in ``path``: a parquet or JSONL file, a folder of them, or a run directory.
+    """All steps in `path`: a parquet or JSONL file, a folder of them, or a run directory.
 
     The columns are all that any row of any file has; a row without one of them has null there. Columns of several files
     become one even where one file has whole numbers and the other fractions, or text of another Arrow type.
 
-    Raises ``StorageError`` for what is missing, empty, damaged, or of another schema version, and for columns whose
+    Raises `StorageError` for what is missing, empty, damaged, or of another schema version, and for columns whose
     kinds do not go together.
     """
     files = rollout_files(path)
@@ -125,7 +125,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def rollout_files(path: Path) -> list[Path]:
-    """The rollout files that ``path`` stands for, in order of name."""
+    """The rollout files that `path` stands for, in order of name."""
     if path.is_file():
         suffix_of(path)
         return [path]
@@ -139,7 +139,7 @@ def rollout_files(path: Path) -> list[Path]:
 
 
 def place_of_row(path: Path, row: int) -> str:
-    """Where row ``row`` of ``read_table(path)`` stands, for messages: "a.jsonl line 3" or "a.parquet row 2".
+    """Where row `row` of `read_table(path)` stands, for messages: "a.jsonl line 3" or "a.parquet row 2".
 
     Lines are counted from 1 and rows of parquet from 0. The files are read once more, so ask only when something is
     wrong.

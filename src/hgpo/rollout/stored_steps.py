@@ -36,7 +36,7 @@ _IN_ALL_ROWS_OR_NONE = {
 def step_batch_from_table(
     table: pa.Table, source: str = "rollouts", place: Callable[[int], str] | None = None
 ) -> StepBatch:
-    """The estimators' input from stored columns; this project's rollouts say ``won`` for ``success``.
+    """The estimators' input from stored columns; this project's rollouts say `won` for `success`.
 
     Args:
         table: one row per step. See the module for what a missing value means.
@@ -45,7 +45,7 @@ def step_batch_from_table(
 
     Raises:
         StorageError: a column is missing, or has values in some rows only.
-        ValueError: as `StepBatch.from_columns`; with ``place``, a ``StorageError`` that names it.
+        ValueError: as `StepBatch.from_columns`; with `place`, a `StorageError` that names it.
     """
     stored = {name: name for name in (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS) if name in table.column_names}
     if "won" in table.column_names and ("success" not in stored or _is_empty(table.column("success"))):

@@ -14,7 +14,7 @@ from hgpo.training.run_directory import RunDirectory, write_json
 
 
 def build_suite(config: Config) -> LimitedSuite:
-    """The environment's tasks, each cut at ``environment.max_steps``; both splits must exist."""
+    """The environment's tasks, each cut at `environment.max_steps`; both splits must exist."""
     suite = LimitedSuite(make(config.environment.name, **config.environment.options), config.environment.max_steps)
     for setting, split in (
         ("environment.train_split", config.environment.train_split),
@@ -58,7 +58,7 @@ def record_environment(run: RunDirectory, config: Config, suite: LimitedSuite) -
 
 
 def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:
-    """The fixed panel: the first ``evaluation.games`` tasks of the split, or all."""
+    """The fixed panel: the first `evaluation.games` tasks of the split, or all."""
     tasks = suite.tasks(config.evaluation.split)
     wanted = config.evaluation.games
     if wanted is not None and wanted > len(tasks):

@@ -17,7 +17,7 @@ from hgpo.training.run_directory import RunDirectory, RunDirectoryError, write_j
 def evaluate_policy(
     run: RunDirectory, name: str, policy: Policy, suite: TaskSuite, config: Config, reporter: Reporter
 ) -> Evaluation:
-    """Play the run's panel with ``policy``, store the result as ``evaluations/<name>.json`` and say what came out."""
+    """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
     settings = config.evaluation
     with reporter.counting(f"evaluating on {settings.split}") as count:
         evaluation = evaluate(
@@ -35,7 +35,7 @@ def evaluate_policy(
 
 
 def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
-    """The evaluation called ``name``, if the run has made it."""
+    """The evaluation called `name`, if the run has made it."""
     path = run.evaluation(name)
     if not path.exists():
         return None
@@ -64,10 +64,10 @@ def describe(evaluation: Evaluation) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``0.4375`` as ``43.8 %``."""
+    """`0.4375` as `43.8 %`."""
     return f"{100 * fraction:.1f} %"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """``seed 123`` or ``seeds 123, 456``."""
+    """`seed 123` or `seeds 123, 456`."""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

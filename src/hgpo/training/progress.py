@@ -34,7 +34,7 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:
-        """A bar for work of known size; yields the callback ``(done, total, note="")``."""
+        """A bar for work of known size; yields the callback `(done, total, note="")`."""
         with self._progress() as progress:
             yield _Counter(self, progress, what)
 
@@ -83,6 +83,6 @@ def update_line(row: Mapping[str, Any], updates: int) -> str:
 
 
 def worth_a_line(update: int, updates: int) -> bool:
-    """Whether this update's line stays on the screen: the first, the last and about ``LINES_PER_RUN`` between."""
+    """Whether this update's line stays on the screen: the first, the last and about `LINES_PER_RUN` between."""
     every = max(1, updates // LINES_PER_RUN)
     return update in (1, updates) or update % every == 0

@@ -2,7 +2,7 @@
 
     runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
 
-``start/`` is the policy before the first update; it is also the frozen reference of the KL term.
+`start/` is the policy before the first update; it is also the frozen reference of the KL term.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunDirectoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths of one run. Example: ``RunDirectory(Path("runs/quickstart")).metrics``."""
+    """Paths of one run. Example: `RunDirectory(Path("runs/quickstart")).metrics`."""
 
     path: Path
 
@@ -77,7 +77,7 @@ class RunDirectory:
         return self.path / "summary.json"
 
     def evaluation(self, name: str) -> Path:
-        """A stored evaluation, e.g. ``before``, ``after``, ``update-40``."""
+        """A stored evaluation, e.g. `before`, `after`, `update-40`."""
         return self.path / "evaluations" / f"{name}.json"
 
     @property
@@ -91,9 +91,9 @@ class RunDirectory:
 
 
 def create_run_directory(config: Config) -> RunDirectory:
-    """Make the folder and write ``config.toml``; a folder that holds anything is a ``RunDirectoryError``.
+    """Make the folder and write `config.toml`; a folder that holds anything is a `RunDirectoryError`.
 
-    What a process leaves that died before it had written ``config.toml`` counts as nothing.
+    What a process leaves that died before it had written `config.toml` counts as nothing.
     """
     run = RunDirectory(config.run_directory)
     _refuse_taken(run.path)
@@ -120,7 +120,7 @@ def _is_left_over(name: str) -> bool:
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a killed training process was writing. Only whoever holds the run may (``exclusive``)."""
+    """Delete what a killed training process was writing. Only whoever holds the run may (`exclusive`)."""
     for pattern in _TRAINING_LEFTOVERS:
         for path in list(run.path.glob(pattern)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -162,7 +162,7 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def rewind_metrics(run: RunDirectory, update: int) -> None:
-    """Keep rows up to ``update``; later ones, which will be made again, move to ``metrics.superseded.jsonl``."""
+    """Keep rows up to `update`; later ones, which will be made again, move to `metrics.superseded.jsonl`."""
     rows = read_metrics(run)
     later = [row for row in rows if row["update"] > update]
     if later:

@@ -41,7 +41,7 @@ else:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the run in ``folder`` for the block; others may read it meanwhile.
+    """Hold the run in `folder` for the block; others may read it meanwhile.
 
     The file stays afterwards and means nothing: to delete it would take it from whoever has just opened it.
 

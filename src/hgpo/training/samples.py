@@ -14,7 +14,7 @@ class Sample:
     """A step as the update sees it.
 
     Example: a 57-token prompt answered by "go to fridge 1" and the end token is
-    ``Sample(prompt_ids=int32[57], response_ids=int32[5], log_probs=float32[5], advantage=0.7)``.
+    `Sample(prompt_ids=int32[57], response_ids=int32[5], log_probs=float32[5], advantage=0.7)`.
 
     Raises:
         ValueError: the prompt is empty, log-probs and response differ in length, or a number is not finite.

@@ -38,7 +38,7 @@ def start_model(run: RunDirectory, config: Config) -> str:
 
 
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
-    """Make ``start/`` if the run needs one and does not have it yet; it appears whole or not at all.
+    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all.
 
     Either engine begins with this, so it also sets how many threads tensors take from here on.
     """
@@ -77,7 +77,7 @@ def wrap_model(model: Any, tokenizer: Any, config: Config) -> TransformersPolicy
 
 
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[TransformersPolicy, str]:
-    """The policy of a run for playing: ``newest``, ``start`` or an update's number; also what was meant by it."""
+    """The policy of a run for playing: `newest`, `start` or an update's number; also what was meant by it."""
     if checkpoint == "start":
         if config.warm_start.enabled and not run.start.is_dir():
             raise RunDirectoryError(_nothing_to_play(run, config, "start"))

@@ -16,7 +16,7 @@ from hgpo.training.run_directory import RunDirectory, RunDirectoryError, read_me
 
 
 def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
-    """Write ``summary.json``; its presence says that the run is complete."""
+    """Write `summary.json`; its presence says that the run is complete."""
     change = gain(before, after)
     write_json(
         run.summary,
@@ -43,7 +43,7 @@ def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: 
 
 
 def read_summary(run: RunDirectory) -> dict[str, Any]:
-    """The summary of a complete run. A ``RunDirectoryError`` says that it is not complete, or the summary damaged."""
+    """The summary of a complete run. A `RunDirectoryError` says that it is not complete, or the summary damaged."""
     if not run.complete:
         raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
     try:

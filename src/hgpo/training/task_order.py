@@ -6,12 +6,12 @@ import numpy as np
 
 
 def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
-    """Indices of draws ``start`` to ``start + count`` of the endless order that ``seed`` fixes.
+    """Indices of draws `start` to `start + count` of the endless order that `seed` fixes.
 
     A pure function of its arguments, so a resumed run needs to remember only how many draws were made. Within one
     pass over the split no task comes twice.
 
-    Example: ``task_indices(0, 3, 0, 6)`` is two permutations of 0, 1, 2 one after the other.
+    Example: `task_indices(0, 3, 0, 6)` is two permutations of 0, 1, 2 one after the other.
     """
     if tasks < 1:
         raise ValueError("the training split has no tasks")

@@ -3,7 +3,7 @@
     start policy -> evaluate -> [ collect -> advantages -> update -> store ] x updates -> evaluate -> summary
 
 Every stage finds its own result on disk and goes on from there, so a run that was killed at any point continues with
-``resume`` and ends with the figures it would have had.
+`resume` and ends with the figures it would have had.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hgpo.training.update import make_optimizer, update_policy
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
-    """Carry out a new run. ``started`` is the clock (``time.monotonic``) from which its seconds count."""
+    """Carry out a new run. `started` is the clock (`time.monotonic`) from which its seconds count."""
     resolve_device(config.policy.device)  # what is not there is refused before anything is written
     suite = training_suite(config)
     run = create_run_directory(config)
@@ -62,7 +62,7 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
 
 
 def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
-    """Continue the run in ``path`` from what it has on disk. A complete run is left as it is."""
+    """Continue the run in `path` from what it has on disk. A complete run is left as it is."""
     run, config = open_run_directory(path)
     if run.complete:
         return run
@@ -89,7 +89,7 @@ def _run(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. ``seconds`` were spent by earlier processes of the run, up to their newest checkpoint."""
+    """How far a run is. `seconds` were spent by earlier processes of the run, up to their newest checkpoint."""
 
     update: int = 0
     tasks_drawn: int = 0
@@ -98,7 +98,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """The steps of an update's groups, and ``replaced``: those of groups that were drawn and then left out."""
+    """The steps of an update's groups, and `replaced`: those of groups that were drawn and then left out."""
 
     steps: list[StepRecord]
     replaced: list[StepRecord]

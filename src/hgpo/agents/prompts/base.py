@@ -13,8 +13,8 @@ from hgpo.agents.actions import ParsedAction
 class Situation:
     """All that an agent may be told at one step.
 
-    Example: ``Situation(task="put a mug in desk.", observation="You arrive at desk 1. …", step=3,
-    history=(("… drawer 1 is closed.", "open drawer 1"),), admissible=("go to desk 1", "look"))``.
+    Example: `Situation(task="put a mug in desk.", observation="You arrive at desk 1. …", step=3,
+    history=(("… drawer 1 is closed.", "open drawer 1"),), admissible=("go to desk 1", "look"))`.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Template(Protocol):
         ...
 
     def respond(self, action: str) -> str:
-        """A response that carries ``action``; the inverse of ``parse``, for demonstrations."""
+        """A response that carries `action`; the inverse of `parse`, for demonstrations."""
         ...
 
 
@@ -54,19 +54,19 @@ _registered: dict[str, Template] = {}
 
 
 def register_template(name: str, template: Template) -> None:
-    """Make a template of your own available under ``name``. A taken name is a ``ValueError``."""
+    """Make a template of your own available under `name`. A taken name is a `ValueError`."""
     if name in _BUILT_IN or name in _registered:
         raise ValueError(f"template {name!r} is already registered; choose another name")
     _registered[name] = template
 
 
 def template_names() -> list[str]:
-    """All names that ``get_template`` knows."""
+    """All names that `get_template` knows."""
     return sorted({*_BUILT_IN, *_registered})
 
 
 def get_template(name: str) -> Template:
-    """The template called ``name``; ``ValueError`` says which there are."""
+    """The template called `name`; `ValueError` says which there are."""
     if name in _registered:
         return _registered[name]
     if name not in _BUILT_IN:

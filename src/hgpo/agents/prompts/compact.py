@@ -7,7 +7,7 @@ from hgpo.agents.prompts.base import Situation
 
 
 class CompactTemplate:
-    """``task : … . past : observation > action . … now : observation``; the answer is the bare action."""
+    """`task : … . past : observation > action . … now : observation`; the answer is the bare action."""
 
     def render(self, situation: Situation) -> str:
         """One line; nothing is cut, only white space is folded."""

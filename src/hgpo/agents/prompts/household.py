@@ -17,11 +17,11 @@ _FILLER = re.compile(r"\b(?:you|see|the|an?|and|in it)\b|[,.]")
 class HouseholdCompactTemplate(CompactTemplate):
     """Adds what can be done, told briefly, and drops the words that every observation repeats.
 
-    Of the admissible commands, places to go to are listed by name; ``examine``, ``look``, ``inventory`` and ``help``,
+    Of the admissible commands, places to go to are listed by name; `examine`, `look`, `inventory` and `help`,
     which are hardly ever of use, are not listed.
 
-    ``You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.`` becomes ``on shelf 1 mug 2 pen 1``
-    and the opening description of the room, which ``places`` repeats, becomes ``start``.
+    `You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.` becomes `on shelf 1 mug 2 pen 1`
+    and the opening description of the room, which `places` repeats, becomes `start`.
     """
 
     def head(self, situation: Situation) -> list[str]:
@@ -44,11 +44,11 @@ class HouseholdCompactTemplate(CompactTemplate):
 
 
 class HouseholdReasoningTemplate(ReasoningTemplate):
-    """The published ALFWorld prompt: ``help`` is not offered, and 30 characters are sent on without a tag."""
+    """The published ALFWorld prompt: `help` is not offered, and 30 characters are sent on without a tag."""
 
     role = "You are a skilled agent in the ALFRED household environment."
     fallback_characters = 30
 
     def offered(self, situation: Situation) -> tuple[str, ...]:
-        """Admissible commands but ``help``."""
+        """Admissible commands but `help`."""
         return tuple(action for action in situation.admissible if action != "help")

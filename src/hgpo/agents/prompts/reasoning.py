@@ -7,7 +7,7 @@ from hgpo.agents.prompts.base import Situation
 
 
 class ReasoningTemplate:
-    """Asks for reasoning in ``<think>`` and one action in ``<action>``; fits any text environment."""
+    """Asks for reasoning in `<think>` and one action in `<action>`; fits any text environment."""
 
     role = "You act in an interactive text environment and choose one action at a time."
     fallback_characters = 20

@@ -1,6 +1,6 @@
 """Playing a game: what a command changes, what is answered, and whether the game is won.
 
-A command is legal exactly when its words are in ``Engine.commands``. What is legal at a location stays the same
+A command is legal exactly when its words are in `Engine.commands`. What is legal at a location stays the same
 until something is taken, put down, opened or closed, so it is worked out once and kept until then.
 """
 
@@ -27,7 +27,7 @@ _CHANGES: dict[str, tuple[str, str | None]] = {
 class Engine:
     """One game being played. It can be pickled and copied in the middle of a game.
 
-    Example: ``engine = Engine(game); engine.start(); engine.act("go to desk 1")``.
+    Example: `engine = Engine(game); engine.start(); engine.act("go to desk 1")`.
     """
 
     def __init__(self, game: Game) -> None:

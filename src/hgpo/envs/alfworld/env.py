@@ -11,14 +11,14 @@ from hgpo.envs.alfworld.pddl import load_game
 
 
 class AlfworldEnv:
-    """One ALFWorld game, from a ``game.tw-pddl`` file or a ``Game``.
+    """One ALFWorld game, from a `game.tw-pddl` file or a `Game`.
 
     Observations, admissible commands and victory are those of the original simulator, word for word. A command that
     is not admissible changes nothing and is answered with "Nothing happens.". The reward is 1 on the winning
-    step and 0 otherwise; without ``max_steps`` an episode ends only when the game is won.
+    step and 0 otherwise; without `max_steps` an episode ends only when the game is won.
 
-    ``info`` has the same keys at reset and at each step: ``admissible_commands`` (sorted, ``help`` included), ``won``,
-    ``task`` (the sentence that states the goal) and ``task_type``.
+    `info` has the same keys at reset and at each step: `admissible_commands` (sorted, `help` included), `won`,
+    `task` (the sentence that states the goal) and `task_type`.
 
     Example:
         >>> env = AlfworldEnv("game.tw-pddl", max_steps=50)  # doctest: +SKIP
@@ -42,7 +42,7 @@ class AlfworldEnv:
         return self._engine.start(), self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one command; ``RuntimeError`` before the first reset and after the end of an episode."""
+        """Carry out one command; `RuntimeError` before the first reset and after the end of an episode."""
         if not self._running:
             raise RuntimeError(f"{self.game.name}: no episode is running; call reset() before step()")
         observation = self._engine.act(action)

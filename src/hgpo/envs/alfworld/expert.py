@@ -1,7 +1,7 @@
 """A player that solves household games from what it reads: the observations, the task and the legal commands.
 
 It never sees the game's content. What it brings along is knowledge of households in general: what is usually kept
-where, and what cleans, heats, cools and gives light (``household.py``).
+where, and what cleans, heats, cools and gives light (`household.py`).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
 class Expert:
     """Searches one receptacle after the other, opening what is closed, and then does what the task asks.
 
-    ``order`` is the order in which it searches. It depends on the task and the room only, so a policy that
+    `order` is the order in which it searches. It depends on the task and the room only, so a policy that
     remembers no more than the last two steps can tell where to go next from where it stands:
 
     - "likely": where the wanted kind is usually found comes first; a closed receptacle costs twice an open one;
     - "listed": by name, whatever is wanted; it takes longer and asks for less knowledge of households.
 
-    With ``recall`` it goes straight back to what it has seen before and searches no place twice. Without, it forgets
+    With `recall` it goes straight back to what it has seen before and searches no place twice. Without, it forgets
     what it has seen whenever it takes or puts down something and begins the next search anew, so that nothing it
     does depends on more than a short memory can hold; only tasks with a second search take longer for it.
 
-    Example: ``expert = Expert(); expert.reset(observation, info); command = expert.act(observation, info)``.
+    Example: `expert = Expert(); expert.reset(observation, info); command = expert.act(observation, info)`.
     """
 
     def __init__(self, order: Literal["likely", "listed"] = "likely", recall: bool = True) -> None:
@@ -49,7 +49,7 @@ class Expert:
         self._recall = recall
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Start a game. The task is ``info["task"]`` or else the last line of the first text."""
+        """Start a game. The task is `info["task"]` or else the last line of the first text."""
         self._task = parse_task(info["task"] if "task" in info else observation.rpartition("Your task is to: ")[2])
         self._seen = Sightings(self._recall)
 

@@ -1,7 +1,7 @@
-"""Writing a ``Game`` as a ``game.tw-pddl`` file, which this engine, ALFWorld and TextWorld all read.
+"""Writing a `Game` as a `game.tw-pddl` file, which this engine, ALFWorld and TextWorld all read.
 
-The file holds all that is needed to play it: the rules (``tw_pddl/household.pddl``) and the wording
-(``tw_pddl/household.twl2``) are the project's own and the same in every file, the problem is the game.
+The file holds all that is needed to play it: the rules (`tw_pddl/household.pddl`) and the wording
+(`tw_pddl/household.twl2`) are the project's own and the same in every file, the problem is the game.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LIT = (
 
 
 def export_game(game: Game) -> str:
-    """The text of a ``game.tw-pddl`` file: JSON with the five entries of the published files.
+    """The text of a `game.tw-pddl` file: JSON with the five entries of the published files.
 
-    ``ValueError`` names an id, a kind, a thing's name or a task sentence that such a file cannot hold.
+    `ValueError` names an id, a kind, a thing's name or a task sentence that such a file cannot hold.
     """
     Layout.of(game)  # refuses ids that do not exist or stand for two things
     _check(game)
@@ -49,7 +49,7 @@ def export_game(game: Game) -> str:
 
 
 def trajectory_file(game: Game) -> str:
-    """The text of the ``traj_data.json`` beside a game file, in which ALFWorld looks for the task's type and kinds."""
+    """The text of the `traj_data.json` beside a game file, in which ALFWorld looks for the task's type and kinds."""
     lamp = game.goal.task_type == "look_at_obj_in_light"
     entries = {
         "task_type": game.goal.task_type,

@@ -27,7 +27,7 @@ _WHOLE_ROOM = 10  # from this many receptacles on, a room has everything that it
 class Size:
     """How big a game is; ranges are inclusive.
 
-    Example: ``Size(receptacles=(4, 6), objects=(1, 3), copies=2)`` has 4 to 6 receptacles, at most 2 of a kind, and 1
+    Example: `Size(receptacles=(4, 6), objects=(1, 3), copies=2)` has 4 to 6 receptacles, at most 2 of a kind, and 1
     to 3 objects that can be carried (a task that needs two has at least two).
     """
 
@@ -58,7 +58,7 @@ SIZE_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
 
 @dataclass(frozen=True, slots=True)
 class FloorPlan:
-    """A room with its receptacles: ``counts`` pairs each receptacle kind with how many there are, sorted by kind."""
+    """A room with its receptacles: `counts` pairs each receptacle kind with how many there are, sorted by kind."""
 
     name: str
     room: str
@@ -72,9 +72,9 @@ class FloorPlan:
 
 
 def named_size(size: str | Size | Mapping[str, Any]) -> Size:
-    """The size of a name, or of numbers as a configuration file has them; a ``Size`` is returned as it is.
+    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is.
 
-    Example: ``named_size({"receptacles": [8, 8], "objects": [2, 4]})``.
+    Example: `named_size({"receptacles": [8, 8], "objects": [2, 4]})`.
     """
     if isinstance(size, Size):
         return size

@@ -1,6 +1,6 @@
 """The content of one household game: what stands where, what can be done with it, and what is asked.
 
-Real ALFWorld files (``pddl.py``) and the generator (``generator.py``) both produce a ``Game``; the engine plays it.
+Real ALFWorld files (`pddl.py`) and the generator (`generator.py`) both produce a `Game`; the engine plays it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TASK_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """A fixed place that can hold objects. ``kind`` is the PDDL type less its suffix, e.g. ``"SinkBasin"``.
+    """A fixed place that can hold objects. `kind` is the PDDL type less its suffix, e.g. `"SinkBasin"`.
 
-    Example: ``Receptacle(id="Fridge_bar_1", name="fridge 1", kind="Fridge", location="loc_3", openable=True)``.
+    Example: `Receptacle(id="Fridge_bar_1", name="fridge 1", kind="Fridge", location="loc_3", openable=True)`.
     """
 
     id: str
@@ -36,10 +36,10 @@ class Receptacle:
 class GameObject:
     """Anything that is not a receptacle; most can be carried.
 
-    ``properties`` holds the PDDL predicates true of it at the start, by their PDDL names: ``pickupable``,
-    ``cleanable``, ``heatable``, ``coolable``, ``sliceable``, ``toggleable``, ``isReceptacleObject``, ``isClean``,
-    ``isHot``, ``isCool``, ``isSliced``, ``isToggled``, ``isOn``. ``receptacles`` are ids of the receptacles it is in
-    (a real game may name several), ``location`` is None where the game states none.
+    `properties` holds the PDDL predicates true of it at the start, by their PDDL names: `pickupable`,
+    `cleanable`, `heatable`, `coolable`, `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`,
+    `isHot`, `isCool`, `isSliced`, `isToggled`, `isOn`. `receptacles` are ids of the receptacles it is in
+    (a real game may name several), `location` is None where the game states none.
     """
 
     id: str
@@ -54,7 +54,7 @@ class GameObject:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One of the six goal templates. For ``look_at_obj_in_light`` the target is the lamp's kind: ``"DeskLamp"``."""
+    """One of the six goal templates. For `look_at_obj_in_light` the target is the lamp's kind: `"DeskLamp"`."""
 
     task_type: str
     object_kind: str
@@ -63,7 +63,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A whole game, ready to be played. Order of ``receptacles`` and ``objects`` is the game file's."""
+    """A whole game, ready to be played. Order of `receptacles` and `objects` is the game file's."""
 
     name: str
     task: str  # the sentence after "Your task is to: ", full stop included

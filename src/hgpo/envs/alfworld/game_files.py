@@ -1,6 +1,6 @@
-"""Generated games as files: one split per file, ``<split>.jsonl``, one game per line, each with its schema_version.
+"""Generated games as files: one split per file, `<split>.jsonl`, one game per line, each with its schema_version.
 
-A line is the JSON object of a ``Game``; ``can_contain`` is written as receptacle kind -> object kinds.
+A line is the JSON object of a `Game`; `can_contain` is written as receptacle kind -> object kinds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write_games(path: str | Path, games: Iterable[Game]) -> None:
 
 
 def read_games(path: str | Path) -> tuple[Game, ...]:
-    """All games of a file. ``GameFileError`` names the file, the line and what is wrong with it."""
+    """All games of a file. `GameFileError` names the file, the line and what is wrong with it."""
     path = Path(path)
     games = []
     with path.open("rb") as file:
@@ -80,7 +80,7 @@ def game_to_json(game: Game) -> dict[str, Any]:
 
 
 def game_from_json(data: object) -> Game:
-    """The game that ``game_to_json`` wrote. ``ValueError`` says what is wrong, ``KeyError`` what is missing."""
+    """The game that `game_to_json` wrote. `ValueError` says what is wrong, `KeyError` what is missing."""
     data = _table(data, "the line")
     if data.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {data.get('schema_version')!r}, this version reads {SCHEMA_VERSION}")

@@ -1,4 +1,4 @@
-"""Writes generated games to a folder that ``alfworld_suite(data_dir)`` reads.
+"""Writes generated games to a folder that `alfworld_suite(data_dir)` reads.
 
 Two formats: "jsonl" has one file per split and one game per line; "tw-pddl" has one folder per game, laid out and
 written as the published games are, so that ALFWorld itself plays them too.
@@ -40,10 +40,10 @@ def generate_games(
 ) -> dict[str, Path]:
     """Write generated games to a folder and return, per split, the file or folder that holds them.
 
-    They are the games that a suite with the same options generates. ``format`` "jsonl" writes ``<split>.jsonl``,
-    "tw-pddl" writes ``<split>/<task>-<object>-None-<target>-<layout>/trial_<number>/game.tw-pddl``.
+    They are the games that a suite with the same options generates. `format` "jsonl" writes `<split>.jsonl`,
+    "tw-pddl" writes `<split>/<task>-<object>-None-<target>-<layout>/trial_<number>/game.tw-pddl`.
 
-    A folder that is there and not empty is a ``FileExistsError`` unless ``overwrite`` is true; then its generated games
+    A folder that is there and not empty is a `FileExistsError` unless `overwrite` is true; then its generated games
     are replaced and other files are left alone. A split folder that holds other games is never replaced.
     """
     if format not in FORMATS:

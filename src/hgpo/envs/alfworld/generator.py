@@ -1,6 +1,6 @@
 """Makes household games of the six task types, each solvable by construction and with its walkthrough attached.
 
-A *task instance* says what is asked, of which kinds, on which floor plan; ``make_game`` furnishes it: it places the
+A *task instance* says what is asked, of which kinds, on which floor plan; `make_game` furnishes it: it places the
 objects that the task needs and some others, and writes down the commands that solve it.
 """
 
@@ -45,7 +45,7 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """What is asked and where. Example: two pillows on a sofa, in the layout ``living03``."""
+    """What is asked and where. Example: two pillows on a sofa, in the layout `living03`."""
 
     goal: Goal
     plan: FloorPlan
@@ -60,7 +60,7 @@ def is_unseen_pair(object_kind: str, target_kind: str) -> bool:
 def task_instances(size: Size, task_type: str, unseen: bool) -> tuple[TaskInstance, ...]:
     """Every task instance of a type that the floor plans of a size allow, on one side of the split.
 
-    With ``unseen`` both the floor plan and the object-target pair are held out; without it neither is.
+    With `unseen` both the floor plan and the object-target pair are held out; without it neither is.
     """
     if task_type not in TASK_TYPES:
         raise ValueError(f"unknown task type {task_type!r}; choose among {', '.join(TASK_TYPES)}")
@@ -82,7 +82,7 @@ def generate_game(
     task_types: Sequence[str] = TASK_TYPES,
     unseen: bool = False,
 ) -> Game:
-    """One random game. Example: ``generate_game(np.random.default_rng(0), task_types=["pick_two_obj_and_place"])``."""
+    """One random game. Example: `generate_game(np.random.default_rng(0), task_types=["pick_two_obj_and_place"])`."""
     size = named_size(size)
     task_type = task_types[int(rng.integers(len(task_types)))]
     instances = task_instances(size, task_type, unseen)
@@ -98,7 +98,7 @@ def make_game(
     size: str | Size | Mapping[str, Any] = "small",
     object_kinds: Collection[str] | None = None,
 ) -> Game:
-    """Furnish a task instance: place its objects and others of ``object_kinds`` (default: all that fit the room)."""
+    """Furnish a task instance: place its objects and others of `object_kinds` (default: all that fit the room)."""
     goal, plan = instance.goal, instance.plan
     receptacles = _receptacles(plan)
     wanted = _kinds_to_place(instance, rng, named_size(size), OBJECT_KINDS if object_kinds is None else object_kinds)

@@ -18,7 +18,7 @@ TREATMENTS = {
 
 
 def goal_test(game: Game, layout: Layout) -> GoalTest:
-    """The test of a game's goal. ``ValueError`` names an unknown task type."""
+    """The test of a game's goal. `ValueError` names an unknown task type."""
     goal = game.goal
     if goal.task_type not in TASK_TYPES:
         raise ValueError(f"{game.name}: unknown task type {goal.task_type!r}; known are {', '.join(TASK_TYPES)}")
@@ -34,7 +34,7 @@ def goal_test(game: Game, layout: Layout) -> GoalTest:
 
 
 def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> GoalTest:
-    """``count`` wanted objects in one and the same target."""
+    """`count` wanted objects in one and the same target."""
 
     def reached(world: World) -> bool:
         return any(len(wanted & world.contents[target]) >= count for target in targets)

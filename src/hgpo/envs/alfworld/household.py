@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A kind of room: ``receptacles`` maps receptacle kinds to how many there are at most; a floor plan has all
-    kinds of at least one of the ``anchors``, so that the room's own tasks are possible in it."""
+    """A kind of room: `receptacles` maps receptacle kinds to how many there are at most; a floor plan has all
+    kinds of at least one of the `anchors`, so that the room's own tasks are possible in it."""
 
     receptacles: Mapping[str, int]
     anchors: tuple[tuple[str, ...], ...]

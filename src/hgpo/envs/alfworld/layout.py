@@ -20,7 +20,7 @@ KNIFE_KINDS = frozenset({"Knife", "ButterKnife"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A game's things by number: ``objects[3]`` is the object that every set of numbers calls 3."""
+    """A game's things by number: `objects[3]` is the object that every set of numbers calls 3."""
 
     receptacles: tuple[Receptacle, ...]
     receptacle_names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Layout:
 
     @classmethod
     def of(cls, game: Game) -> Layout:
-        """Number a game. ``ValueError`` names an id that does not exist or a name or id that stands for two things."""
+        """Number a game. `ValueError` names an id that does not exist or a name or id that stands for two things."""
         receptacles = tuple(sorted(game.receptacles, key=_listing_key))
         objects = tuple(sorted(game.objects, key=_listing_key))
         things: list[Receptacle | GameObject] = [*receptacles, *objects]
@@ -61,7 +61,7 @@ class Layout:
         )
 
     def with_property(self, name: str) -> frozenset[int]:
-        """Numbers of the objects of which a PDDL predicate such as ``"cleanable"`` is true at the start."""
+        """Numbers of the objects of which a PDDL predicate such as `"cleanable"` is true at the start."""
         return frozenset(number for number, item in enumerate(self.objects) if name in item.properties)
 
     def objects_of(self, kinds: Iterable[str]) -> frozenset[int]:

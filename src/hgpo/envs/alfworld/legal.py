@@ -14,9 +14,9 @@ ON_RECEPTACLE = frozenset({"close", "examine receptacle", "go to", "open"})
 
 
 class Action(NamedTuple):
-    """One legal command. ``item`` and ``target`` number what it names, -1 where it names nothing.
+    """One legal command. `item` and `target` number what it names, -1 where it names nothing.
 
-    Example: ``take apple 1 from desk 1`` has the apple's number as item and the desk's as target; ``open desk 1`` has
+    Example: `take apple 1 from desk 1` has the apple's number as item and the desk's as target; `open desk 1` has
     the desk's as item.
     """
 

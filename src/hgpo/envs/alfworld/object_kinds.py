@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class ObjectKind:
     """A kind of thing that can be carried.
 
-    ``places`` maps each receptacle kind that can hold it to how often it is found there (per cent, at least 1).
-    Example: ``OBJECT_KINDS["Pillow"].places == {"Bed": 68, "Sofa": 24, "ArmChair": 7, "Ottoman": 1}``.
+    `places` maps each receptacle kind that can hold it to how often it is found there (per cent, at least 1).
+    Example: `OBJECT_KINDS["Pillow"].places == {"Bed": 68, "Sofa": 24, "ArmChair": 7, "Ottoman": 1}`.
     """
 
     rooms: tuple[str, ...]

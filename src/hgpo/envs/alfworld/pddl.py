@@ -1,4 +1,4 @@
-"""Reading a real ``game.tw-pddl`` file into a ``Game``.
+"""Reading a real `game.tw-pddl` file into a `Game`.
 
 The file is JSON with five entries: the planning domain (the rules), the problem (one household and its goal), a
 text grammar, whether the game can be won, and a walkthrough. Rules and grammar are the same in every
@@ -56,12 +56,12 @@ class GameFileError(ValueError):
 
 
 def load_game(path: str | PathLike[str]) -> Game:
-    """Read a game file. ``GameFileError`` if it is missing, damaged or not a game this engine can play."""
+    """Read a game file. `GameFileError` if it is missing, damaged or not a game this engine can play."""
     return parse_game(read_bounded(path), str(path))
 
 
 def read_bounded(path: str | PathLike[str]) -> bytes:
-    """The content of a game file. ``GameFileError`` if it cannot be read or is far bigger than any game."""
+    """The content of a game file. `GameFileError` if it cannot be read or is far bigger than any game."""
     try:
         with Path(path).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -74,7 +74,7 @@ def read_bounded(path: str | PathLike[str]) -> bytes:
 
 
 def parse_game(text: str | bytes, name: str) -> Game:
-    """Read the content of a game file; ``name`` is what error messages and the game are called by."""
+    """Read the content of a game file; `name` is what error messages and the game are called by."""
     _check_size(text, name)
     try:
         return _read(text, name)

@@ -29,7 +29,7 @@ _in_use: WeakValueDictionary[int, PreparedGame] = WeakValueDictionary()
 def prepare(game: Game) -> PreparedGame:
     """The shared parts of a game; equal games that are different objects share nothing.
 
-    ``ValueError`` names an id that does not exist, a name or id that stands for two things or an unknown task type.
+    `ValueError` names an id that does not exist, a name or id that stands for two things or an unknown task type.
     """
     prepared = _in_use.get(id(game))  # comparing whole games would take longer than preparing one
     if prepared is None or prepared.game is not game:

@@ -47,7 +47,7 @@ _COSTS = "="  # (= (total-cost) 0) and distances: planners read them, players ne
 
 
 class ProblemReader:
-    """The sections of one problem. Every method raises ``ValueError`` naming what it does not understand."""
+    """The sections of one problem. Every method raises `ValueError` naming what it does not understand."""
 
     def __init__(self, problem: list[Expression]) -> None:
         sections = {
@@ -174,7 +174,7 @@ class ProblemReader:
 
 
 def _declared_types(declarations: list[Expression]) -> dict[str, str]:
-    """Read ``name name - type name - type`` into types by name, in order."""
+    """Read `name name - type name - type` into types by name, in order."""
     types: dict[str, str] = {}
     untyped: list[str] = []
     words = iter(declarations)

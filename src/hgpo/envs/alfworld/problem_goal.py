@@ -1,6 +1,6 @@
 """Recognising which of the six goal templates a PDDL goal is.
 
-A goal is read as its set of conditions, whatever their order and however ``and`` and ``exists`` wrap them. It is
+A goal is read as its set of conditions, whatever their order and however `and` and `exists` wrap them. It is
 an instance of a template if the template's variables can be given the goal's so that both sets are equal.
 """
 
@@ -43,7 +43,7 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
 
 
 def read_goal(section: list[Expression]) -> Goal:
-    """Read the ``:goal`` section. ``ValueError`` if it is none of the six templates."""
+    """Read the `:goal` section. `ValueError` if it is none of the six templates."""
     conditions = frozenset(_conditions(section))
     if len(conditions) <= MAX_CONDITIONS:
         for task_type, template in _TEMPLATES.items():

@@ -1,4 +1,4 @@
-"""Finds the real ALFWorld games that ``alfworld-download`` has put in a folder."""
+"""Finds the real ALFWorld games that `alfworld-download` has put in a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FoundGames:
 
 
 def split_folder(data_dir: Path, split: str) -> Path | None:
-    """The folder of a split: ``<data_dir>/<split>`` or, as downloaded, ``<data_dir>/json_<version>/<split>``."""
+    """The folder of a split: `<data_dir>/<split>` or, as downloaded, `<data_dir>/json_<version>/<split>`."""
     folders = (data_dir / split, *sorted(data_dir.glob(f"json_*/{split}")))
     return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
 
@@ -38,7 +38,7 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> FoundGa
     """Every playable game in a split's folder once, in `fair_order`.
 
     Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
-    sliced objects or of other types than the six. A task's id is its path, ``<split>/<task folder>/<trial>``, its kind
+    sliced objects or of other types than the six. A task's id is its path, `<split>/<task folder>/<trial>`, its kind
     is what the task folder's name begins with.
     """
     tasks: list[Task] = []

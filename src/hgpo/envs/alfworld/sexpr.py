@@ -17,9 +17,9 @@ class SyntaxProblem(ValueError):
 
 
 def parse(source: str) -> list[Expression]:
-    """Parse one ``(...)`` expression into nested lists of words; comments run from ``;`` to the end of the line.
+    """Parse one `(...)` expression into nested lists of words; comments run from `;` to the end of the line.
 
-    Example: ``parse("(and (p ?x))")`` is ``["and", ["p", "?x"]]``.
+    Example: `parse("(and (p ?x))")` is `["and", ["p", "?x"]]`.
     """
     root: list[Expression] = []
     current = root

@@ -15,15 +15,15 @@ _UNDOES = {"heat": "cool", "cool": "heat"}
 
 
 def kind_of(name: str) -> str:
-    """``"apple"`` for ``"apple 2"``."""
+    """`"apple"` for `"apple 2"`."""
     return name.rpartition(" ")[0]
 
 
 class Sightings:
     """Everything is taken from texts and legal commands; nothing is known of places not yet looked into.
 
-    ``contents`` has an entry for each receptacle that was seen open, ``last_visited`` is the receptacle that was
-    last looked at since something was taken or put down. Without ``recall`` what was seen is forgotten then too.
+    `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle that was
+    last looked at since something was taken or put down. Without `recall` what was seen is forgotten then too.
     """
 
     def __init__(self, recall: bool) -> None:

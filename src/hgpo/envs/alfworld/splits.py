@@ -1,11 +1,11 @@
 """Training and validation sets of generated games that differ in what they should differ in.
 
-- ``train``: floor plans and object-target pairs that are not held out, the task types in turn.
-- ``valid_seen``: task instances of the training set, floor plan included, furnished anew; no game is also in it.
-- ``valid_unseen``: floor plans and object-target pairs that no training game of any seed has, made only of kinds,
+- `train`: floor plans and object-target pairs that are not held out, the task types in turn.
+- `valid_seen`: task instances of the training set, floor plan included, furnished anew; no game is also in it.
+- `valid_unseen`: floor plans and object-target pairs that no training game of any seed has, made only of kinds,
   and of words, that the training set contains: what is new is how they are combined.
 
-No split contains the same game twice, and the first games of ``train`` do not depend on how many there are.
+No split contains the same game twice, and the first games of `train` do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def generate_splits(
     size: str | Size | Mapping[str, Any] = "small",
     task_types: Sequence[str] = TASK_TYPES,
 ) -> dict[str, tuple[Game, ...]]:
-    """Games for each split. ``counts`` maps split names to how many; a split left out gets none.
+    """Games for each split. `counts` maps split names to how many; a split left out gets none.
 
-    Example: ``generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task``.
+    Example: `generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task`.
     """
     check_request(counts, task_types)
     check_whole_number("seed", seed)
@@ -146,7 +146,7 @@ def _draw_new(
 
 
 def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
-    """Refuse, with a ``ValueError``, what cannot be asked for, before anything is generated."""
+    """Refuse, with a `ValueError`, what cannot be asked for, before anything is generated."""
     for split, count in counts.items():
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
@@ -157,7 +157,7 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
 
 
 def check_task_types(task_types: Sequence[str]) -> None:
-    """Refuse, with a ``ValueError``, types that there are not, none at all, one twice, and text instead of a list."""
+    """Refuse, with a `ValueError`, types that there are not, none at all, one twice, and text instead of a list."""
     listed = not isinstance(task_types, str) and isinstance(task_types, Sequence)
     if not listed or not all(isinstance(task_type, str) for task_type in task_types):
         raise ValueError(f"task_types = {task_types!r}; give a list of some of {', '.join(TASK_TYPES)}")

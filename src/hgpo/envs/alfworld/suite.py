@@ -23,7 +23,7 @@ DATA_VARIABLE = "ALFWORLD_DATA"
 
 
 class AlfworldSuite:
-    """Tasks of one or more splits, each found or generated when first asked for. ``alfworld_suite`` builds it."""
+    """Tasks of one or more splits, each found or generated when first asked for. `alfworld_suite` builds it."""
 
     def __init__(self, find: Mapping[str, Callable[[], FoundGames]]) -> None:
         self._find = dict(find)
@@ -35,7 +35,7 @@ class AlfworldSuite:
         return tuple(self._find)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. ``ValueError`` names an unknown split."""
+        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         return self._games(split).tasks
 
     def skipped(self, split: str) -> Mapping[str, int]:
@@ -67,18 +67,18 @@ def alfworld_suite(
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
-    ``data_dir`` holds real games as ``alfworld-download`` leaves them, or files that ``generate_games`` wrote; ``~``
-    and ``$VARIABLES`` in it are filled in. Without it, games are generated: of ``size`` ("small" is the default), as
-    many per split as ``games`` or the ``..._games`` options say (default 2500, 200 and 200; 0 leaves a split out), by
-    ``seed`` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
+    `data_dir` holds real games as `alfworld-download` leaves them, or files that `generate_games` wrote; `~`
+    and `$VARIABLES` in it are filled in. Without it, games are generated: of `size` ("small" is the default), as
+    many per split as `games` or the `..._games` options say (default 2500, 200 and 200; 0 leaves a split out), by
+    `seed` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
     there is one.
 
-    ``task_types`` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
-    ``skipped``. The order of a split's tasks never changes: real games by the SHA-256 of ``<task folder>/<trial>``, so
+    `task_types` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
+    `skipped`. The order of a split's tasks never changes: real games by the SHA-256 of `<task folder>/<trial>`, so
     that the first n are a fair sample; generated ones as they were generated or written. Episodes have no step limit
-    of their own: the trainer sets one, or wrap the suite in ``hgpo.envs.limit.LimitedSuite``.
+    of their own: the trainer sets one, or wrap the suite in `hgpo.envs.limit.LimitedSuite`.
 
-    Example: ``alfworld_suite(size="small", train_games=100).tasks("train")[0].make()``.
+    Example: `alfworld_suite(size="small", train_games=100).tasks("train")[0].make()`.
     """
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     _check_types(data_dir, size, games, named, seed)
@@ -107,7 +107,7 @@ def _check_types(data_dir: object, size: object, games: object, named: Mapping[s
 
 
 def _expanded(data_dir: str | Path) -> Path:
-    """The folder with ``~`` and ``$VARIABLES`` filled in, so that a recipe can say ``data_dir = "$ALFWORLD_DATA"``."""
+    """The folder with `~` and `$VARIABLES` filled in, so that a recipe can say `data_dir = "$ALFWORLD_DATA"`."""
     text = os.path.expanduser(os.path.expandvars(str(data_dir)))
     if "$" in text:
         raise FileNotFoundError(

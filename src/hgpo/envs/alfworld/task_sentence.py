@@ -22,10 +22,10 @@ _PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TaskSentence:
-    """What a sentence asks for; kinds are in lower case as the sentence has them, ``verb`` is empty where none applies.
+    """What a sentence asks for; kinds are in lower case as the sentence has them, `verb` is empty where none applies.
 
     Example: "put a hot cup in shelf." is
-    ``TaskSentence("pick_heat_then_place_in_recep", object_kind="cup", target_kind="shelf", verb="heat")``.
+    `TaskSentence("pick_heat_then_place_in_recep", object_kind="cup", target_kind="shelf", verb="heat")`.
     """
 
     task_type: str
@@ -35,7 +35,7 @@ class TaskSentence:
 
 
 def parse_task(sentence: str) -> TaskSentence:
-    """What a task sentence asks for; ``ValueError`` quotes a sentence of another form."""
+    """What a task sentence asks for; `ValueError` quotes a sentence of another form."""
     for task_type, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence.strip().rstrip(".").lower())
         if match:

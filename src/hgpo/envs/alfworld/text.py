@@ -1,6 +1,6 @@
 """How an ALFWorld game reads: the names of things and the sentences the simulator answers with.
 
-Every function is pure. What is true in the world is decided in ``engine.py``; here it only becomes English, word
+Every function is pure. What is true in the world is decided in `engine.py`; here it only becomes English, word
 for word as the game files' own text grammar has it (so "a apple 1", and "a keychain 3, and a watch 1").
 """
 
@@ -63,13 +63,13 @@ FEEDBACK_TEMPLATES = {
 
 
 def names_from_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Name every id ``Kind_bar_<position>`` as ``kind <number>``.
+    """Name every id `Kind_bar_<position>` as `kind <number>`.
 
     Ids are sorted in lower case and each kind is numbered downwards, so the first id in that order carries the
-    highest number. The part of a sink or bathtub that holds things (``Sink_bar_..._bar_SinkBasin``) is a kind of its
+    highest number. The part of a sink or bathtub that holds things (`Sink_bar_..._bar_SinkBasin`) is a kind of its
     own.
 
-    Example: ``names_from_ids(["Mug_bar_1", "Mug_bar_2"])`` is ``{"Mug_bar_1": "mug 2", "Mug_bar_2": "mug 1"}``.
+    Example: `names_from_ids(["Mug_bar_1", "Mug_bar_2"])` is `{"Mug_bar_1": "mug 2", "Mug_bar_2": "mug 1"}`.
     """
     by_kind: defaultdict[str, list[str]] = defaultdict(list)
     for identifier in sorted(ids, key=str.lower):
@@ -86,7 +86,7 @@ def names_from_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def enumeration(parts: Sequence[str]) -> str:
-    """``"x"``, ``"x, and y"``, ``"x, y, and z"``; ``"nothing"`` when empty."""
+    """`"x"`, `"x, and y"`, `"x, y, and z"`; `"nothing"` when empty."""
     if not parts:
         return "nothing"
     if len(parts) == 1:
@@ -124,17 +124,17 @@ def receptacle(name: str, contents: Iterable[str], openable: bool, opened: bool)
 
 
 def arrival(name: str, description: str) -> str:
-    """Answer to ``go to``."""
+    """Answer to `go to`."""
     return f"You arrive at {name}. {description}"
 
 
 def opening(name: str, description: str) -> str:
-    """Answer to ``open``."""
+    """Answer to `open`."""
     return f"You open the {name}. {description}"
 
 
 def inventory(held: str | None) -> str:
-    """Answer to ``inventory``."""
+    """Answer to `inventory`."""
     return "You are not carrying anything." if held is None else f"You are carrying: a {held}."
 
 
@@ -144,7 +144,7 @@ def container_object(name: str, inside: Iterable[str]) -> str:
 
 
 def plain_object(name: str, states: Collection[str]) -> str:
-    """Any other object, examined. ``states`` holds those of clean, hot, cool, sliced and toggled that are true."""
+    """Any other object, examined. `states` holds those of clean, hot, cool, sliced and toggled that are true."""
     clean, sliced = "clean" in states, "sliced" in states
     temperature = "hot" if "hot" in states else "cool" if "cool" in states else ""
     if temperature == "cool" and not clean and not sliced:

@@ -11,8 +11,8 @@ from hgpo.envs.alfworld.household import APPLIANCES
 def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence[GameObject]) -> tuple[str, ...]:
     """A short solution; it supposes that the objects of the goal's kind start in no target receptacle.
 
-    Example: ``("go to countertop 1", "take apple 1 from countertop 1", "go to fridge 1", "open fridge 1",
-    "move apple 1 to fridge 1")``.
+    Example: `("go to countertop 1", "take apple 1 from countertop 1", "go to fridge 1", "open fridge 1",
+    "move apple 1 to fridge 1")`.
     """
     agent = _Walker(receptacles)
     wanted = [thing for thing in objects if thing.kind == goal.object_kind]

@@ -17,11 +17,11 @@ STATE_PREDICATES = {
 
 @dataclass(slots=True)
 class World:
-    """The state of one game, in the numbers of its ``Layout``.
+    """The state of one game, in the numbers of its `Layout`.
 
-    ``states`` has for each of clean, hot, cool, sliced and toggled the objects of which it is true. An object's own
+    `states` has for each of clean, hot, cool, sliced and toggled the objects of which it is true. An object's own
     location is kept apart from what its receptacle's location is: the files state both, and they can differ.
-    ``taken_from`` has for each object the receptacles it was taken out of and not put back into.
+    `taken_from` has for each object the receptacles it was taken out of and not put back into.
     """
 
     location: str

@@ -1,7 +1,7 @@
 """From text to index terms, as Lucene's English analysis makes them: words, no possessives, no stop words, stems.
 
-Words follow Unicode's word boundaries (UAX #29) as Lucene's standard tokenizer applies them: ``8"`` is ``8``, ``3.5``
-is one word and so is ``size:small``, ``t-shirt`` is two. Ideographs and kana syllables count one by one, and so do
+Words follow Unicode's word boundaries (UAX #29) as Lucene's standard tokenizer applies them: `8"` is `8`, `3.5`
+is one word and so is `size:small`, `t-shirt` is two. Ideographs and kana syllables count one by one, and so do
 emoji. Thai and letters that Unicode has gained since are the exceptions.
 """
 
@@ -86,6 +86,6 @@ def term(word: str) -> str | None:
 def terms(text: str) -> list[str]:
     """The index terms of a text, in order, repetitions included.
 
-    Example: ``terms("The Women's running-shoes") == ["women", "run", "shoe"]``.
+    Example: `terms("The Women's running-shoes") == ["women", "run", "shoe"]`.
     """
     return [found for found in map(term, words(text.lower())) if found is not None]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def mapped(path: Path) -> NDArray[Any]:
-    """A ``.npy`` file as an array that is read when used and shared between processes.
+    """A `.npy` file as an array that is read when used and shared between processes.
 
     It is a plain view: the subclass for mapped arrays takes several times as long to cut a slice.
     """
@@ -22,7 +22,7 @@ def mapped(path: Path) -> NDArray[Any]:
 class TextArray(Sequence[str]):
     """A sequence of texts that costs no Python object until one is asked for.
 
-    Example: ``TextArray.of(["apple", "pear"])[1] == "pear"``; ``find`` needs texts sorted by their UTF-8 bytes.
+    Example: `TextArray.of(["apple", "pear"])[1] == "pear"`; `find` needs texts sorted by their UTF-8 bytes.
     """
 
     def __init__(self, content: NDArray[np.uint8], start_N1: NDArray[np.int64]) -> None:
@@ -38,13 +38,13 @@ class TextArray(Sequence[str]):
         return cls(np.frombuffer(b"".join(encoded), np.uint8), start_N1)
 
     def save(self, path: Path) -> None:
-        """Write ``<path>.npy`` (all bytes) and ``<path>_start.npy``."""
+        """Write `<path>.npy` (all bytes) and `<path>_start.npy`."""
         np.save(path.with_name(f"{path.name}.npy"), self._content, allow_pickle=False)
         np.save(path.with_name(f"{path.name}_start.npy"), self._start_N1, allow_pickle=False)
 
     @classmethod
     def open(cls, path: Path) -> TextArray:
-        """Map what ``save`` wrote."""
+        """Map what `save` wrote."""
         return cls(mapped(path.with_name(f"{path.name}.npy")), mapped(path.with_name(f"{path.name}_start.npy")))
 
     def find(self, text: str) -> int | None:

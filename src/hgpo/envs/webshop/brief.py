@@ -1,13 +1,13 @@
-"""The observation mode ``brief``: what changes from page to page, in as few words as possible, for small models.
+"""The observation mode `brief`: what changes from page to page, in as few words as possible, for small models.
 
-It leaves out the instruction (``info["task"]`` has it), the buttons that are always there and the dollar signs:
+It leaves out the instruction (`info["task"]` has it), the buttons that are always there and the dollar signs:
 
     search
     page 1 #B7 warm wool scarf 12 #C2 blue wool scarf 18
     #B7 warm wool scarf 12 ; color red , blue ; size small , large ; chosen blue
     description of #B7 ; knitted by hand
 
-No space stands before an id, as none does in ``click[B7]``: a tokenizer that tells a word after a space from one after
+No space stands before an id, as none does in `click[B7]`: a tokenizer that tells a word after a space from one after
 a sign, as most do, has one token for both, which a model only needs to copy.
 """
 

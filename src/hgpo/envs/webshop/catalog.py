@@ -23,8 +23,8 @@ from hgpo.envs.webshop.product import Product, read_products
 class Catalog:
     """Everything that sessions share; read-only once made.
 
-    ``products``, ``prices`` (the one drawn for each product) and ``goals`` (in the official order) are sequences;
-    ``index`` finds products; ``nouns`` names the noun tagger of the title score.
+    `products`, `prices` (the one drawn for each product) and `goals` (in the official order) are sequences;
+    `index` finds products; `nouns` names the noun tagger of the title score.
 
     Example:
         >>> catalog = Catalog.load("items_shuffle_1000.json", "items_ins_v2_1000.json", seed=1234)  # doctest: +SKIP
@@ -61,13 +61,13 @@ class Catalog:
         human_goals: str | Path | None = None,
     ) -> Catalog:
         """Read the official JSON files and draw prices and goals as the official simulator does after
-        ``random.seed(seed)``.
+        `random.seed(seed)`.
 
-        ``products`` is a list of products (``items_shuffle*.json``), ``attributes`` maps ids to attributes and
-        instructions (``items_ins_v2*.json``). With ``human_goals`` (``items_human_ins.json``) the goals are the ones
+        `products` is a list of products (`items_shuffle*.json`), `attributes` maps ids to attributes and
+        instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are the ones
         people wrote, else one is made for every combination of options.
 
-        Raises ``FileNotFoundError`` for a missing file and ``ValueError``, naming file and record, for a malformed one.
+        Raises `FileNotFoundError` for a missing file and `ValueError`, naming file and record, for a malformed one.
         """
         noun_tagger(nouns)  # an unknown one is an error before anything is read
         facts = read_mapping(Path(attributes))
@@ -84,30 +84,30 @@ class Catalog:
         return cls(found, np.array(prices), tuple(goal_rules.shuffled(goals)), nouns=nouns)
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
-        """Write everything to a new folder, whole or not at all; ``about`` is kept with it, to tell it from others.
+        """Write everything to a new folder, whole or not at all; `about` is kept with it, to tell it from others.
 
-        A folder that exists is a ``FileExistsError``.
+        A folder that exists is a `FileExistsError`.
         """
         save_catalog(Path(folder), self.products, self.prices, self.goals, self.index, about or {})
 
     @classmethod
     def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:
-        """Map a folder that ``save`` wrote: ready at once, read as needed, memory shared between processes.
+        """Map a folder that `save` wrote: ready at once, read as needed, memory shared between processes.
 
-        ``ValueError`` if the folder holds no complete catalogue, or one made from something else than ``about`` says.
+        `ValueError` if the folder holds no complete catalogue, or one made from something else than `about` says.
         """
         products, prices, goals, index = open_catalog(Path(folder), about)
         return cls(products, prices, goals, index=index, nouns=nouns)
 
     def number(self, asin: str) -> int:
-        """The position of a product by its id; ``ValueError`` if there is none."""
+        """The position of a product by its id; `ValueError` if there is none."""
         found = self._by_asin.get(asin)
         if found is None:
             raise ValueError(f"no product {asin!r} in this catalogue")
         return found
 
     def having(self, field: str, value: str) -> list[int]:
-        """Positions of the products whose ``category``, ``query`` or one of whose ``attributes`` is ``value``."""
+        """Positions of the products whose `category`, `query` or one of whose `attributes` is `value`."""
         if field not in self._listings:
             self._listings[field] = _listing(self.products, field)
         return list(self._listings[field].get(value, ()))

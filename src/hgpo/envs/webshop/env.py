@@ -20,16 +20,16 @@ OBSERVATION_MODES = ("text", "text_rich", "brief")
 class WebShopEnv:
     """One customer in a shop.
 
-    Pages, available actions and reward are those of the published simulator. Actions are ``search[words]`` and
-    ``click[what]``; anything else, or a click on what is not there, leaves the page and gives 0. The reward, from 0 to
-    1, comes with the click on ``buy now``, which ends the episode; without ``max_steps`` nothing else does.
+    Pages, available actions and reward are those of the published simulator. Actions are `search[words]` and
+    `click[what]`; anything else, or a click on what is not there, leaves the page and gives 0. The reward, from 0 to
+    1, comes with the click on `buy now`, which ends the episode; without `max_steps` nothing else does.
 
-    ``observation_mode``: ``text`` and ``text_rich`` are the published ones, ``brief`` is a short line for small models.
+    `observation_mode`: `text` and `text_rich` are the published ones, `brief` is a short line for small models.
 
-    ``info`` has the same keys at reset and at each step: ``available_actions`` (``has_search_bar`` and ``clickables``,
-    a list in the page's order), ``admissible_commands`` (a ``click[…]`` for each; a search bar takes any words, so none
-    are listed for it), ``task`` (the instruction), ``goal`` (its number), ``won`` (bought at a reward of 1), ``score``
-    (the reward so far), ``reward_parts`` (a dict once something is bought, before that None) and ``nouns`` (the tagger
+    `info` has the same keys at reset and at each step: `available_actions` (`has_search_bar` and `clickables`,
+    a list in the page's order), `admissible_commands` (a `click[…]` for each; a search bar takes any words, so none
+    are listed for it), `task` (the instruction), `goal` (its number), `won` (bought at a reward of 1), `score`
+    (the reward so far), `reward_parts` (a dict once something is bought, before that None) and `nouns` (the tagger
     behind the title score).
 
     Example:
@@ -63,7 +63,7 @@ class WebShopEnv:
         self._steps = 0
 
     def reset(self, *, goal: int | None = None, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start a session for ``goal``, or else the goal given to the constructor, or else one drawn by ``seed``."""
+        """Start a session for `goal`, or else the goal given to the constructor, or else one drawn by `seed`."""
         if goal is None:
             goal = self._goal
         if goal is None:
@@ -75,7 +75,7 @@ class WebShopEnv:
         return self._observation(self._session), self._info(self._session)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one action; ``RuntimeError`` before the first reset and after the end of an episode."""
+        """Carry out one action; `RuntimeError` before the first reset and after the end of an episode."""
         session = self._session
         if session is None:
             raise RuntimeError("no episode is running; call reset() before step()")
@@ -90,9 +90,9 @@ class WebShopEnv:
         return self._observation(session), reward, bought, truncated, self._info(session)
 
     def serve(self, port: int = 0) -> ShopServer:
-        """A server, not yet running, of this episode's pages for a browser on this machine, at ``running_address``.
+        """A server, not yet running, of this episode's pages for a browser on this machine, at `running_address`.
 
-        What is done there happens in this environment too: the next ``step`` finds the page that the browser left, and
+        What is done there happens in this environment too: the next `step` finds the page that the browser left, and
         ends the episode if something was bought. Port 0 takes a free one.
         """
         from hgpo.envs.webshop.server import ShopServer

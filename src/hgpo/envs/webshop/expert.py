@@ -23,7 +23,7 @@ _MOST_PAGES = 4
 class Wish:
     """What an instruction asks for.
 
-    Example: ``parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)``.
+    Example: `parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)`.
     """
 
     words: str
@@ -49,11 +49,11 @@ class Expert:
     A product without one of the wanted options is left and not opened again. Where no page has one that fits, it
     searches once more and makes do with the first.
 
-    Example: ``expert = Expert(); expert.reset(observation, info); action = expert.act(observation, info)``.
+    Example: `expert = Expert(); expert.reset(observation, info); action = expert.act(observation, info)`.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Start a session. The task is ``info["task"]``."""
+        """Start a session. The task is `info["task"]`."""
         self._wish = parse_wish(str(info["task"]))
         self._rejected: set[str] = set()
         self._chosen: set[str] = set()
@@ -97,7 +97,7 @@ class Expert:
         return "click[buy now]"
 
     def _read_chosen(self, observation: str) -> set[str]:
-        """What the page says was chosen; a ``text`` page does not say it, so there it is what was clicked."""
+        """What the page says was chosen; a `text` page does not say it, so there it is what was clicked."""
         if pages.SEPARATOR in observation or "[button]" in observation:
             return self._chosen
         last = observation.split(brief.SEPARATOR)[-1]
@@ -111,7 +111,7 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A product on a page of results. ``price`` is the lower end where there is a range."""
+    """A product on a page of results. `price` is the lower end where there is a range."""
 
     asin: str
     title: str

@@ -1,6 +1,6 @@
-"""How alike two phrases are, word order and repetition aside: the token set ratio of ``thefuzz``.
+"""How alike two phrases are, word order and repetition aside: the token set ratio of `thefuzz`.
 
-Own code because the rule is the reward's definition and takes a page: ``thefuzz`` rounds to whole per cents and drops
+Own code because the rule is the reward's definition and takes a page: `thefuzz` rounds to whole per cents and drops
 non-ASCII characters, the library below it does neither, and both would be a dependency of every purchase.
 """
 
@@ -19,7 +19,7 @@ def token_set_ratio(one: str, other: str) -> int:
     With I the words in both and A, B the words in one only (each sorted and joined), it is the largest ratio of
     (I, I+A), (I, I+B) and (I+A, I+B); a phrase whose words are all in the other scores 100.
 
-    Example: ``token_set_ratio("long sleeve", "sleeve, long and warm") == 100``.
+    Example: `token_set_ratio("long sleeve", "sleeve, long and warm") == 100`.
     """
     words, others = set(_words(one)), set(_words(other))
     if not words or not others:
@@ -46,7 +46,7 @@ def _ratio(one: str, other: str) -> float:
 
 
 def _common_subsequence(one: str, other: str) -> int:
-    """Length of the longest common subsequence, one bit per character of ``one`` (Hyyrö 2004)."""
+    """Length of the longest common subsequence, one bit per character of `one` (Hyyrö 2004)."""
     places: dict[str, int] = {}
     for position, character in enumerate(one):
         places[character] = places.get(character, 0) | 1 << position

@@ -25,12 +25,12 @@ _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 class ShopSize:
     """How large a shop is.
 
-    ``products`` of ``kinds`` kinds, each with ``attributes`` words before its kind in the title and up to ``values``
-    values per option; ``attribute_words`` is how many of its department's words a kind comes in. A page of results
-    shows ``page_size`` products of ``results`` found. ``description_words`` invented words fill each description:
+    `products` of `kinds` kinds, each with `attributes` words before its kind in the title and up to `values`
+    values per option; `attribute_words` is how many of its department's words a kind comes in. A page of results
+    shows `page_size` products of `results` found. `description_words` invented words fill each description:
     0 for an agent that reads, many where only the search engine's load matters.
 
-    Example: ``ShopSize(products=40, kinds=5, attributes=1, values=2, page_size=3, results=9)``.
+    Example: `ShopSize(products=40, kinds=5, attributes=1, values=2, page_size=3, results=9)`.
     """
 
     products: int
@@ -89,11 +89,11 @@ def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
 def generate_catalog(
     size: str | ShopSize | Mapping[str, Any] = "small", seed: int = 0, shop: int = 0, *, nouns: str = "blank"
 ) -> Catalog:
-    """The shop number ``shop`` of a seed: its products, and a goal for every combination of each one's options.
+    """The shop number `shop` of a seed: its products, and a goal for every combination of each one's options.
 
     No two goals of a shop read the same.
 
-    A goal reads ``wool scarf , color blue , price under 30``. Example: ``generate_catalog("small").goals[0]``.
+    A goal reads `wool scarf , color blue , price under 30`. Example: `generate_catalog("small").goals[0]`.
     """
     size = named_size(size)
     rng = random.Random(f"{seed}/{shop}")

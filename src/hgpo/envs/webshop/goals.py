@@ -17,9 +17,9 @@ _PRICE_LIMITS = [10.0 * tens for tens in range(1, 100)]
 
 
 def official_draws(seed: int) -> random.Random:
-    """The generator in the state in which the official simulator begins to draw prices after ``random.seed(seed)``.
+    """The generator in the state in which the official simulator begins to draw prices after `random.seed(seed)`.
 
-    One word is gone by then: the simulator reports that it has read the products through ``rich``, whose modules are
+    One word is gone by then: the simulator reports that it has read the products through `rich`, whose modules are
     imported at that moment and draw one number as they start. The recorded sessions agree with this.
     """
     rng = random.Random(seed)
@@ -31,11 +31,11 @@ def official_draws(seed: int) -> random.Random:
 class Goal:
     """One customer's wish: the words the agent reads, and what the reward compares a purchase with.
 
-    ``options`` is a dict (name -> value) for a synthetic goal and a list of values for a human one. ``product`` is the
-    position of the product that the goal was made from. ``weight`` is the chance to be drawn, relative to others.
+    `options` is a dict (name -> value) for a synthetic goal and a list of values for a human one. `product` is the
+    position of the product that the goal was made from. `weight` is the chance to be drawn, relative to others.
 
-    Example: ``Goal(product=3, asin="B000000001", instruction="Find me dishwasher safe mugs with color: blue, and price
-    lower than 30.00 dollars", attributes=("dishwasher safe",), options={"color": "blue"}, price_upper=30.0)``.
+    Example: `Goal(product=3, asin="B000000001", instruction="Find me dishwasher safe mugs with color: blue, and price
+    lower than 30.00 dollars", attributes=("dishwasher safe",), options={"color": "blue"}, price_upper=30.0)`.
     """
 
     product: int
@@ -58,7 +58,7 @@ def draw_prices(products: Iterable[Product], rng: random.Random) -> list[float]:
 def synthetic_goals(
     products: Sequence[Product], prices: Sequence[float], attributes: Mapping[str, Any], rng: random.Random
 ) -> list[Goal]:
-    """One goal per combination of options of each product that ``attributes`` holds an instruction for.
+    """One goal per combination of options of each product that `attributes` holds an instruction for.
 
     A goal weighs as much as its attributes are rare: the mean of 1 / (number of goals with the attribute).
     """
@@ -84,8 +84,8 @@ def synthetic_goals(
 def human_goals(
     products: Sequence[Product], prices: Sequence[float], instructions: Mapping[str, Any], rng: random.Random
 ) -> list[Goal]:
-    """The goals that people wrote: ``instructions`` maps ids to lists of ``instruction``, ``instruction_attributes``
-    and ``instruction_options``. One without attributes is left out. All weigh the same."""
+    """The goals that people wrote: `instructions` maps ids to lists of `instruction`, `instruction_attributes`
+    and `instruction_options`. One without attributes is left out. All weigh the same."""
     goals: list[Goal] = []
     for number, product in enumerate(products):
         for written in instructions.get(product.asin, ()):

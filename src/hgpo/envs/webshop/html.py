@@ -15,7 +15,7 @@ _STYLE = (
 
 
 def page(session: Session, path: str) -> str:
-    """The page that ``session`` shows; its forms post ``action``, or ``words`` to search for, to ``path``."""
+    """The page that `session` shows; its forms post `action`, or `words` to search for, to `path`."""
     body = "\n".join(_lines(session))
     if session.view.kind == "search":
         body += (
@@ -27,7 +27,7 @@ def page(session: Session, path: str) -> str:
 
 
 def document(title: str, body: str) -> str:
-    """A whole HTML document around ``body``, which is HTML already; ``title`` is text."""
+    """A whole HTML document around `body`, which is HTML already; `title` is text."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"

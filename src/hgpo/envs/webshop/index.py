@@ -2,9 +2,9 @@
 
 Array names end in their axes: P documents, T terms (sorted), H postings (term by term, documents ascending).
 
-A posting's share of a document's score is ``w - w / (1 + f·n)``, with the query's weight ``w = idf·count`` for the
-term, ``f`` how often the term is in the document and ``n = 1 / (k1·(1 - b + b·length/average))``. ``length`` is rounded
-down to one byte as Lucene does, and ``1 + f·n`` is all that depends on the document, so it is what the index stores.
+A posting's share of a document's score is `w - w / (1 + f·n)`, with the query's weight `w = idf·count` for the
+term, `f` how often the term is in the document and `n = 1 / (k1·(1 - b + b·length/average))`. `length` is rounded
+down to one byte as Lucene does, and `1 + f·n` is all that depends on the document, so it is what the index stores.
 Arithmetic is float32 as there; sums are float64. Equal scores are ordered by id, as the official searcher orders them.
 """
 
@@ -31,9 +31,9 @@ _CHUNK = 1 << 22  # occurrences sorted at a time while an index is built: 64 MiB
 
 
 class SearchIndex:
-    """Finds documents by words. ``build`` makes one, ``save`` and ``open`` keep it in files that are memory-mapped.
+    """Finds documents by words. `build` makes one, `save` and `open` keep it in files that are memory-mapped.
 
-    Example: ``SearchIndex.build(["b", "a"], ["blue mug", "red mug"]).search("mugs", 50)`` is ``[1, 0]``: positions of
+    Example: `SearchIndex.build(["b", "a"], ["blue mug", "red mug"]).search("mugs", 50)` is `[1, 0]`: positions of
     documents, best first; equal scores in the order of the ids.
     """
 
@@ -54,7 +54,7 @@ class SearchIndex:
 
     @classmethod
     def build(cls, ids: Sequence[str], texts: Iterable[str]) -> SearchIndex:
-        """Index one text per id. Fewer or more texts than ids is a ``ValueError``."""
+        """Index one text per id. Fewer or more texts than ids is a `ValueError`."""
         vocabulary, occurrences, length_P = _count(texts)
         if len(length_P) != len(ids):
             raise ValueError(f"{len(ids)} ids but {len(length_P)} texts")
@@ -69,7 +69,7 @@ class SearchIndex:
         return cls(TextArray.of(ordered), term_start_T1, document_H, saturation_H, rank_P)
 
     def search(self, query: str, limit: int) -> list[int]:
-        """Positions of the ``limit`` best documents, best first; only those that have a word of the query."""
+        """Positions of the `limit` best documents, best first; only those that have a word of the query."""
         return list(self._remembered(query, limit))
 
     def scores(self, query: str) -> NDArray[np.float32]:
@@ -80,14 +80,14 @@ class SearchIndex:
         return score_P.astype(np.float32)
 
     def save(self, folder: Path) -> None:
-        """Write the arrays as ``.npy`` files to an existing folder."""
+        """Write the arrays as `.npy` files to an existing folder."""
         self.vocabulary.save(folder / "terms")
         for name, array in self._arrays().items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod
     def open(cls, folder: Path) -> SearchIndex:
-        """Map the files of ``save``; nothing is read until a search needs it, and processes share the memory."""
+        """Map the files of `save`; nothing is read until a search needs it, and processes share the memory."""
         names = ("term_start", "document", "saturation", "rank")
         start, document, saturation, rank = (mapped(folder / f"{name}.npy") for name in names)
         return cls(TextArray.open(folder / "terms"), start, document, saturation, rank)
@@ -165,7 +165,7 @@ class SearchIndex:
 
 
 def _least_of_best(score_P: NDArray[np.float64], limit: int) -> float:
-    """The ``limit``-th highest score, a hair less so that equals in float32 stay together; 0 where there are fewer.
+    """The `limit`-th highest score, a hair less so that equals in float32 stay together; 0 where there are fewer.
 
     A sample's, which can only be lower, narrows the choice.
     """

@@ -12,7 +12,7 @@ _LARGEST_RECORD = 1 << 26
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
-    """A JSON object whose values are objects or lists. ``ValueError`` for anything else."""
+    """A JSON object whose values are objects or lists. `ValueError` for anything else."""
     with _opened(path) as file:
         try:
             content = json.load(file)
@@ -29,7 +29,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
 def iterate_records(path: Path) -> Iterator[Any]:
     """The elements of a JSON list, one at a time: a file of gigabytes needs the memory of a few elements.
 
-    ``ValueError`` where the file stops being a JSON list, with the number of the element.
+    `ValueError` where the file stops being a JSON list, with the number of the element.
     """
     with _opened(path) as file:
         reader = _Reader(file)

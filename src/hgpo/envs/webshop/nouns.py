@@ -1,11 +1,11 @@
 """Which words of a title count as nouns, for the title score: a tagger is a plain function from title to words.
 
-- ``"blank"``: every alphabetic word that is no stop word. That is what spaCy's blank English pipeline leaves of a title
+- `"blank"`: every alphabetic word that is no stop word. That is what spaCy's blank English pipeline leaves of a title
   if alphabetic, non-stop tokens stand in for nouns, as in the recorded sessions; its tokenizer's rules are followed
   here in so far as they bear on alphabetic tokens, so spaCy itself is not needed.
-- ``"spacy:MODEL"``: tokens that a spaCy model tags NOUN or PROPN, as in the published simulator (``en_core_web_sm``).
+- `"spacy:MODEL"`: tokens that a spaCy model tags NOUN or PROPN, as in the published simulator (`en_core_web_sm`).
 
-Scores differ between the two, so which one was used is part of every ``info``.
+Scores differ between the two, so which one was used is part of every `info`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _RUN_TOGETHER = re.compile(
 
 
 def noun_tagger(name: str) -> NounTagger:
-    """The tagger called ``name``: "blank" or "spacy:MODEL". A tagger's answers are remembered."""
+    """The tagger called `name`: "blank" or "spacy:MODEL". A tagger's answers are remembered."""
     kind, _, model = name.partition(":")
     if name == "blank":
         return lru_cache(maxsize=1 << 16)(blank_nouns)
@@ -91,7 +91,7 @@ def noun_tagger(name: str) -> NounTagger:
 def blank_nouns(title: str) -> tuple[str, ...]:
     """Lower-case alphabetic words of a title that are no stop words, repetitions included.
 
-    Example: ``blank_nouns("100-Pack of Women's T-Shirts, 8oz") == ("pack", "women", "t", "shirts", "oz")``.
+    Example: `blank_nouns("100-Pack of Women's T-Shirts, 8oz") == ("pack", "women", "t", "shirts", "oz")`.
     """
     spaced = "".join(" " if unicodedata.category(character) == "So" else character for character in title)
     words = (word for chunk in spaced.split() for word in _pieces(chunk))

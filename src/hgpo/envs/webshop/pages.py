@@ -1,6 +1,6 @@
 """The shop's pages as sequences of visible strings, and the two ways in which they are put into one text.
 
-``text`` joins the stripped strings with `` [SEP] ``; ``text_rich`` marks what can be clicked and has one string a line.
+`text` joins the stripped strings with ` [SEP] `; `text_rich` marks what can be clicked and has one string a line.
 Both follow the published simulator to the letter, which derives them from HTML through a parser: a string of white
 space alone counts as one space, or as a line break, which is left out.
 """
@@ -35,9 +35,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One visible string. ``name`` is the option's name for an option, the product's position for a product.
+    """One visible string. `name` is the option's name for an option, the product's position for a product.
 
-    Example: ``Piece("navy | red", Kind.OPTION, "color")``.
+    Example: `Piece("navy | red", Kind.OPTION, "color")`.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Piece:
 class View:
     """Where a customer is: all that a page shows.
 
-    Example: ``View("results", keywords=("blue", "mug"), page=1, total=2, products=((4, mug), (0, other_mug)))``.
+    Example: `View("results", keywords=("blue", "mug"), page=1, total=2, products=((4, mug), (0, other_mug)))`.
     """
 
     kind: str  # search, results, item, sub, done
@@ -67,7 +67,7 @@ class View:
 
     @property
     def address(self) -> str:
-        """The published simulator's URL: it decides by what this contains, and so does ``session.py``."""
+        """The published simulator's URL: it decides by what this contains, and so does `session.py`."""
         words, asin = "+".join(self.keywords), self.product.asin if self.product else ""
         match self.kind:
             case "results":
@@ -89,19 +89,19 @@ def pieces(view: View) -> list[Piece]:
 
 
 def clickables(page: Collection[Piece]) -> dict[str, Piece]:
-    """What can be clicked, by the argument of ``click[…]``: buttons, products, then options."""
+    """What can be clicked, by the argument of `click[…]`: buttons, products, then options."""
     buttons = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.BUTTON]
     products = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.PRODUCT]
     return dict([*buttons, *products, *((piece.text, piece) for piece in page if piece.kind is Kind.OPTION)])
 
 
 def as_text(page: Collection[Piece]) -> str:
-    """The observation mode ``text``."""
+    """The observation mode `text`."""
     return SEPARATOR.join(piece.text.strip() for piece in page if piece.text not in _UNSEEN)
 
 
 def as_rich_text(page: Collection[Piece], address: str, visited: Collection[str]) -> str:
-    """The observation mode ``text_rich``; ``visited``: ids of the products clicked since the last fresh start."""
+    """The observation mode `text_rich`; `visited`: ids of the products clicked since the last fresh start."""
     text = ""
     for piece in page:
         if piece.text in _UNSEEN:

@@ -18,12 +18,12 @@ _NOT_A_PRICE = re.compile(r"[^\d.]")
 class Product:
     """One product as the pages show it and the reward judges it.
 
-    ``options`` maps an option's name to its values, lower case, in the order of the page. ``prices`` is one price, or
-    the two ends of a range. ``query`` is the search phrase under which the product was collected.
+    `options` maps an option's name to its values, lower case, in the order of the page. `prices` is one price, or
+    the two ends of a range. `query` is the search phrase under which the product was collected.
 
-    Example: ``Product(asin="B000000001", title="Blue Mug", description="", bullet_points=("Holds 300 ml.",),
+    Example: `Product(asin="B000000001", title="Blue Mug", description="", bullet_points=("Holds 300 ml.",),
     options={"color": ("blue", "red")}, prices=(9.5,), attributes=("dishwasher safe",), category="garden",
-    query="mugs", product_category="Home & Kitchen › Kitchen & Dining › Mugs")``.
+    query="mugs", product_category="Home & Kitchen › Kitchen & Dining › Mugs")`.
     """
 
     asin: str
@@ -39,7 +39,7 @@ class Product:
 
     @property
     def price_tag(self) -> str:
-        """How the pages write the price: ``$9.5``, or ``$9.5 to $12.0``."""
+        """How the pages write the price: `$9.5`, or `$9.5 to $12.0`."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
@@ -54,8 +54,8 @@ def read_products(
 ) -> Iterator[Product]:
     """The official file's records as products; a second record of an id, and one without a usable id, is left out.
 
-    ``attributes`` maps ids to ``{"attributes": [...]}``. A record that is not as it should be is a ``ValueError`` that
-    names ``source``, the record's number and what is wrong.
+    `attributes` maps ids to `{"attributes": [...]}`. A record that is not as it should be is a `ValueError` that
+    names `source`, the record's number and what is wrong.
     """
     seen: set[str] = set()
     for number, record in enumerate(records):
@@ -71,7 +71,7 @@ def read_products(
 
 
 def parse_prices(text: str | None) -> tuple[float, ...]:
-    """``"$1,234.50 to $2,000"`` -> ``(1234.5, 2000.0)``; nothing -> ``(100.0,)``; no price in it: ``ValueError``."""
+    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; nothing -> `(100.0,)`; no price in it: `ValueError`."""
     if not text:
         return (UNKNOWN_PRICE,)
     found = [_NOT_A_PRICE.sub("", part) for part in text.split("$")[1:]]
@@ -101,7 +101,7 @@ def _product(asin: str, record: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 
 def _options(contents: Any) -> dict[str, tuple[str, ...]]:
-    """``{"Color": [{"value": "Navy/Red"}]}`` -> ``{"color": ("navy | red",)}``; a name without values is left out."""
+    """`{"Color": [{"value": "Navy/Red"}]}` -> `{"color": ("navy | red",)}`; a name without values is left out."""
     if not contents:
         return {}
     if not isinstance(contents, Mapping):

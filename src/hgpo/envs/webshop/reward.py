@@ -2,7 +2,7 @@
 
     reward = r_type · (attribute hits + option hits + [price ≤ limit]) / (attributes + options + 1)
 
-``r_type`` tells how near the product's type is to the wanted one. The rules, oddities included, are the published
+`r_type` tells how near the product's type is to the wanted one. The rules, oddities included, are the published
 simulator's: a title without any common noun is worth nothing even if the query is the same, and an option of a
 synthetic goal is compared as "name value" unless its value is a plain colour.
 """
@@ -35,8 +35,8 @@ COLORS = tuple(_COLORS.split())
 class RewardParts:
     """A purchase's reward and what it came from; hits are counts, the other parts as named in the published rule.
 
-    Example: ``RewardParts(reward=0.75, r_type=1.0, query_match=True, category_match=True, title_score=1.0,
-    attribute_hits=1, attributes=2, option_hits=0, options=0, price_ok=True, ...)``: (1 + 0 + 1) / (2 + 0 + 1) is .667.
+    Example: `RewardParts(reward=0.75, r_type=1.0, query_match=True, category_match=True, title_score=1.0,
+    attribute_hits=1, attributes=2, option_hits=0, options=0, price_ok=True, ...)`: (1 + 0 + 1) / (2 + 0 + 1) is .667.
     """
 
     reward: float
@@ -54,9 +54,9 @@ class RewardParts:
 def score_purchase(
     product: Product, wanted: Product, goal: Goal, price: float, chosen: Mapping[str, str], nouns: NounTagger
 ) -> RewardParts:
-    """Judge the purchase of ``product`` at ``price`` with the options ``chosen``.
+    """Judge the purchase of `product` at `price` with the options `chosen`.
 
-    ``wanted`` is the product that the goal was made from. A human goal may name no attributes or options; then only
+    `wanted` is the product that the goal was made from. A human goal may name no attributes or options; then only
     the price and the type count.
     """
     query_match = product.query == wanted.query
@@ -82,7 +82,7 @@ def score_purchase(
 
 
 def normalise_color(text: str) -> str:
-    """The first of the known colours that is part of the text, or the text: ``"dark red"`` -> ``"dark"``."""
+    """The first of the known colours that is part of the text, or the text: `"dark red"` -> `"dark"`."""
     return next((color for color in COLORS if color in text), text)
 
 

@@ -1,5 +1,5 @@
-"""Serves a shop to a browser on this machine: ``hgpo play webshop --browser`` (one goal, in the terminal as well) or
-``python -m hgpo.envs.webshop.server`` (the shop alone), and open the address it prints.
+"""Serves a shop to a browser on this machine: `hgpo play webshop --browser` (one goal, in the terminal as well) or
+`python -m hgpo.envs.webshop.server` (the shop alone), and open the address it prints.
 
 It listens on 127.0.0.1 only, answers only requests that name that address (so no web page elsewhere can reach it under
 another name), takes forms only from its own pages, and sends no script.
@@ -29,12 +29,12 @@ _LARGEST_FORM = 1 << 16
 
 
 class ShopServer(ThreadingHTTPServer):
-    """The sessions of one catalogue. Port 0 takes a free one; ``server_port`` tells which.
+    """The sessions of one catalogue. Port 0 takes a free one; `server_port` tells which.
 
-    ``results`` and ``page_size`` are those of ``Session``. ``running`` is a session that is there from the start,
-    whoever else acts in it; ``running_address`` is its page.
+    `results` and `page_size` are those of `Session`. `running` is a session that is there from the start,
+    whoever else acts in it; `running_address` is its page.
 
-    Example: ``with ShopServer(catalog, port=8000) as server: server.serve_forever()``.
+    Example: `with ShopServer(catalog, port=8000) as server: server.serve_forever()`.
     """
 
     daemon_threads = True

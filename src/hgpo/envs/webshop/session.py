@@ -24,9 +24,9 @@ _PAGE_KINDS = {"search_results": "results", "item_page": "item", "item_sub_page"
 class Session:
     """The published simulator's rules of movement for one goal.
 
-    ``view`` is the page shown, ``pieces`` its strings, ``clickables`` what ``click[…]`` takes, ``visited`` the ids of
-    products looked at since the search page, ``purchase`` the reward's parts once something is bought. A page of
-    results shows ``page_size`` products of at most ``results`` found.
+    `view` is the page shown, `pieces` its strings, `clickables` what `click[…]` takes, `visited` the ids of
+    products looked at since the search page, `purchase` the reward's parts once something is bought. A page of
+    results shows `page_size` products of at most `results` found.
     """
 
     def __init__(self, catalog: Catalog, goal: int, *, results: int = RESULTS, page_size: int = PAGE_SIZE) -> None:
@@ -40,7 +40,7 @@ class Session:
         self._fresh_start()
 
     def act(self, action: str) -> None:
-        """Carry out ``search[words]`` or ``click[what]``; anything else leaves the page as it is."""
+        """Carry out `search[words]` or `click[what]`; anything else leaves the page as it is."""
         parsed = _ACTION.match(action)
         if parsed is None:
             return
@@ -88,7 +88,7 @@ class Session:
         )
 
     def _find(self, keywords: tuple[str, ...]) -> list[int]:
-        """Positions of products. ``<r>`` is a random choice; ``<a>``, ``<c>`` and ``<q>`` list an attribute, a category
+        """Positions of products. `<r>` is a random choice; `<a>`, `<c>` and `<q>` list an attribute, a category
         or a query of the catalogue."""
         rest = " ".join(keywords[1:]).strip()
         match keywords[0]:

@@ -21,7 +21,7 @@ HUMAN_FILE = "items_human_ins.json"
 class CatalogSource:
     """Files, a saved folder or a size to generate: small enough to be sent to another process in the catalogue's stead.
 
-    Example: ``CatalogSource(products="items_shuffle_1000.json", attributes="items_ins_v2_1000.json", seed=0)``.
+    Example: `CatalogSource(products="items_shuffle_1000.json", attributes="items_ins_v2_1000.json", seed=0)`.
     """
 
     products: str = ""
@@ -51,7 +51,7 @@ def find_files(
     seed: int = 0,
     nouns: str = "blank",
 ) -> CatalogSource:
-    """The files that the options name, or those of the usual names in ``data_dir``."""
+    """The files that the options name, or those of the usual names in `data_dir`."""
     folder = None if data_dir is None else _expanded(data_dir)
     if folder is not None and is_catalog(folder):
         if products or attributes or human_goals:

@@ -17,14 +17,14 @@ SCHEMES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
 
 
 def split_names(scheme: str) -> tuple[str, ...]:
-    """The splits of a scheme, the training split first; ``ValueError`` for an unknown scheme."""
+    """The splits of a scheme, the training split first; `ValueError` for an unknown scheme."""
     if scheme not in SCHEMES:
         raise ValueError(f"split_scheme={scheme!r}; choose one of {', '.join(SCHEMES)}")
     return tuple(SCHEMES[scheme])
 
 
 def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ...]:
-    """Numbers of the goals of one split. ``ValueError`` if the catalogue has too few goals for any."""
+    """Numbers of the goals of one split. `ValueError` if the catalogue has too few goals for any."""
     ranges = {name: _numbers(goals, *SCHEMES[scheme][name]) for name in split_names(scheme)}
     chosen = ranges[split]
     if not chosen:

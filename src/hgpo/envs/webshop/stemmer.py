@@ -1,8 +1,8 @@
 """The Porter stemmer as Lucene has it: Porter's own later version of his algorithm (1980).
 
 Own code because no small library has this variant: the Snowball project's "porter" follows the paper to the letter, so
-it lacks the author's later changes (``-bli`` and ``-logi`` endings, words of one or two letters left alone), and an
-index must stem as Lucene does to rank as it does. nltk's ``MARTIN_EXTENSIONS`` stems alike
+it lacks the author's later changes (`-bli` and `-logi` endings, words of one or two letters left alone), and an
+index must stem as Lucene does to rank as it does. nltk's `MARTIN_EXTENSIONS` stems alike
 (docs/decisions/008-webshop-search.md).
 """
 
@@ -30,7 +30,7 @@ _MEASURE = re.compile("vc")
 def stem(word: str) -> str:
     """The stem of a lower-case word.
 
-    Example: ``stem("relational") == "relat"``, ``stem("possibly") == "possibl"``, ``stem("us") == "us"``.
+    Example: `stem("relational") == "relat"`, `stem("possibly") == "possibl"`, `stem("us") == "us"`.
     """
     if len(word) <= 2:
         return word
@@ -89,7 +89,7 @@ def _tidy(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """``c`` or ``v`` for each letter; a y is a vowel after a consonant."""
+    """`c` or `v` for each letter; a y is a vowel after a consonant."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))

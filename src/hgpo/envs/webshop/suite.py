@@ -25,7 +25,7 @@ _UNSEEN_SHOPS = 1_000_000
 
 
 class WebShopSuite:
-    """Tasks of one or more splits. ``webshop_suite`` builds it; ``description`` says what it is made of."""
+    """Tasks of one or more splits. `webshop_suite` builds it; `description` says what it is made of."""
 
     def __init__(self, splits: Mapping[str, _Goals], description: Mapping[str, Any]) -> None:
         self._splits = dict(splits)
@@ -37,7 +37,7 @@ class WebShopSuite:
         return tuple(self._splits)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. ``ValueError`` names an unknown split."""
+        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         if split not in self._splits:
             raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._splits)}")
         return self._splits[split]
@@ -67,20 +67,20 @@ def webshop_suite(
 ) -> WebShopSuite:
     """A suite of shopping tasks, in the official catalogue or in generated shops.
 
-    **Official files.** ``data_dir`` holds ``items_shuffle*.json`` and ``items_ins_v2*.json`` (or name them with
-    ``products`` and ``attributes``), or is a folder that ``Catalog.save`` wrote. ``human_goals``: the goals that people
-    wrote, from ``items_human_ins.json`` there or from the file named. ``keep_in``: a folder where the catalogue is kept
-    from the first run on, so that the next starts at once and processes share it. ``split_scheme``: "official" (train,
-    validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by ``seed``.
+    **Official files.** `data_dir` holds `items_shuffle*.json` and `items_ins_v2*.json` (or name them with
+    `products` and `attributes`), or is a folder that `Catalog.save` wrote. `human_goals`: the goals that people
+    wrote, from `items_human_ins.json` there or from the file named. `keep_in`: a folder where the catalogue is kept
+    from the first run on, so that the next starts at once and processes share it. `split_scheme`: "official" (train,
+    validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by `seed`.
 
-    **Generated shops** (none of the above): of ``size`` ("small" is the default), with as many goals per split as
-    ``goals`` or the ``..._goals`` options say (default 2000, 200 and 200; 0 leaves a split out). ``valid_seen`` are
-    other goals in the training shops, ``valid_unseen`` goals in shops that no training goal is from.
+    **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
+    `goals` or the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` are
+    other goals in the training shops, `valid_unseen` goals in shops that no training goal is from.
 
-    ``observation_mode`` is "text" with official files and "brief" in generated shops unless given. ``nouns`` is the
-    tagger behind the title score. Without ``max_steps`` an episode ends with a purchase only.
+    `observation_mode` is "text" with official files and "brief" in generated shops unless given. `nouns` is the
+    tagger behind the title score. Without `max_steps` an episode ends with a purchase only.
 
-    Example: ``webshop_suite(size="small", train_goals=100, max_steps=10).tasks("train")[0].make()``.
+    Example: `webshop_suite(size="small", train_goals=100, max_steps=10).tasks("train")[0].make()`.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
     _check_types(
@@ -121,7 +121,7 @@ def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbe
 def make_env(
     source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
 ) -> WebShopEnv:
-    """The environment of one task; ``sizes`` are the results found and those on a page."""
+    """The environment of one task; `sizes` are the results found and those on a page."""
     results, page_size = sizes
     catalog = source.open()
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)

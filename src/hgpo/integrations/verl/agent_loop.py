@@ -49,7 +49,7 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self.config, self.server_manager, self.tokenizer = trainer_config.config, server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """``row`` is a ``TaskRow`` with verl's ``uid`` and ``session_id``."""
+        """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
         global _bench
         if _bench is None:
             _bench = _Bench(self.config, self.tokenizer)

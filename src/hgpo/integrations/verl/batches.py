@@ -1,7 +1,7 @@
 """Between verl's queue and this project's records: read steps, compute their advantages, write those back.
 
-Needs verl and TransferQueue. Keys are ``{uid}_{session}_{step}`` and survive any shuffle; rows that verl added to fill
-a batch carry the tag ``is_padding`` and are no steps.
+Needs verl and TransferQueue. Keys are `{uid}_{session}_{step}` and survive any shuffle; rows that verl added to fill
+a batch carry the tag `is_padding` and are no steps.
 
 Shape suffix: N steps.
 """
@@ -44,7 +44,7 @@ def is_padding(tag: Any) -> bool:
 def read_steps(batch: Any) -> BatchSteps:
     """The records of all rows but padding.
 
-    Raises ``ValueError`` when a row has no record or its key and its record disagree about the step.
+    Raises `ValueError` when a row has no record or its key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
     if not keys:

@@ -20,9 +20,9 @@ def verl_folder(checkpoints: Path, update: int) -> Path:
 
 
 def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> Path:
-    """Make ``folder``/<update> from the Hugging Face files in ``weights``, whole or not at all; keep the newest.
+    """Make `folder`/<update> from the Hugging Face files in `weights`, whole or not at all; keep the newest.
 
-    ``keep`` is how many stay. Files are linked where the file system can, else copied. Optimiser and generators stay
+    `keep` is how many stay. Files are linked where the file system can, else copied. Optimiser and generators stay
     with verl, whose checkpoint is what a run resumes from.
     """
     partial, final = folder / f".{update}.partial", folder / str(update)

@@ -26,9 +26,9 @@ RECIPE_KEY = "hgpo"
 
 
 def compose(config: Config, *, model: str, run_directory: Path) -> Any:
-    """The complete, validated ``DictConfig`` of the run; ``RECIPE_KEY`` in it holds the recipe for the workers.
+    """The complete, validated `DictConfig` of the run; `RECIPE_KEY` in it holds the recipe for the workers.
 
-    ``model`` is the folder or hub name of the start policy. ``ConfigError`` names the setting that is unknown to verl,
+    `model` is the folder or hub name of the start policy. `ConfigError` names the setting that is unknown to verl,
     said twice, or refused by one of verl's checks.
     """
     require_verl()
@@ -51,7 +51,7 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
 
 
 def recipe_of(verl_config: Any) -> tuple[Config, Path]:
-    """The recipe and the run directory that ``compose`` put into verl's configuration."""
+    """The recipe and the run directory that `compose` put into verl's configuration."""
     from omegaconf import OmegaConf
 
     if RECIPE_KEY not in verl_config:

@@ -4,9 +4,9 @@
     {"number": 8, "slot": 3, "step": "go to desk 1"}          one step there
     {"number": 9, "slot": 3, "drop": true}                    forget the slot
 
-Answers are ``{"number": 7, "observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}`` in the order
-of the requests, or ``{"number": 7, "error": "…"}``; an error in one environment leaves the others alone. It is a plain
-child process, started as ``python -m hgpo.integrations.verl.environment_worker NAME OPTIONS_JSON MAX_STEPS``, and needs
+Answers are `{"number": 7, "observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` in the order
+of the requests, or `{"number": 7, "error": "…"}`; an error in one environment leaves the others alone. It is a plain
+child process, started as `python -m hgpo.integrations.verl.environment_worker NAME OPTIONS_JSON MAX_STEPS`, and needs
 neither Ray nor torch: text goes in and text comes out, and nothing is unpickled.
 """
 
@@ -43,7 +43,7 @@ class EnvironmentHost:
         self._environments: dict[int, Env] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out one request. Whatever an environment raises becomes an ``error`` in the answer."""
+        """Carry out one request. Whatever an environment raises becomes an `error` in the answer."""
         number, slot = request["number"], request["slot"]
         try:
             if "drop" in request:
@@ -82,7 +82,7 @@ def _answer(observation: object, reward: Any, terminated: object, truncated: obj
 
 
 def _finite(given: Any, what: str) -> float:
-    """Whatever ``float`` takes, numpy's numbers among it, as in the built-in rollout."""
+    """Whatever `float` takes, numpy's numbers among it, as in the built-in rollout."""
     try:
         value = float(given)
     except (TypeError, ValueError):

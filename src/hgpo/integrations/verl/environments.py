@@ -2,7 +2,7 @@
 
 The pool lives in the process that plays the episodes and belongs to its event loop. A worker that died, or that kept
 one request longer than the time-out, is killed and replaced; the episodes it held are lost, and each finds out by
-``EpisodeLost``, which says why. Requests of many episodes are written one after another without waiting for answers,
+`EpisodeLost`, which says why. Requests of many episodes are written one after another without waiting for answers,
 so a turn of 64 environments costs one switch between processes, not 64.
 """
 
@@ -38,7 +38,7 @@ class EpisodeLost(RuntimeError):
 class WorkerSettings:
     """What a worker process is started with.
 
-    Example: ``WorkerSettings("alfworld", {"size": "small"}, max_steps=50, step_timeout=60.0)``.
+    Example: `WorkerSettings("alfworld", {"size": "small"}, max_steps=50, step_timeout=60.0)`.
     """
 
     name: str
@@ -71,7 +71,7 @@ class _Worker:
 
 
 class EnvironmentPool:
-    """Starts episodes on the least busy of ``workers`` processes.
+    """Starts episodes on the least busy of `workers` processes.
 
     Example::
 
@@ -83,7 +83,7 @@ class EnvironmentPool:
     def __init__(
         self, settings: WorkerSettings, workers: int, *, command: Callable[[WorkerSettings], list[str]] | None = None
     ) -> None:
-        """``command`` gives the command line of a worker, for tests with workers that misbehave."""
+        """`command` gives the command line of a worker, for tests with workers that misbehave."""
         if workers < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {workers}")
         self._settings = settings
@@ -96,7 +96,7 @@ class EnvironmentPool:
         self.replaced = 0
 
     async def start(self, split: str, index: int, *, seed: int) -> RemoteEpisode:
-        """Begin task number ``index`` of ``split``. ``EpisodeLost`` if its worker dies or is silent meanwhile."""
+        """Begin task number `index` of `split`. `EpisodeLost` if its worker dies or is silent meanwhile."""
         place = min(range(len(self._workers)), key=lambda position: self._loads[position])
         self._loads[place] += 1
         try:
@@ -166,7 +166,7 @@ class EnvironmentPool:
         await self._end(worker, reason)
 
     def _hand_over(self, worker: _Worker, answer: dict[str, Any]) -> None:
-        """Give the oldest request its answer. ``ValueError`` for an answer to anything else."""
+        """Give the oldest request its answer. `ValueError` for an answer to anything else."""
         number = answer.get("number")
         if not worker.waiting:
             raise ValueError(f"it answered request {number} when none was due")
@@ -226,7 +226,7 @@ class EnvironmentPool:
 
 
 class RemoteEpisode:
-    """One environment in a worker, at its start; ``EnvironmentPool.start`` makes them."""
+    """One environment in a worker, at its start; `EnvironmentPool.start` makes them."""
 
     def __init__(
         self, pool: EnvironmentPool, worker: _Worker, place: int, slot: int, observation: str, info: dict[str, Any]
@@ -236,7 +236,7 @@ class RemoteEpisode:
         self._over = False
 
     async def step(self, command: str) -> StepResult:
-        """One step. ``EpisodeLost`` if the worker died or was silent for too long, or the environment raised."""
+        """One step. `EpisodeLost` if the worker died or was silent for too long, or the environment raised."""
         try:
             answer = await self._pool._ask(self._worker, {"slot": self._slot, "step": command})
         except BaseException:
@@ -260,7 +260,7 @@ class RemoteEpisode:
 
 
 async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    """The next answer; empty at the end of the output. ``ValueError`` for a line that is no answer."""
+    """The next answer; empty at the end of the output. `ValueError` for a line that is no answer."""
     assert process.stdout is not None
     try:
         line = await process.stdout.readline()

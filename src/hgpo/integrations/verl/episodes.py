@@ -1,6 +1,6 @@
 """Plays one episode with tokens in and tokens out: environment, memory, prompt, response, action, record.
 
-The same walk as ``hgpo.rollout.collect``, for engines that answer each prompt in its own time: there a turn of all live
+The same walk as `hgpo.rollout.collect`, for engines that answer each prompt in its own time: there a turn of all live
 environments is one batch, here every episode runs by itself and the engine batches whatever is waiting.
 """
 
@@ -27,8 +27,8 @@ _ARRAYS = ("prompt_ids", "token_ids", "log_probs")
 class Assignment:
     """Which episode is to be played, with every id said outright.
 
-    Example: ``Assignment(group="3/17/train/17", trajectory="3/17/train/17#5", task_id="train/17",
-    task_type="pick_two_obj_and_place", split="train", index=17, seed=812)``.
+    Example: `Assignment(group="3/17/train/17", trajectory="3/17/train/17#5", task_id="train/17",
+    task_type="pick_two_obj_and_place", split="train", index=17, seed=812)`.
     """
 
     group: str
@@ -42,7 +42,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an engine wrote after a prompt; ``details`` are the engine's own and are handed on."""
+    """What an engine wrote after a prompt; `details` are the engine's own and are handed on."""
 
     token_ids: TokenIds
     log_probs: np.ndarray
@@ -63,7 +63,7 @@ async def play(
 ) -> tuple[list[StepRecord], list[Answer]]:
     """All steps of the episode, and the engine's answer of each.
 
-    Raises ``EpisodeLost`` when the environment is gone or the engine answers nothing; no step of such an episode is of
+    Raises `EpisodeLost` when the environment is gone or the engine answers nothing; no step of such an episode is of
     use, since the return of every step depends on those after it.
     """
     episode = await pool.start(assignment.split, assignment.index, seed=assignment.seed)
@@ -105,7 +105,7 @@ async def play(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A situation as it was told to the model; ``forgotten`` pairs had to be left out."""
+    """A situation as it was told to the model; `forgotten` pairs had to be left out."""
 
     prompt: str
     prompt_ids: TokenIds
@@ -167,5 +167,5 @@ def plain_fields(record: StepRecord) -> dict[str, Any]:
 
 
 def record_from(plain: Mapping[str, Any], prompt_ids: TokenIds, token_ids: TokenIds, log_probs: Any) -> StepRecord:
-    """The inverse of ``plain_fields``. Unknown and missing fields are a ``TypeError``."""
+    """The inverse of `plain_fields`. Unknown and missing fields are a `TypeError`."""
     return StepRecord(**plain, prompt_ids=prompt_ids, token_ids=token_ids, log_probs=log_probs)

@@ -9,21 +9,21 @@ from hgpo.training.run_directory import RunDirectory
 
 
 def evaluation_name(update: int, updates: int) -> str:
-    """``before``, ``after`` or ``update-40``: the evaluation of the policy after ``update`` of ``updates``."""
+    """`before`, `after` or `update-40`: the evaluation of the policy after `update` of `updates`."""
     if update == 0:
         return "before"
     return "after" if update >= updates else f"update-{update}"
 
 
 def evaluation_due(update: int, updates: int, every: int) -> bool:
-    """Whether the policy after ``update`` is evaluated: verl's own rule, and the start."""
+    """Whether the policy after `update` is evaluated: verl's own rule, and the start."""
     return update >= updates or update % every == 0
 
 
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
-    """Keep evaluations up to ``update``; later ones are of a policy that is trained again, and are moved aside.
+    """Keep evaluations up to `update`; later ones are of a policy that is trained again, and are moved aside.
 
-    They go to ``evaluations.superseded/<name>.<number>.json``, as later metrics go to ``metrics.superseded.jsonl``.
+    They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`.
     """
     superseded = run.path / "evaluations.superseded"
     for path in sorted(run.evaluation("before").parent.glob("*.json")):

@@ -43,14 +43,14 @@ SECRETS = ("WANDB_API_KEY",)
 
 
 def composed_yaml(config: Config) -> str:
-    """verl's complete settings for this recipe, for ``--dry-run``."""
+    """verl's complete settings for this recipe, for `--dry-run`."""
     from omegaconf import OmegaConf
 
     return str(OmegaConf.to_yaml(_composed(config, RunDirectory(config.run_directory.resolve())), resolve=True))
 
 
 def train(config: Config, reporter: Reporter) -> RunDirectory:
-    """A new run. ``ConfigError`` before anything is written where the settings cannot work."""
+    """A new run. `ConfigError` before anything is written where the settings cannot work."""
     run = RunDirectory(config.run_directory.resolve())
     _composed(config, run)
     suite = training_suite(config)
@@ -69,7 +69,7 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
-    """Continue the run in ``path`` from its newest checkpoint. A complete run is left as it is."""
+    """Continue the run in `path` from its newest checkpoint. A complete run is left as it is."""
     run, config = open_run_directory(path.resolve())
     if run.complete:
         return run
@@ -109,7 +109,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
 
 
 class WithSecrets:
-    """A Ray actor class whose actors have this shell's ``SECRETS`` in their environment."""
+    """A Ray actor class whose actors have this shell's `SECRETS` in their environment."""
 
     def __init__(self, actor_class: Any) -> None:
         self._actor_class = actor_class
@@ -173,7 +173,7 @@ def _start_ray(config: Config, *, quiet: bool) -> None:
 
 
 def check_cluster(config: Config) -> None:
-    """Enough GPUs, and this version of the plugin and of verl on every node; else a ``ConfigError`` that says where."""
+    """Enough GPUs, and this version of the plugin and of verl on every node; else a `ConfigError` that says where."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -189,7 +189,7 @@ def check_cluster(config: Config) -> None:
 
 
 def refuse_too_few_gpus(gpus_by_node: list[int], config: Config) -> None:
-    """``gpus_by_node`` is what each node of the cluster has."""
+    """`gpus_by_node` is what each node of the cluster has."""
     settings = config.verl
     fitting = sum(gpus >= settings.gpus_per_node for gpus in gpus_by_node)
     if fitting < settings.nodes:

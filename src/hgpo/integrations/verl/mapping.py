@@ -30,7 +30,7 @@ Tree = dict[str, Any]
 
 
 def check_for_verl(config: Config) -> None:
-    """Refuse, with the remedy, what this engine cannot do. ``ConfigError`` names the setting."""
+    """Refuse, with the remedy, what this engine cannot do. `ConfigError` names the setting."""
     ranks = ranks_of(config)
     training = config.training
     name = config.environment.name
@@ -64,9 +64,9 @@ def on_cpu(config: Config) -> bool:
 
 
 def checkpoint_folder(config: Config, run_directory: Path) -> Path:
-    """Where verl keeps its sharded checkpoints: ``$CHECKPOINTS_DIR/<run.name>`` if set, else in the run.
+    """Where verl keeps its sharded checkpoints: `$CHECKPOINTS_DIR/<run.name>` if set, else in the run.
 
-    A run that has begun remembers the place in ``LOCATION_FILE``, whatever the variable says when it is continued.
+    A run that has begun remembers the place in `LOCATION_FILE`, whatever the variable says when it is continued.
     """
     remembered = run_directory / LOCATION_FILE
     if remembered.exists():
@@ -76,7 +76,7 @@ def checkpoint_folder(config: Config, run_directory: Path) -> Path:
 
 
 def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
-    """verl's settings that follow from the recipe, nested as verl nests them. ``model`` is a folder or hub name."""
+    """verl's settings that follow from the recipe, nested as verl nests them. `model` is a folder or hub name."""
     return {
         "data": _data(config),
         "actor_rollout_ref": {
@@ -132,7 +132,7 @@ def suggested_settings(config: Config) -> Tree:
 
 
 def arithmetic(config: Config) -> str:
-    """``bfloat16`` or ``float32``: what forward passes are computed in; weights are kept in float32."""
+    """`bfloat16` or `float32`: what forward passes are computed in; weights are kept in float32."""
     precision = config.training.precision
     return ("float32" if on_cpu(config) else "bfloat16") if precision == "auto" else precision
 

@@ -20,7 +20,7 @@ _NAMES = {
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: UpdateSettings) -> dict[str, float]:
-    """The update's means; ``loss`` is put together from its terms as the built-in trainer does."""
+    """The update's means; `loss` is put together from its terms as the built-in trainer does."""
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
     if found.get("peak_memory_gib") == 0:  # what verl says on a CPU: it did not look
         del found["peak_memory_gib"]

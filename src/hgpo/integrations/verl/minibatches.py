@@ -8,7 +8,7 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``mini_batches`` of ``size`` rows each, ``padding`` rows among them."""
+    """`mini_batches` of `size` rows each, `padding` rows among them."""
 
     mini_batches: int
     size: int
@@ -16,12 +16,12 @@ class Cut:
 
 
 def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
-    """Equal parts of at most ``mini_batch_size`` rows, each a multiple of ``ranks``: as few as can be, then as small.
+    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: as few as can be, then as small.
 
     The built-in trainer cuts a batch the same way; filling up to whole mini-batches, as verl does by itself, would let
     the last one train on a handful of steps. Fewer rows are padding than a mini-batch has, so none is padding alone.
 
-    Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: ``Cut(mini_batches=4, size=252, padding=8)``.
+    Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
     """
     if steps < 1:
         raise ValueError("there are no steps to cut into mini-batches")

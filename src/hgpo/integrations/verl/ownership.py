@@ -1,6 +1,6 @@
 """Whose a folder of verl's checkpoints is.
 
-verl continues from whatever checkpoint its folder holds, and below ``$CHECKPOINTS_DIR`` that folder has the name of the
+verl continues from whatever checkpoint its folder holds, and below `$CHECKPOINTS_DIR` that folder has the name of the
 experiment alone, which recipes share. So a run writes its own path into the folder before anything else, and a folder
 that another run has written into is refused.
 """
@@ -16,9 +16,9 @@ _REMEDY = "choose another run.name or CHECKPOINTS_DIR"
 
 
 def claim(checkpoints: Path, run: Path) -> bool:
-    """Write down that ``checkpoints`` is the run's; of two runs that begin at once, one gets it.
+    """Write down that `checkpoints` is the run's; of two runs that begin at once, one gets it.
 
-    Returns whether it was nobody's before. ``ConfigError`` names the run it belongs to, if that is another one.
+    Returns whether it was nobody's before. `ConfigError` names the run it belongs to, if that is another one.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
     path = checkpoints / OWNER_FILE
@@ -39,7 +39,7 @@ def claim(checkpoints: Path, run: Path) -> bool:
 
 
 def claim_empty(checkpoints: Path, run: Path) -> bool:
-    """``claim`` for a run that begins; checkpoints that are there already, whose ever they are, are refused too."""
+    """`claim` for a run that begins; checkpoints that are there already, whose ever they are, are refused too."""
     claimed = claim(checkpoints, run)
     if any(path.name != OWNER_FILE for path in checkpoints.iterdir()):
         if claimed:
@@ -52,5 +52,5 @@ def claim_empty(checkpoints: Path, run: Path) -> bool:
 
 
 def release(checkpoints: Path) -> None:
-    """Undo ``claim``."""
+    """Undo `claim`."""
     (checkpoints / OWNER_FILE).unlink()

@@ -1,7 +1,7 @@
-"""What every process of a verl run loads, through ``VERL_USE_EXTERNAL_MODULES=hgpo.integrations.verl.plugin``.
+"""What every process of a verl run loads, through `VERL_USE_EXTERNAL_MODULES=hgpo.integrations.verl.plugin`.
 
 It makes the agent loop and the trainer known by name, and on machines without a GPU the parts that verl lacks there.
-A plugin that cannot be loaded this way stops the process with its error; a ``verl.plugins`` entry point would not.
+A plugin that cannot be loaded this way stops the process with its error; a `verl.plugins` entry point would not.
 """
 
 import os

@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 class ResamplingBuffer:
     """Hands out verl's batches; groups in which all rollouts scored the same may be drawn anew first.
 
-    ``draw(count)`` sends that many new tasks out. Of the newest training batch there are ``resampled``, the number of
-    groups replaced; ``replaced``, the steps that were played and then left out, which say as much of the policy as the
-    others; and ``lost``, the trajectories that were sent out and did not come back.
+    `draw(count)` sends that many new tasks out. Of the newest training batch there are `resampled`, the number of
+    groups replaced; `replaced`, the steps that were played and then left out, which say as much of the policy as the
+    others; and `lost`, the trajectories that were sent out and did not come back.
     """
 
     def __init__(self, buffer: Any, *, group_size: int, attempts: int, draw: Callable[[int], Any]) -> None:
@@ -33,7 +33,7 @@ class ResamplingBuffer:
         self.lost = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """A batch of ``batch_size`` groups."""
+        """A batch of `batch_size` groups."""
         batch, metrics = self._buffer.sample(
             global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
         )
@@ -82,5 +82,5 @@ class ResamplingBuffer:
 
 
 def _group_id(key: str) -> str:
-    """``{uid}`` of ``{uid}_{session}_{step}``."""
+    """`{uid}` of `{uid}_{session}_{step}`."""
     return key.rsplit("_", 2)[0]

@@ -16,10 +16,10 @@ _SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One task to be played ``n`` times from the same start.
+    """One task to be played `n` times from the same start.
 
-    Example: ``TaskRow(group="3/17/train/17", task_id="train/17", task_type="pick_two_obj_and_place", split="train",
-    task_index=17, seed=812)``.
+    Example: `TaskRow(group="3/17/train/17", task_id="train/17", task_type="pick_two_obj_and_place", split="train",
+    task_index=17, seed=812)`.
     """
 
     group: str
@@ -33,7 +33,7 @@ class TaskRow:
 def training_rows(
     tasks: Sequence[Task], split: str, *, seed: int, update: int, start: int, count: int
 ) -> list[TaskRow]:
-    """Draws ``start`` to ``start + count`` of the order that ``seed`` fixes; the draw's number makes the group unique.
+    """Draws `start` to `start + count` of the order that `seed` fixes; the draw's number makes the group unique.
 
     A pure function of its arguments, so a resumed run needs to remember only how many draws were made.
     """
@@ -55,7 +55,7 @@ def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]
 
 
 def as_columns(rows: Sequence[TaskRow]) -> dict[str, list[Any]]:
-    """Column by column, as verl takes batches; ``index`` is the name under which verl traces a sample."""
+    """Column by column, as verl takes batches; `index` is the name under which verl traces a sample."""
     columns = {name: [asdict(row)[name] for row in rows] for name in asdict(rows[0])}
     return {**columns, "index": columns["task_index"]}
 

@@ -1,4 +1,4 @@
-"""The trainer that verl runs under the name ``hgpo``: verl's synchronous loop with this project's tasks, advantages,
+"""The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
 mini-batches, evaluation and files. Needs verl.
 
     tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
@@ -52,7 +52,7 @@ _PANEL_ATTEMPTS = 3  # how often a validation game is played whose environment w
 
 @register_trainer(TRAINER_MODE)
 class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """See the module's first lines. ``global_steps`` is verl's word for the number of the update."""
+    """See the module's first lines. `global_steps` is verl's word for the number of the update."""
 
     # verl asks in six places whether the mode is literally "sync"; this trainer is, under a name of its own.
     trainer_mode = property(lambda self: "sync", lambda self, value: None)
@@ -161,7 +161,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
-        """One update; its row of ``metrics.jsonl`` is written before any checkpoint of it."""
+        """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
         batch = super().step(metrics, timing_raw)
         settings, row = self.recipe.training, self._row
         collect, estimate = timing_raw["gen"], timing_raw["adv"]

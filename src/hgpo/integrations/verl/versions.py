@@ -11,7 +11,7 @@ NEEDED = "verl>=0.9.1,<0.10"
 
 
 def require_verl() -> str:
-    """The installed version of verl, or a ``ConfigError`` that says what to install.
+    """The installed version of verl, or a `ConfigError` that says what to install.
 
     verl's internals move between minor versions, so a newer one is refused instead of failing hours later.
     """
@@ -35,7 +35,7 @@ def installed_version(package: str) -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """``0.9.1.dev3`` as (0, 9, 1): the leading numbers alone."""
+    """`0.9.1.dev3` as (0, 9, 1): the leading numbers alone."""
     numbers = []
     for part in text.split("+")[0].split("."):
         if not part.isdecimal():

@@ -1,4 +1,4 @@
-"""A kitchen small enough to know by heart, as a ``Game`` and as the text of a game file."""
+"""A kitchen small enough to know by heart, as a `Game` and as the text of a game file."""
 
 from __future__ import annotations
 

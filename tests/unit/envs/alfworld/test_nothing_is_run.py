@@ -43,7 +43,7 @@ def audited() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _auditing() -> None:
-    sys.addaudithook(_watch)  # it stays until the process ends, and does nothing outside ``audited``
+    sys.addaudithook(_watch)  # it stays until the process ends, and does nothing outside `audited`
 
 
 def test_the_audit_notices_what_is_run() -> None:

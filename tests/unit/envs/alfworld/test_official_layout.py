@@ -1,4 +1,4 @@
-"""A folder as ``alfworld-download`` leaves it, filled with generated games: what the suite promises about it."""
+"""A folder as `alfworld-download` leaves it, filled with generated games: what the suite promises about it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def play_again(
     monkeypatch: pytest.MonkeyPatch,
     rules: RolloutRules = RULES,
 ) -> Any:
-    """The episode of ``records`` over the pool, the engine answering what the policy answered."""
+    """The episode of `records` over the pool, the engine answering what the policy answered."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
     known, turn = answers_of(records), iter(range(MAX_STEPS))
     first = records[0]

@@ -47,7 +47,7 @@ def test_every_node_has_the_same_versions() -> None:
 
 
 class Launch:
-    """``train`` and ``resume`` up to where Ray would start."""
+    """`train` and `resume` up to where Ray would start."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.checkpoints = folder, folder / "checkpoints"

@@ -1,6 +1,6 @@
 """FSDP2 on a CPU with verl's own engine, after two changes to verl 0.9.1 that it needs there.
 
-1. ``initialize_global_process_group_ray`` builds the backend string "cpu:gloo,<device>:<backend>", in which a CPU
+1. `initialize_global_process_group_ray` builds the backend string "cpu:gloo,<device>:<backend>", in which a CPU
    platform names "cpu" twice; the backend is given outright instead.
 2. The forward-only reference model is offloaded with pinned memory, which needs an accelerator; it is not pinned here.
 """

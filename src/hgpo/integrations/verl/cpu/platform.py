@@ -24,7 +24,7 @@ _NO_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated",
 
 
 def _device_module() -> Any:
-    """Stands in for ``torch.cuda``: one device that is always there and has no memory of its own."""
+    """Stands in for `torch.cuda`: one device that is always there and has no memory of its own."""
     module: Any = types.ModuleType("hgpo_cpu_device")
     for name in _NOTHING:
         setattr(module, name, lambda *_, **__: None)
