@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.training.run_directory import RunDirectory, read_metrics
+from hgpo.runs.folder import RunDirectory, read_metrics
 from runs import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"

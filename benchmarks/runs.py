@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hgpo.training.run_directory import RunDirectory
+from hgpo.runs.folder import RunDirectory
 
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli", "train"]
 

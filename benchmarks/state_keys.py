@@ -22,8 +22,8 @@ from hgpo.config import Config, load_config
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
 from hgpo.rollout.collect import COMMANDS_FOLLOW
-from hgpo.rollout.storage import read_table, step_batch_from_table
-from hgpo.training.run_directory import RunDirectory
+from hgpo.runs.folder import RunDirectory
+from hgpo.storage.tables import read_table, step_batch_from_table
 
 KEYS = ("observation", "observation_and_commands")
 

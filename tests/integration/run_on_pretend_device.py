@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hgpo.config import load_config
 from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.progress import Reporter
+from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import resume, train
 from hgpo.training.warm_start import WarmStartReport, warm_start
 from pretend_device import NAME, pretend_device

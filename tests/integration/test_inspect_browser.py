@@ -27,7 +27,7 @@ from hgpo.report.loading import Training
 from hgpo.report.page import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.report.serve import LiveReport, make_server
-from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.storage.tables import read_table, step_batch_from_table
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from hgpo.cli import main
 from hgpo.config import Config, dump_config
 from hgpo.report.page import MARKER
 from hgpo.report.payload import unpack
-from hgpo.rollout.storage import write_table
+from hgpo.storage.tables import write_table
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
 pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')

@@ -16,11 +16,11 @@ from rich.console import Console
 import pretend_device
 from hgpo.config import load_config
 from hgpo.rollout.collect import collect
-from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
+from hgpo.runs.progress import Reporter
+from hgpo.runs.summary import read_summary
+from hgpo.storage.tables import read_table, step_batch_from_table
 from hgpo.training import trainer as trainer_module
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, RunDirectoryError, read_metrics
-from hgpo.training.summary import read_summary
 from hgpo.training.trainer import resume, train
 
 TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from hgpo.config import load_config
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.lock import RunInUseError, exclusive
+from hgpo.runs.progress import Reporter
+from hgpo.runs.summary import read_summary
 from hgpo.training import trainer as module
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, RunDirectoryError
-from hgpo.training.run_lock import RunInUseError, exclusive
-from hgpo.training.summary import read_summary
 from hgpo.training.trainer import resume, train
 
 RECIPE = Path(__file__).parents[1] / "corridor.toml"

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from hgpo.cli import main
 from hgpo.config import load_config
-from hgpo.rollout.storage import read_table
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import read_metrics
-from hgpo.training.summary import read_summary
+from hgpo.runs.folder import read_metrics
+from hgpo.runs.progress import Reporter
+from hgpo.runs.summary import read_summary
+from hgpo.storage.tables import read_table
 from hgpo.training.trainer import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop-tiny" / "hgpo.toml"

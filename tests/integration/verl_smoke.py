@@ -22,10 +22,10 @@ import psutil
 
 from hgpo.config import load_config
 from hgpo.estimators import compute_advantages
-from hgpo.rollout.storage import read_table, step_batch_from_table
-from hgpo.training.assemble import build_suite, evaluation_tasks
-from hgpo.training.panel import stored_evaluation
-from hgpo.training.run_directory import RunDirectory, read_metrics
+from hgpo.runs.assemble import build_suite, evaluation_tasks
+from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.runs.panel import stored_evaluation
+from hgpo.storage.tables import read_table, step_batch_from_table
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]

@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise
     from hgpo.integrations.formats import parse_columns, read_rollouts, row_places
-    from hgpo.rollout.schema import check_output
-    from hgpo.rollout.storage import check_writable, step_batch_from_table, write_table
+    from hgpo.storage.schema import check_output
+    from hgpo.storage.tables import check_writable, step_batch_from_table, write_table
 
     if arguments.output is not None:
         check_output(arguments.output, arguments.force)

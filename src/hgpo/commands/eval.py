@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from hgpo.config import load_config
-    from hgpo.training.run_directory import open_run_directory
+    from hgpo.runs.folder import open_run_directory
 
     run_directory, config = open_run_directory(arguments.run)
     overrides = {
@@ -43,11 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(
         run_directory.config, [f"evaluation.{name}={value!r}" for name, value in overrides.items() if value is not None]
     )
-    from hgpo.training.assemble import build_suite
-    from hgpo.training.panel import evaluate_policy
-    from hgpo.training.progress import Reporter
+    from hgpo.runs.assemble import build_suite
+    from hgpo.runs.panel import evaluate_policy
+    from hgpo.runs.progress import Reporter
+    from hgpo.runs.summary import print_evaluation
     from hgpo.training.starting_policy import load_checkpoint_policy
-    from hgpo.training.summary import print_evaluation
 
     reporter = Reporter(quiet=arguments.quiet)
     suite = build_suite(config)

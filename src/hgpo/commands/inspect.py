@@ -133,7 +133,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     from hgpo.report.loading import Training
     from hgpo.report.reading import Notice
     from hgpo.returns import check_gamma
-    from hgpo.training.run_directory import RunDirectoryError, open_run_directory, read_metrics
+    from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
 
     options: dict[str, Any] = {}
     for option in arguments.option:

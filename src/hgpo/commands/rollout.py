@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hgpo.rollout.collect import collect
     from hgpo.rollout.records import episodes
-    from hgpo.rollout.storage import write_rollouts
-    from hgpo.training.assemble import build_suite, rollout_rules
-    from hgpo.training.progress import Reporter
-    from hgpo.training.run_directory import open_run_directory
+    from hgpo.rollout.writing import write_rollouts
+    from hgpo.runs.assemble import build_suite, rollout_rules
+    from hgpo.runs.folder import open_run_directory
+    from hgpo.runs.progress import Reporter
     from hgpo.training.starting_policy import load_checkpoint_policy
 
     run_directory, config = open_run_directory(arguments.run)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_mistakes(arguments: argparse.Namespace) -> None:
-    from hgpo.rollout.schema import check_output
+    from hgpo.storage.schema import check_output
 
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
         if count is not None and count < 1:

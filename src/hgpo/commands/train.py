@@ -130,7 +130,7 @@ def _complete_settings(config: Config) -> str:
 
 
 def _stored_settings(path: Path) -> Config:
-    from hgpo.training.run_directory import open_run_directory
+    from hgpo.runs.folder import open_run_directory
 
     return open_run_directory(path)[1]
 
@@ -141,8 +141,8 @@ def _train(config: Config, quiet: bool, started: float) -> int:
         from hgpo.integrations.verl.versions import require_verl
 
         require_verl()
-    from hgpo.training.progress import Reporter
-    from hgpo.training.summary import show_summary
+    from hgpo.runs.progress import Reporter
+    from hgpo.runs.summary import show_summary
 
     reporter = Reporter(quiet=quiet)
     if config.run.engine == "verl":
@@ -160,9 +160,9 @@ def _train(config: Config, quiet: bool, started: float) -> int:
 
 
 def _resume(path: Path, quiet: bool, started: float) -> int:
-    from hgpo.training.progress import Reporter
-    from hgpo.training.run_directory import open_run_directory
-    from hgpo.training.summary import show_summary
+    from hgpo.runs.folder import open_run_directory
+    from hgpo.runs.progress import Reporter
+    from hgpo.runs.summary import show_summary
 
     reporter = Reporter(quiet=quiet)
     run_directory, config = open_run_directory(path)

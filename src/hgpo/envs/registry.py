@@ -1,39 +1,29 @@
 """Finds a task suite by name, so that a user's own environment trains without a change to this code.
 
-Three ways to name one, tried in this order:
-
-1. `register("corridor", factory)` in the running process;
-2. an entry point in the group `hgpo.envs` of any installed package (`alfworld` itself is one);
-3. `"package.module:factory"`, importable from the working folder: a class with `splits` and `tasks`, or a
-   function annotated to return one. To import a module is to run it, so a run's or recipe's name is trusted that far.
+`register("corridor", factory)`, an entry point in the group `hgpo.envs`, or `"package.module:factory"`: a class with
+`splits` and `tasks`, or a function annotated to return one. See `hgpo.plugins` for the order and for what is trusted.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any, get_type_hints
 
 from hgpo.envs.base import TaskSuite
+from hgpo.plugins import Registry
 
 SuiteFactory = Callable[..., TaskSuite]
-ENTRY_POINT_GROUP = "hgpo.envs"
-_registered: dict[str, SuiteFactory] = {}
 
 
 def register(name: str, factory: SuiteFactory) -> None:
     """Make `factory` available under `name` in this process. A taken name is a `ValueError`."""
-    if name in _registered and _registered[name] is not factory:
-        raise ValueError(f"environment {name!r} is already registered; choose another name")
-    _registered[name] = factory
+    SUITES.register(name, factory)
 
 
 def names() -> list[str]:
     """All names that `make` knows without a module path."""
-    return sorted({*_registered, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+    return SUITES.names()
 
 
 def make(name: str, **options: Any) -> TaskSuite:
@@ -41,25 +31,9 @@ def make(name: str, **options: Any) -> TaskSuite:
 
     Raises `ValueError` for an unknown name or for options that the suite's factory does not take.
     """
-    factory = find_factory(name)
+    factory = SUITES.get(name)
     check_options(name, factory, options)
     return factory(**options)
-
-
-def find_factory(name: str) -> SuiteFactory:
-    """The factory behind `name`; `ValueError` says which names there are."""
-    if name in _registered:
-        return _registered[name]
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == name:
-            loaded: SuiteFactory = point.load()
-            return loaded
-    if ":" in name:
-        return _import_factory(name)
-    raise ValueError(
-        f"unknown environment {name!r}; known: {', '.join(names()) or 'none'}. "
-        "Your own: hgpo.envs.register(name, factory), an entry point in 'hgpo.envs', or 'package.module:factory'"
-    )
 
 
 def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> None:
@@ -72,23 +46,15 @@ def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> 
         raise ValueError(f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}")
 
 
-def _import_factory(path: str) -> SuiteFactory:
-    module_name, _, attribute = path.partition(":")
-    if "" not in sys.path:  # a console script does not search the working folder by itself
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"environment {path!r}: cannot import {module_name!r} ({error})") from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        raise ValueError(f"environment {path!r}: {module_name!r} has no callable {attribute!r}")
-    if not _makes_suites(factory):
-        raise ValueError(
-            f"environment {path!r}: {attribute!r} is neither a class with `splits` and `tasks` nor a function "
-            "annotated to return such a class (`-> TaskSuite`), so it is not called"
+def _no_factory(part: Any) -> str | None:
+    if not callable(part):
+        return "is no callable"
+    if not _makes_suites(part):
+        return (
+            "is neither a class with `splits` and `tasks` nor a function annotated to return such a class "
+            "(`-> TaskSuite`), so it is not called"
         )
-    return factory  # type: ignore[no-any-return]
+    return None
 
 
 def _makes_suites(factory: Callable[..., Any]) -> bool:
@@ -105,3 +71,6 @@ def _makes_suites(factory: Callable[..., Any]) -> bool:
     except (NameError, TypeError):
         return False
     return inspect.isclass(made) and _makes_suites(made)
+
+
+SUITES: Registry[SuiteFactory] = Registry("environment", "hgpo.envs", check=_no_factory)

@@ -20,6 +20,7 @@ from hgpo.estimators.hgpo import HgpoOptions, hgpo
 from hgpo.estimators.mixed_effects import MixedEffectsOptions, mixed_effects
 from hgpo.estimators.reinforce import ReinforceOptions, reinforce
 from hgpo.estimators.rloo import RlooOptions, rloo
+from hgpo.plugins import Registry
 from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
 
@@ -46,7 +47,12 @@ class Estimator:
     keywords: tuple[str, ...]
 
 
-_ESTIMATORS: dict[str, Estimator] = {}
+def _no_estimator(part: Any) -> str | None:
+    return None if isinstance(part, Estimator) else "is no `hgpo.estimators.Estimator`"
+
+
+ESTIMATORS: Registry[Estimator] = Registry("estimator", "hgpo.estimators", check=_no_estimator)
+"""Estimators by name; see `hgpo.plugins`."""
 
 
 def register(
@@ -66,18 +72,15 @@ def register(
     Raises:
         ValueError: the name is taken, or `options` is not a dataclass.
     """
-    if name in _ESTIMATORS:
-        raise ValueError(f"an estimator named {name!r} is already registered")
     if not (isinstance(options, type) and dataclasses.is_dataclass(options)):
         raise ValueError(f"options of estimator {name!r} must be a dataclass")
     keywords = extra_keywords + tuple(option.name for option in dataclasses.fields(options))
-    _ESTIMATORS[name] = Estimator(name, compute, options, make_options or options, keywords)
-    return _ESTIMATORS[name]
+    return ESTIMATORS.register(name, Estimator(name, compute, options, make_options or options, keywords))
 
 
 def names() -> tuple[str, ...]:
     """Return the registered names, sorted."""
-    return tuple(sorted(_ESTIMATORS))
+    return tuple(ESTIMATORS.names())
 
 
 def get(name: str) -> Estimator:
@@ -86,9 +89,7 @@ def get(name: str) -> Estimator:
     Raises:
         ValueError: no such name; the message lists the known ones.
     """
-    if not isinstance(name, str) or name not in _ESTIMATORS:
-        raise ValueError(f"unknown estimator {name!r}; known: {', '.join(names())}")
-    return _ESTIMATORS[name]
+    return ESTIMATORS.get(name)
 
 
 def parse_options(estimator: str, **options: Any) -> Any:

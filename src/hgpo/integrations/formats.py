@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
-from hgpo.rollout.storage import (
+from hgpo.storage.tables import (
     BATCH_COLUMNS,
     OPTIONAL_BATCH_COLUMNS,
     StorageError,

@@ -46,7 +46,7 @@ class TransformersPolicy:
         """`max_batch_size` rows and `max_batch_tokens` (prompt and response, padded) bound the memory of one batch.
 
         Left open, the batch size is 256 rows on an accelerator and 64 on a CPU, whose caches hold no more. `precision`
-        is that of the forward pass, as `UpdateSettings.precision` is in training.
+        is that of the forward pass, as `TrainingSettings.precision` is in training.
 
         Raises:
             ValueError: the tokenizer has no chat template or no end token, or the limits exceed the model's positions.

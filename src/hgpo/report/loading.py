@@ -14,8 +14,8 @@ from typing import Any
 from hgpo.report.reading import Notice, count_rows, read_file
 from hgpo.report.repair import whole_trajectories
 from hgpo.report.verl_dumps import DumpReader, is_verl_dump, read_verl_dump
-from hgpo.rollout.schema import SUFFIXES
 from hgpo.steps import StepBatch
+from hgpo.storage.schema import SUFFIXES
 
 _TEXTS = ("response", "task_type", "fault")
 

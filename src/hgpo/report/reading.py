@@ -1,6 +1,6 @@
 """Rollout files as columns of Python values, as much of them as can be read; what cannot be is a `Notice`.
 
-`hgpo.rollout.storage` refuses a damaged file, because training on half of one is wrong. An inspector is what one opens
+`hgpo.storage.tables` refuses a damaged file, because training on half of one is wrong. An inspector is what one opens
 to see what happened, so this reader keeps the rest and says which rows are missing.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.rollout.storage import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY
+from hgpo.storage.tables import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
 SHOWN_COLUMNS = ("response", "task_type", "fault", "valid", "won", "terminated", "truncated")
 COLUMNS = (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, *SHOWN_COLUMNS)

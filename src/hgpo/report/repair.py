@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from hgpo.report.reading import Notice, ReadFile
-from hgpo.rollout.storage import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
 from hgpo.steps import StepBatch
+from hgpo.storage.tables import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
 
 
 def whole_trajectories(file: ReadFile, name: str) -> tuple[StepBatch | None, list[int], list[Notice]]:
     """The batch of all undamaged trajectories, the rows of `file` it is made of, and what was left out.
 
     The batch is None where nothing is left. `name` is the file's name in the notices. An optional column without a
-    single value counts as not there, as in `hgpo.rollout.stored_steps`.
+    single value counts as not there, as in `hgpo.storage.step_batches`.
     """
     file = replace(file, columns={name: values for name, values in file.columns.items() if not _is_empty(name, values)})
     missing = [column for column in BATCH_COLUMNS if column not in file.columns]

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgpo.report.reading import COLUMNS, Notice, ReadFile
-from hgpo.rollout.storage import StorageError
+from hgpo.storage.tables import StorageError
 
 DumpReader = Callable[[Path], pa.Table]
 """`hgpo.integrations.verl.dumps.read_dumps`, or one like it: a table with `COLUMNS` and `dump_line`."""

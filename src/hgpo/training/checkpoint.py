@@ -21,10 +21,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from hgpo.config import TrainingSettings
 from hgpo.files import flush
 from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import load_pretrained
-from hgpo.training.settings import UpdateSettings
 from hgpo.training.update import make_optimizer
 
 STATE_FILE = "trainer_state.json"
@@ -62,7 +62,7 @@ def save_checkpoint(
 ) -> Path:
     """Write `folder`/<update>, replacing one of the same number, and delete all but the newest `keep` where given.
 
-    `state` is anything JSON can hold: generator states (see `hgpo.training.generators`), counters, settings.
+    `state` is anything JSON can hold: generator states (see `hgpo.runs.generators`), counters, settings.
 
     Raises:
         TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
@@ -119,7 +119,7 @@ def read_trainer_state(path: Path | str) -> dict[str, Any]:
     return document
 
 
-def load_checkpoint(path: Path | str, settings: UpdateSettings, *, device: str = "auto") -> Checkpoint:
+def load_checkpoint(path: Path | str, settings: TrainingSettings, *, device: str = "auto") -> Checkpoint:
     """Model (float32), tokenizer and optimiser as they were saved.
 
     Learning rate and weight decay come from `settings`, the moments and step counts from the checkpoint.

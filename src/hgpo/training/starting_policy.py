@@ -20,11 +20,11 @@ from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import TransformersPolicy, load_pretrained
 from hgpo.rollout.collect import RolloutRules, fit_prompts
 from hgpo.rollout.demonstrations import demonstrate
-from hgpo.training.assemble import rollout_rules
+from hgpo.runs.assemble import rollout_rules
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.panel import percent
+from hgpo.runs.progress import Reporter
 from hgpo.training.checkpoint import load_model, newest_complete
-from hgpo.training.panel import percent
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, RunDirectoryError, write_json
 from hgpo.training.warm_start import warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;

@@ -27,16 +27,9 @@ from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
-from hgpo.rollout.storage import write_rollouts
-from hgpo.steps import StepBatch
-from hgpo.training.assemble import record_environment, rollout_rules, training_suite
-from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
-from hgpo.training.generators import generator_state, restore_generator
-from hgpo.training.memory import peak_memory_gib
-from hgpo.training.metrics import advantage_metrics, rollout_metrics
-from hgpo.training.panel import evaluate_policy, stored_evaluation
-from hgpo.training.progress import Reporter, update_line, worth_a_line
-from hgpo.training.run_directory import (
+from hgpo.rollout.writing import write_rollouts
+from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
+from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
     create_run_directory,
@@ -44,11 +37,18 @@ from hgpo.training.run_directory import (
     remove_leftovers,
     rewind_metrics,
 )
-from hgpo.training.run_lock import exclusive
+from hgpo.runs.generators import generator_state, restore_generator
+from hgpo.runs.lock import exclusive
+from hgpo.runs.metrics import advantage_metrics, rollout_metrics
+from hgpo.runs.panel import evaluate_policy, stored_evaluation
+from hgpo.runs.progress import Reporter, update_line, worth_a_line
+from hgpo.runs.summary import write_summary
+from hgpo.runs.task_order import task_indices
+from hgpo.steps import StepBatch
+from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
+from hgpo.training.memory import peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
-from hgpo.training.summary import write_summary
-from hgpo.training.task_order import task_indices
 from hgpo.training.update import make_optimizer, update_policy
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgpo.config import TrainingSettings
 from hgpo.training.losses import approximate_kl, clipped_policy_loss, k3_divergence, token_mean
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
-from hgpo.training.settings import UpdateSettings
 
 Metrics = dict[str, float]
 
@@ -32,7 +32,7 @@ class _Target:
     reference: NDArray[np.float32] | None
 
 
-def make_optimizer(model: Any, settings: UpdateSettings) -> torch.optim.AdamW:
+def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
     """AdamW over all trainable parameters.
 
     Raises:
@@ -53,7 +53,7 @@ def update_policy(
     reference_model: Any | None,
     optimizer: torch.optim.Optimizer,
     samples: Sequence[Sample],
-    settings: UpdateSettings,
+    settings: TrainingSettings,
     rng: np.random.Generator,
     *,
     temperature: float = 1.0,
@@ -104,7 +104,7 @@ def update_policy(
     }
 
 
-def _teaches(sample: Sample, settings: UpdateSettings) -> bool:
+def _teaches(sample: Sample, settings: TrainingSettings) -> bool:
     if settings.skip_zero_advantage and sample.advantage == 0:
         return False
     return not (settings.skip_cut_responses and sample.cut)
@@ -116,7 +116,7 @@ def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int6
 
 
 def _targets(
-    model: Any, reference_model: Any | None, samples: list[Sample], settings: UpdateSettings, temperature: float
+    model: Any, reference_model: Any | None, samples: list[Sample], settings: TrainingSettings, temperature: float
 ) -> list[_Target]:
     """Everything that stays fixed during the update, computed once per sample."""
 
@@ -135,7 +135,7 @@ def _targets(
 
 
 def _train_mini_batch(
-    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: UpdateSettings, temperature: float
+    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: TrainingSettings, temperature: float
 ) -> Metrics:
     """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
     total_tokens = sum(len(target.sample.response_ids) for target in targets)
@@ -159,7 +159,7 @@ def _train_mini_batch(
 
 
 def _micro_batch_loss(
-    model: Any, targets: list[_Target], total_tokens: int, settings: UpdateSettings, temperature: float
+    model: Any, targets: list[_Target], total_tokens: int, settings: TrainingSettings, temperature: float
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgpo.config import WarmStartSettings
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.losses import token_mean
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, score_responses
-from hgpo.training.settings import WarmStartSettings
 from hgpo.training.update import clip_gradients
 
 _BATCHES_SORTED_TOGETHER = 16

@@ -14,8 +14,9 @@ from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
 from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import RolloutRules, collect
-from hgpo.rollout.storage import read_table, write_rollouts
-from hgpo.training.run_directory import RunDirectory
+from hgpo.rollout.writing import write_rollouts
+from hgpo.runs.folder import RunDirectory
+from hgpo.storage.tables import read_table
 from state_keys import KEYS, commonest, compare, main, show
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hgpo.config import load_config
-from hgpo.training.progress import Reporter
+from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import train
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"

@@ -14,7 +14,7 @@ from hgpo.cli import main
 from hgpo.commands.advantages import level_columns
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
-from hgpo.rollout.storage import read_table, step_batch_from_table
+from hgpo.storage.tables import read_table, step_batch_from_table
 
 ROWS = [
     {"group": "task", "trajectory": name, "step": step, "observation": seen, "prompt": f"{step}: {seen}", "reward": won}

@@ -26,7 +26,7 @@ def test_fewer_games_are_stored_beside_the_whole_panel(trained_run: Path, capsys
 
 
 def test_a_run_can_be_evaluated_while_it_is_trained(trained_run: Path) -> None:
-    from hgpo.training.run_lock import exclusive
+    from hgpo.runs.lock import exclusive
 
     with exclusive(trained_run):
         assert main(["eval", str(trained_run), "--checkpoint", "1", "--quiet"]) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgpo.cli import main
-from hgpo.rollout.storage import read_table
+from hgpo.storage.tables import read_table
 
 
 def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import load_config
-from hgpo.training.run_directory import create_run_directory
+from hgpo.runs.folder import create_run_directory
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "quickstart" / "hgpo.toml"
 

@@ -9,7 +9,7 @@ from hgpo.envs import make, names, register, registry
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.SUITES, "_parts", {})
 
 
 def test_a_registered_name_makes_a_suite_with_its_options():
@@ -49,7 +49,7 @@ def test_an_installed_entry_point_is_found():
     [
         ("corridors", "unknown environment 'corridors'; known: "),
         ("no_such_module:factory", "cannot import 'no_such_module'"),
-        ("corridor:Nothing", "'corridor' has no callable 'Nothing'"),
+        ("corridor:Nothing", "'corridor' has no 'Nothing'"),
         ("os:system", "'system' is neither a class with `splits` and `tasks` nor"),
         ("subprocess:Popen", "'Popen' is neither a class"),
         ("shutil:rmtree", "'rmtree' is neither a class"),

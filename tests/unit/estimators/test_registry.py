@@ -32,7 +32,7 @@ def test_names() -> None:
 
 
 def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimators, "_ESTIMATORS", dict(estimators._ESTIMATORS))
+    monkeypatch.setattr(estimators.ESTIMATORS, "_parts", dict(estimators.ESTIMATORS._parts))
     register("scaled", scaled, ScaledOptions)
     assert compute_advantages(BATCH, "scaled", scale=3.0).values.tolist() == [9.0]
     with pytest.raises(ValueError, match="'scaled' is already registered"):

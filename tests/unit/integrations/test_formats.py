@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hgpo.integrations.formats import detect_format, parse_columns, read_rollouts, row_places
-from hgpo.rollout.storage import StorageError
+from hgpo.storage.tables import StorageError
 
 
 @pytest.fixture

@@ -181,5 +181,5 @@ def test_sampling_follows_the_weights_as_they_are_trained():
 
 
 def test_importing_the_package_loads_no_torch():
-    code = "import sys, hgpo, hgpo.policies.base, hgpo.training.settings; sys.exit('torch' in sys.modules)"
+    code = "import sys, hgpo, hgpo.policies.base, hgpo.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

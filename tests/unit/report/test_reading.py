@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hgpo.report.reading import Notice, count_rows, read_file
-from hgpo.rollout.storage import write_table
+from hgpo.storage.tables import write_table
 
 
 def test_a_cut_line_names_its_row_and_the_others_are_read(tmp_path, rows, write):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from hgpo.config import TrainingSettings
+from hgpo.runs.generators import generator_state, restore_generator
 from hgpo.training import checkpoint as module
 from hgpo.training.checkpoint import (
     CheckpointError,
@@ -15,12 +17,10 @@ from hgpo.training.checkpoint import (
     read_trainer_state,
     save_checkpoint,
 )
-from hgpo.training.generators import generator_state, restore_generator
-from hgpo.training.settings import UpdateSettings
 from hgpo.training.update import make_optimizer, update_policy
 from tiny_models import tiny_policy, tiny_samples
 
-SETTINGS = UpdateSettings(learning_rate=1e-3, mini_batch_size=8)
+SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=8)
 
 
 def save(folder, update, *, state=None, keep=None, policy=None, optimizer=None):

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from hgpo.config import Config
-from hgpo.training.assemble import build_suite
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory
+from hgpo.runs.assemble import build_suite
+from hgpo.runs.folder import RunDirectory
+from hgpo.runs.progress import Reporter
 from hgpo.training.starting_policy import prepare_start
 
 

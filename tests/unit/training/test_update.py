@@ -6,12 +6,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from hgpo.config import TrainingSettings
 from hgpo.training.scoring import response_log_probs
-from hgpo.training.settings import UpdateSettings
 from hgpo.training.update import make_optimizer, update_policy
 from tiny_models import tiny_policy, tiny_samples
 
-SETTINGS = UpdateSettings(learning_rate=1e-3, mini_batch_size=10)
+SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=10)
 
 
 def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, **options):
@@ -64,7 +64,7 @@ def test_first_step_by_hand():
     (-sample.advantage * log_prob_T.mean() - 0.001 * entropy).backward()
     torch.nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    update_policy(model, copy.deepcopy(model), optimizer, [sample], UpdateSettings(), np.random.default_rng(0))
+    update_policy(model, copy.deepcopy(model), optimizer, [sample], TrainingSettings(), np.random.default_rng(0))
     for name, parameter in expected.named_parameters():
         moved = parameter.detach() - 0.1 * parameter.grad
         torch.testing.assert_close(model.get_parameter(name), moved, atol=1e-5, rtol=0)
@@ -227,8 +227,8 @@ def test_autocast_trains_float32_weights():
 
 def test_settings_reject_unknown_and_impossible_values():
     with pytest.raises(ValidationError):
-        UpdateSettings(learning_rat=1e-6)
+        TrainingSettings(learning_rat=1e-6)
     with pytest.raises(ValidationError):
-        UpdateSettings(clip_low=1.0)
+        TrainingSettings(clip_low=1.0)
     with pytest.raises(ValidationError):
-        UpdateSettings(dual_clip=0.5)
+        TrainingSettings(dual_clip=0.5)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from hgpo.training.settings import WarmStartSettings
+from hgpo.config import WarmStartSettings
 from hgpo.training.warm_start import encode_demonstrations, warm_start
 from tiny_models import WORDS, tiny_policy
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from hgpo.agents.actions import ParsedAction
+from hgpo.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +44,37 @@ class Template(Protocol):
         ...
 
 
-_BUILT_IN = {
-    "compact": "hgpo.agents.prompts.compact:CompactTemplate",
-    "reasoning": "hgpo.agents.prompts.reasoning:ReasoningTemplate",
-    "household-compact": "hgpo.agents.prompts.household:HouseholdCompactTemplate",
-    "household-reasoning": "hgpo.agents.prompts.household:HouseholdReasoningTemplate",
-}
-_registered: dict[str, Template] = {}
+def _no_template(part: Any) -> str | None:
+    missing = [name for name in ("render", "parse", "respond") if not callable(getattr(part, name, None))]
+    if isinstance(part, type):
+        return "is a class; name an instance of it"
+    return f"is no prompt template: it has no {', '.join(missing)}" if missing else None
+
+
+TEMPLATES: Registry[Template] = Registry(
+    "prompt template",
+    "hgpo.templates",
+    {
+        "compact": "hgpo.agents.prompts.compact:COMPACT",
+        "reasoning": "hgpo.agents.prompts.reasoning:REASONING",
+        "household-compact": "hgpo.agents.prompts.household:HOUSEHOLD_COMPACT",
+        "household-reasoning": "hgpo.agents.prompts.household:HOUSEHOLD_REASONING",
+    },
+    check=_no_template,
+)
+"""Prompt templates by name; see `hgpo.plugins`."""
 
 
 def register_template(name: str, template: Template) -> None:
     """Make a template of your own available under `name`. A taken name is a `ValueError`."""
-    if name in _BUILT_IN or name in _registered:
-        raise ValueError(f"template {name!r} is already registered; choose another name")
-    _registered[name] = template
+    TEMPLATES.register(name, template)
 
 
 def template_names() -> list[str]:
-    """All names that `get_template` knows."""
-    return sorted({*_BUILT_IN, *_registered})
+    """All names that `get_template` knows without a path."""
+    return TEMPLATES.names()
 
 
 def get_template(name: str) -> Template:
     """The template called `name`; `ValueError` says which there are."""
-    if name in _registered:
-        return _registered[name]
-    if name not in _BUILT_IN:
-        raise ValueError(f"unknown prompt template {name!r}; known: {', '.join(template_names())}")
-    module, _, attribute = _BUILT_IN[name].partition(":")
-    template: Template = getattr(importlib.import_module(module), attribute)()
-    return template
+    return TEMPLATES.get(name)

@@ -34,3 +34,6 @@ class CompactTemplate:
     def respond(self, action: str) -> str:
         """The action itself."""
         return action
+
+
+COMPACT = CompactTemplate()

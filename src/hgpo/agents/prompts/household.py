@@ -52,3 +52,7 @@ class HouseholdReasoningTemplate(ReasoningTemplate):
     def offered(self, situation: Situation) -> tuple[str, ...]:
         """Admissible commands but `help`."""
         return tuple(action for action in situation.admissible if action != "help")
+
+
+HOUSEHOLD_COMPACT = HouseholdCompactTemplate()
+HOUSEHOLD_REASONING = HouseholdReasoningTemplate()

@@ -52,3 +52,6 @@ class ReasoningTemplate:
     def respond(self, action: str) -> str:
         """A well-formed response without content in its reasoning."""
         return f"<think></think><action>{action}</action>"
+
+
+REASONING = ReasoningTemplate()

@@ -18,7 +18,7 @@ from hgpo.integrations.verl.episodes import Answer, Assignment, plain_fields, pl
 from hgpo.integrations.verl.mapping import AGENT_LOOP
 from hgpo.policies.encoding import PromptEncoder
 from hgpo.policies.padding import TokenIds
-from hgpo.training.assemble import rollout_rules
+from hgpo.runs.assemble import rollout_rules
 
 logger = logging.getLogger(__name__)
 RECORD_KEY = "hgpo"

@@ -18,14 +18,13 @@ import transfer_queue
 from numpy.typing import NDArray
 from tensordict import TensorDict
 
-from hgpo.config import Config
+from hgpo.config import Config, TrainingSettings
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.agent_loop import RECORD_KEY
 from hgpo.integrations.verl.episodes import record_from
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
-from hgpo.training.settings import UpdateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def estimate(steps: BatchSteps, config: Config) -> tuple[StepBatch, Advantages]:
     return step_batch, advantages
 
 
-def skipped(steps: BatchSteps, advantages: Advantages, settings: UpdateSettings) -> set[str]:
+def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSettings) -> set[str]:
     """Keys of the steps that the update leaves out; they were of use for the advantages of others."""
     return {
         key

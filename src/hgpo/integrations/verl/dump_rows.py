@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from hgpo.rollout.storage import StorageError
+from hgpo.storage.tables import StorageError
 
 Keys = tuple[str, ...]
 

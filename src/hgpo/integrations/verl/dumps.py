@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from hgpo.integrations.verl import dump_rows
 from hgpo.integrations.verl.dump_rows import Keys, Row, present_key, read_column
-from hgpo.rollout.storage import StorageError
+from hgpo.storage.tables import StorageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 
-from hgpo.training.run_directory import RunDirectory
+from hgpo.runs.folder import RunDirectory
 
 
 def evaluation_name(update: int, updates: int) -> str:

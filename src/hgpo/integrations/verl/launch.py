@@ -12,16 +12,16 @@ from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
 from hgpo.integrations.verl.versions import installed_version, require_verl
-from hgpo.training.assemble import record_environment, training_suite
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import (
+from hgpo.runs.assemble import record_environment, training_suite
+from hgpo.runs.folder import (
     RunDirectory,
     create_run_directory,
     open_run_directory,
     remove_leftovers,
     write_json,
 )
-from hgpo.training.run_lock import exclusive
+from hgpo.runs.lock import exclusive
+from hgpo.runs.progress import Reporter
 from hgpo.training.starting_policy import prepare_start, start_model
 
 PLUGIN = "hgpo.integrations.verl.plugin"

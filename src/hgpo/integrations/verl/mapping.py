@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError
-from hgpo.envs.registry import ENTRY_POINT_GROUP
+from hgpo.envs.registry import SUITES
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"
@@ -34,7 +34,7 @@ def check_for_verl(config: Config) -> None:
     ranks = ranks_of(config)
     training = config.training
     name = config.environment.name
-    if ":" not in name and not entry_points(group=ENTRY_POINT_GROUP, name=name):
+    if ":" not in name and not entry_points(group=SUITES.group, name=name):
         raise ConfigError(
             f"environment.name = {name!r} was registered in this process alone, and environments live in others: name "
             "it 'package.module:factory', or give its package an entry point (docs/environments.md)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hgpo.training.settings import UpdateSettings
+from hgpo.config import TrainingSettings
 
 _NAMES = {
     "policy_loss": "actor/pg_loss",
@@ -19,7 +19,7 @@ _NAMES = {
 }
 
 
-def update_metrics(verl_metrics: Mapping[str, Any], settings: UpdateSettings) -> dict[str, float]:
+def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
     """The update's means; `loss` is put together from its terms as the built-in trainer does."""
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
     if found.get("peak_memory_gib") == 0:  # what verl says on a CPU: it did not look

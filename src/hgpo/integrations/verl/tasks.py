@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.base import Task
-from hgpo.training.task_order import task_indices
+from hgpo.runs.task_order import task_indices
 
 _SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a run
 

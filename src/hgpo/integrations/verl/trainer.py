@@ -37,13 +37,13 @@ from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.rollout.collect import RolloutError
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.storage import write_rollouts
-from hgpo.training.assemble import build_suite, evaluation_tasks
-from hgpo.training.metrics import advantage_metrics, rollout_metrics
-from hgpo.training.panel import describe, stored_evaluation
-from hgpo.training.progress import Reporter, update_line
-from hgpo.training.run_directory import RunDirectory, append_metrics, rewind_metrics, write_json
-from hgpo.training.summary import write_summary
+from hgpo.rollout.writing import write_rollouts
+from hgpo.runs.assemble import build_suite, evaluation_tasks
+from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
+from hgpo.runs.metrics import advantage_metrics, rollout_metrics
+from hgpo.runs.panel import describe, stored_evaluation
+from hgpo.runs.progress import Reporter, update_line
+from hgpo.runs.summary import write_summary
 
 logger = logging.getLogger(__name__)
 

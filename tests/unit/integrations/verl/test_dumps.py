@@ -9,7 +9,7 @@ from hgpo import compute_advantages
 from hgpo.integrations.formats import read_rollouts
 from hgpo.integrations.verl import dump_rows
 from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
-from hgpo.rollout.storage import StorageError, step_batch_from_table
+from hgpo.storage.tables import StorageError, step_batch_from_table
 
 TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")
 PADDING = "pad0123456789abcdef0123456789abcdef"

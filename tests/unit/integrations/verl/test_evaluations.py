@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
-from hgpo.training.run_directory import RunDirectory, write_json
+from hgpo.runs.folder import RunDirectory, write_json
 
 UPDATES = 160
 

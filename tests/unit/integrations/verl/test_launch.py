@@ -12,9 +12,9 @@ from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.launch import refuse_other_versions, refuse_too_few_gpus
 from hgpo.integrations.verl.ownership import OWNER_FILE
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, RunDirectoryError
-from hgpo.training.run_lock import RunInUseError, exclusive
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.lock import RunInUseError, exclusive
+from hgpo.runs.progress import Reporter
 
 SECRETS = {
     name: f"hush-{name}"

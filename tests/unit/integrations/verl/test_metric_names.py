@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from hgpo.config import TrainingSettings
 from hgpo.integrations.verl.metric_names import update_metrics
-from hgpo.training.settings import UpdateSettings
 
 
 def test_names_and_the_loss_that_its_terms_make() -> None:
     found = update_metrics(
         {"actor/pg_loss": 0.5, "actor/kl_loss": 0.2, "actor/entropy_loss": 1.5, "actor/grad_norm": 3, "perf/mfu": 1.0},
-        UpdateSettings(kl_coefficient=0.1, entropy_coefficient=0.01),
+        TrainingSettings(kl_coefficient=0.1, entropy_coefficient=0.01),
     )
     assert found == {
         "policy_loss": 0.5,
@@ -21,10 +21,10 @@ def test_names_and_the_loss_that_its_terms_make() -> None:
 
 
 def test_a_figure_that_verl_does_not_give_is_absent() -> None:
-    assert update_metrics({"actor/grad_norm": 1.0}, UpdateSettings()) == {"gradient_norm": 1.0}
+    assert update_metrics({"actor/grad_norm": 1.0}, TrainingSettings()) == {"gradient_norm": 1.0}
 
 
 def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
     key = "actor/perf/max_memory_allocated_gb"
-    assert update_metrics({key: 0.0}, UpdateSettings()) == {}
-    assert update_metrics({key: 2.5}, UpdateSettings()) == {"peak_memory_gib": 2.5}
+    assert update_metrics({key: 0.0}, TrainingSettings()) == {}
+    assert update_metrics({key: 2.5}, TrainingSettings()) == {"peak_memory_gib": 2.5}

@@ -12,8 +12,8 @@ import pytest
 
 from hgpo.config import Config
 from hgpo.rollout.records import StepRecord
-from hgpo.training.progress import Reporter
-from hgpo.training.run_directory import RunDirectory, append_metrics, read_metrics, write_json
+from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, write_json
+from hgpo.runs.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 

@@ -1,0 +1,248 @@
+"""Every setting of a run, as one typed tree.
+
+Unknown and contradictory settings are refused. Defaults are the values that the quickstart was measured with or, where
+a real LLM is meant, the published recipe's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hgpo.estimators import ESTIMATORS
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the tree: frozen, and closed to unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunSettings(Section):
+    """Where a run is written and what makes it repeatable."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder name under `directory`.")
+    directory: str = Field("runs", description="Folder that holds all runs.")
+    seed: int = Field(0, ge=0, description="Seed of every generator of the run.")
+    threads: Positive | None = Field(None, description="CPU threads for tensor work; default: PyTorch's choice.")
+    engine: Literal["built-in", "verl"] = Field("built-in", description="What trains; `--engine` sets it.")
+
+
+class EnvironmentSettings(Section):
+    """Which tasks the agent is trained on."""
+
+    name: str = Field("alfworld", description="Registered name, entry point, or `package.module:factory`.")
+    train_split: str = Field("train", description="Split that training draws its tasks from.")
+    max_steps: Positive = Field(50, description="Steps after which an episode is cut.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment's factory.")
+
+
+class AgentSettings(Section):
+    """What the model is told and how it is read."""
+
+    history_length: int = Field(2, ge=0, description="K: remembered (observation, action) pairs; also HGPO's levels.")
+    template: str = Field("household-reasoning", description="Prompt template; see `hgpo doctor` for the names.")
+
+
+class TinyModelSettings(Section):
+    """Shape of the Qwen2-architecture model that is built when `policy.model = "tiny"`."""
+
+    hidden_size: Positive = Field(64, description="Width; a multiple of 2 * attention_heads.")
+    layers: Positive = Field(2, description="Transformer layers.")
+    attention_heads: Positive = Field(4, description="Attention heads per layer.")
+
+
+class PolicySettings(Section):
+    """The model."""
+
+    model: str = Field("tiny", description='A folder or hub name in Hugging Face format, or "tiny" to build one.')
+    tiny: TinyModelSettings = TinyModelSettings()
+    device: str = Field("auto", description="auto: CUDA where there is one, else CPU.")
+    max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
+    max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
+
+
+class RolloutSettings(Section):
+    """How experience is collected."""
+
+    tasks_per_update: Positive = Field(16, description="Groups an update.")
+    group_size: int = Field(8, ge=2, description="N: rollouts of one task, all from the same start.")
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature in training.")
+    reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's own.")
+    reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
+    invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
+    state: Literal["observation", "observation_and_commands"] = Field(
+        "observation", description="What must be equal for two steps to count as being in the same state."
+    )
+    resample_uniform_groups: int = Field(
+        0, ge=0, description="Dynamic sampling: how often groups with equal scores are drawn anew (0: never)."
+    )
+    store_every: int = Field(1, ge=0, description="Write rollouts/*.parquet every so many updates (0: never).")
+
+
+class AdvantageSettings(Section):
+    """The estimator; `options` are its own."""
+
+    estimator: str = Field("hgpo", description="Registered name of the estimator.")
+    gamma: Fraction = Field(0.95, description="Discount of the step return.")
+    options: dict[str, Any] = Field(default_factory=dict, description="E.g. preset, mode, length_weight_alpha.")
+
+
+class TrainingSettings(Section):
+    """The policy update, how many there are, and what is kept of them. Defaults are the published recipe's."""
+
+    updates: int = Field(160, ge=0, description="Policy updates of the run.")
+    checkpoint_every: Positive = Field(40, description="Updates between checkpoints; the last is always kept.")
+    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest checkpoints stay.")
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, constant.")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay, on every parameter.")
+    mini_batch_size: int = Field(
+        256, ge=1, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."
+    )
+    epochs: int = Field(1, ge=1, description="Passes over the batch.")
+    clip_low: float = Field(0.2, ge=0, lt=1, description="The probability ratio is clipped from below at 1 - clip_low.")
+    clip_high: float = Field(0.2, ge=0, description="The probability ratio is clipped from above at 1 + clip_high.")
+    dual_clip: float | None = Field(
+        3.0, gt=1, description="Bound on the ratio where the advantage is negative; none switches it off."
+    )
+    kl_coefficient: float = Field(
+        0.01,
+        ge=0,
+        description="Weight of the k3 (low_var_kl) divergence from the frozen start model; 0: none.",
+    )
+    entropy_coefficient: float = Field(0.001, ge=0, description="Weight of the entropy bonus.")
+    max_gradient_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this L2 norm.")
+    micro_batch_tokens: int = Field(
+        8_192,
+        ge=1,
+        description="Most tokens (padding included) per forward and backward pass. Bounds memory, not the update.",
+    )
+    skip_zero_advantage: bool = Field(
+        False,
+        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them.",
+    )
+    skip_cut_responses: bool = Field(
+        False,
+        description="Leave out responses that were cut at the length limit (DAPO's overlong filtering): they are long, "
+        "and praising one teaches the policy not to stop.",
+    )
+    recompute_log_probs: bool = Field(
+        False,
+        description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
+        "Use it where sampling runs in another precision or engine than training.",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, else float32. Weights stay float32.",
+    )
+
+    @field_validator("dual_clip", mode="before")
+    @classmethod
+    def _none_can_be_written(cls, value: object) -> object:
+        """TOML has no null, so "none" stands for it."""
+        return None if value == "none" else value
+
+
+class WarmStartSettings(Section):
+    """Supervised start on expert demonstrations, up to a success rate that leaves room to learn.
+
+    The stand-in for an instruction-tuned model.
+    """
+
+    enabled: bool = Field(False, description="Imitate an expert before the first update; needed by a tiny model.")
+    demonstrations: Positive = Field(2000, description="Training games the expert plays.")
+    noise: Fraction = Field(0.3, description="Share of the expert's actions replaced by random admissible ones.")
+    probe_games: Positive = Field(128, description="Training games, not demonstrated, that success is probed on.")
+    learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
+    warmup_updates: int = Field(20, ge=0, description="Updates over which the learning rate rises linearly.")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
+    batch_size: int = Field(64, ge=1, description="Demonstrated steps per update.")
+    max_gradient_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this L2 norm.")
+    micro_batch_tokens: int = Field(
+        8_192, ge=1, description="Most tokens (padding included) per forward and backward pass."
+    )
+    max_updates: int = Field(2_000, ge=1, description="Most supervised updates, those rolled back included.")
+    evaluate_every: int = Field(100, ge=1, description="Supervised updates between evaluations; halved when overshot.")
+    target_low: float = Field(0.35, ge=0, le=1, description="Stop once success is between this and target_high.")
+    target_high: float = Field(0.50, ge=0, le=1, description="Success above this is an overshoot and is rolled back.")
+
+    @model_validator(mode="after")
+    def _window_is_not_empty(self) -> Self:
+        if self.target_low > self.target_high:
+            raise ValueError(f"target_low {self.target_low} exceeds target_high {self.target_high}")
+        return self
+
+
+class EvaluationSettings(Section):
+    """Held-out success before and after."""
+
+    split: str = Field("valid_unseen", description="Split that success is reported on.")
+    games: Positive | None = Field(None, description="First so many games of the split; default: all.")
+    temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
+    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The panel is played once per seed.")
+    every: int = Field(0, ge=0, description="Updates between evaluations during training (0: only first and last).")
+
+
+class VerlSettings(Section):
+    """Only read with `--engine verl` (docs/scaling.md): cluster, environment workers, and verl's own settings."""
+
+    ray_address: str | None = Field(None, description='A running cluster ("auto", "host:port"); default: start Ray.')
+    ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
+    nodes: Positive = Field(1, description="Nodes that train.")
+    gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
+    rollout: str = Field("vllm", description="verl's rollout engine; policy.device = cpu has one of its own.")
+    tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
+    agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
+    environment_workers: Positive = Field(1, description="Processes with environments, per agent worker.")
+    step_timeout: float = Field(60.0, gt=0, description="Seconds an environment may take for one step or start.")
+    evaluate_only: bool = Field(False, description="Evaluate the start policy and end, without an update.")
+    overrides: dict[str, Any] = Field(default_factory=dict, description="verl's own settings, by verl's names.")
+
+
+class Config(Section):
+    """The whole tree; `hgpo train RECIPE.toml section.name=value …`."""
+
+    run: RunSettings = RunSettings()
+    environment: EnvironmentSettings = EnvironmentSettings()
+    agent: AgentSettings = AgentSettings()
+    policy: PolicySettings = PolicySettings()
+    rollout: RolloutSettings = RolloutSettings()
+    advantage: AdvantageSettings = AdvantageSettings()
+    training: TrainingSettings = TrainingSettings()
+    warm_start: WarmStartSettings = WarmStartSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    verl: VerlSettings = VerlSettings()
+
+    @property
+    def run_directory(self) -> Path:
+        """`runs/<name>`."""
+        return Path(self.run.directory) / self.run.name
+
+    @property
+    def estimator_options(self) -> dict[str, Any]:
+        """The estimator's options; one that compares histories takes what the agent remembers unless told otherwise.
+
+        An estimator of another package is asked for what it takes only once it is loaded (`hgpo.config.load_config`).
+        """
+        options = dict(self.advantage.options)
+        estimator = ESTIMATORS.loaded(self.advantage.estimator)
+        if estimator is not None and "history_length" in estimator.keywords:
+            options.setdefault("history_length", self.agent.history_length)
+        return options
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.policy.model == "tiny" and not self.warm_start.enabled:
+            raise ValueError('policy.model = "tiny" starts from random weights: set warm_start.enabled = true')
+        if self.evaluation.split == self.environment.train_split:
+            raise ValueError("evaluation.split and environment.train_split are the same: success would not be held out")
+        if self.verl.evaluate_only and self.run.engine != "verl":
+            raise ValueError(
+                "verl.evaluate_only = true is verl's way to evaluate: add --engine verl, or use `hgpo eval`"
+            )
+        return self

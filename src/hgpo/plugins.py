@@ -1,0 +1,158 @@
+"""One lookup for every part that a recipe names: environments, estimators, templates, policy backends.
+
+A `Registry` holds the parts of one kind. A name means, in this order:
+
+1. what was registered under it in this process (`Registry.register`);
+2. what this package brings under it;
+3. an entry point of an installed package in the registry's group, such as `hgpo.envs`;
+4. `"package.module:attribute"`, importable from the working folder or installed.
+
+Any process finds a part named in the last three ways. One that was registered is found where the module that registers
+it was imported: a recipe that names one part of that module by path has all of them (`import_named`).
+
+To import a module is to run it, so a recipe's names are trusted that far; `Registry.loaded` is for those who only read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+Part = TypeVar("Part")
+
+
+class Registry(Generic[Part]):
+    """The parts of one kind, by name.
+
+    Example:
+        templates: Registry[Template] = Registry("prompt template", "hgpo.templates")
+        templates.register("mine", MyTemplate())
+        templates.get("mine"), templates.get("my_package.prompts:TEMPLATE")
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        built_in: Mapping[str, str] | None = None,
+        *,
+        check: Callable[[Any], str | None] = lambda part: None,
+    ) -> None:
+        """Make an empty registry.
+
+        Args:
+            kind: what the parts are called in messages.
+            group: the entry-point group that packages list theirs in.
+            built_in: name -> "module:attribute" of this package's own, imported on first use.
+            check: what is wrong with a part that was named by path, in words that go on after its name ("is no …"), or
+                None. Not everything that can be imported may be used, or even called.
+        """
+        self.kind, self.group = kind, group
+        self._built_in = dict(built_in or {})
+        self._check = check
+        self._parts: dict[str, Part] = {}
+
+    def register(self, name: str, part: Part) -> Part:
+        """Make `part` available under `name` in this process.
+
+        Raises:
+            ValueError: the name is taken by another part.
+        """
+        if self._parts.get(name, part) is not part or name in self._built_in:
+            raise ValueError(f"{self.kind} {name!r} is already registered; choose another name")
+        self._parts[name] = part
+        return part
+
+    def names(self) -> list[str]:
+        """All names that can be looked up without a path, sorted."""
+        return sorted({*self._parts, *self._built_in, *(point.name for point in entry_points(group=self.group))})
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a name, or the module of a path can be imported and has a fitting part."""
+        try:
+            self.check(name)
+        except ValueError:
+            return False
+        return True
+
+    def check(self, name: object) -> None:
+        """Refuse a name that `get` would refuse, importing nothing but what a path names.
+
+        Raises:
+            ValueError: as `get`.
+        """
+        if not isinstance(name, str) or not (name in self._built_in or self._entry_point(name) is not None):
+            self.get(name)
+
+    def loaded(self, name: str) -> Part | None:
+        """The part if it is there without importing anybody else's code, else None."""
+        if name in self._parts or name in self._built_in:
+            return self.get(name)
+        return None
+
+    def get(self, name: object) -> Part:
+        """The part called `name`.
+
+        Raises:
+            ValueError: there is none; the message says which there are, or what is wrong with a path.
+        """
+        if not isinstance(name, str):
+            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+        if name in self._parts:
+            return self._parts[name]
+        if name in self._built_in:
+            part = self._parts[name] = self._from_path(name, self._built_in[name])
+        elif (point := self._entry_point(name)) is not None:
+            part = self._parts[name] = self._loaded_from(point)
+        elif ":" in name:
+            part = self._from_path(name, name)
+            if (problem := self._check(part)) is not None:
+                raise ValueError(f"{self.kind} {name!r}: {name.partition(':')[2]!r} {problem}")
+        else:
+            raise ValueError(
+                f"unknown {self.kind} {name!r}; known: {', '.join(self.names()) or 'none'}. Your own: an entry point "
+                f"in the group {self.group!r}, or 'package.module:attribute'"
+            )
+        return part
+
+    def _entry_point(self, name: str) -> EntryPoint | None:
+        return next(iter(entry_points(group=self.group, name=name)), None)
+
+    def _loaded_from(self, point: EntryPoint) -> Part:
+        try:
+            part: Part = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"{self.kind} {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+        return part
+
+    def _from_path(self, name: str, path: str) -> Part:
+        module_name, _, attribute = path.partition(":")
+        module = _imported(module_name, f"{self.kind} {name!r}")
+        try:
+            part: Part = getattr(module, attribute)
+        except AttributeError as error:
+            raise ValueError(f"{self.kind} {name!r}: {module_name!r} has no {attribute!r}") from error
+        return part
+
+
+def import_named(names: Iterable[str]) -> None:
+    """Import the module of every name that is a path, so that what those modules register is known.
+
+    Raises:
+        ValueError: a module cannot be imported.
+    """
+    for name in names:
+        if ":" in name:
+            _imported(name.partition(":")[0], repr(name))
+
+
+def _imported(module: str, what: str) -> Any:
+    if "" not in sys.path:  # a console script does not search the working folder by itself
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{what}: cannot import {module!r} ({error})") from error

@@ -1,0 +1,178 @@
+"""The folder a run writes, and the rules that nothing already written is lost.
+
+    runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
+
+`start/` is the policy before the first update; it is also the frozen reference of the KL term.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import Config, ConfigError, dump_config, load_config
+from hgpo.files import write_text
+from hgpo.runs.lock import LOCK_FILE, exclusive
+
+_PARTIAL = ".*.partial"
+# Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
+_TRAINING_LEFTOVERS = (
+    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
+    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
+    "rollouts/.[0-9]*.parquet.*.partial",
+    "checkpoints/.[0-9]*.partial",
+    "checkpoints/.[0-9]*.replaced",
+)
+
+
+class RunDirectoryError(ValueError):
+    """The run directory is taken, missing or damaged; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of one run. Example: `RunDirectory(Path("runs/quickstart")).metrics`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The complete settings, as TOML."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per update."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def rollouts(self) -> Path:
+        """Stored steps with their advantages, one parquet file per update."""
+        return self.path / "rollouts"
+
+    @property
+    def start(self) -> Path:
+        """The policy before the first update."""
+        return self.path / "start"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per kept checkpoint, named by its update."""
+        return self.path / "checkpoints"
+
+    @property
+    def environment(self) -> Path:
+        """What the environment says of itself."""
+        return self.path / "environment.json"
+
+    @property
+    def summary(self) -> Path:
+        """What changed, written once the run is complete."""
+        return self.path / "summary.json"
+
+    def evaluation(self, name: str) -> Path:
+        """A stored evaluation, e.g. `before`, `after`, `update-40`."""
+        return self.path / "evaluations" / f"{name}.json"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end."""
+        return self.summary.exists()
+
+    def rollout_file(self, update: int) -> Path:
+        """Where the steps of one update are stored."""
+        return self.rollouts / f"{update:05d}.parquet"
+
+
+def create_run_directory(config: Config) -> RunDirectory:
+    """Make the folder and write `config.toml`; a folder that holds anything is a `RunDirectoryError`.
+
+    What a process leaves that died before it had written `config.toml` counts as nothing.
+    """
+    run = RunDirectory(config.run_directory)
+    _refuse_taken(run.path)
+    run.path.mkdir(parents=True, exist_ok=True)
+    with exclusive(run.path):
+        _refuse_taken(run.path)  # by a process that was a moment faster
+        write_text(run.config, dump_config(config), durable=True)
+    return run
+
+
+def _refuse_taken(path: Path) -> None:
+    if not path.exists() or (path.is_dir() and all(_is_left_over(entry.name) for entry in path.iterdir())):
+        return
+    if (path / "config.toml").is_file():
+        raise RunDirectoryError(
+            f"{path} exists already. Continue it with `hgpo train --resume {path}`, choose another "
+            "name with `run.name=…`, or delete it"
+        )
+    raise RunDirectoryError(f"{path} exists already and is no run; choose another name with `run.name=…`")
+
+
+def _is_left_over(name: str) -> bool:
+    return name == LOCK_FILE or fnmatch(name, _PARTIAL)
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Delete what a killed training process was writing. Only whoever holds the run may (`exclusive`)."""
+    for pattern in _TRAINING_LEFTOVERS:
+        for path in list(run.path.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
+    """An existing run and its settings, for resuming and for evaluation."""
+    run = RunDirectory(path)
+    if not run.config.exists():
+        raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
+    try:
+        config = load_config(run.config)
+    except ConfigError as error:
+        raise RunDirectoryError(f"{run.config}: {error}") from error
+    return run, config
+
+
+def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:
+    """Add one update's metrics; the line is flushed to disk before this returns."""
+    with run.metrics.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
+    """All complete rows; a last line that was cut off by a crash is left out."""
+    if not run.metrics.exists():
+        return []
+    rows = []
+    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise RunDirectoryError(f"{run.metrics} line {number} is not JSON: {error}") from error
+    return rows
+
+
+def rewind_metrics(run: RunDirectory, update: int) -> None:
+    """Keep rows up to `update`; later ones, which will be made again, move to `metrics.superseded.jsonl`."""
+    rows = read_metrics(run)
+    later = [row for row in rows if row["update"] > update]
+    if later:
+        with run.path.joinpath("metrics.superseded.jsonl").open("a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in later)
+    if run.metrics.exists():
+        kept = "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update)
+        write_text(run.metrics, kept, durable=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n", durable=True)

@@ -1,0 +1,73 @@
+"""Evaluations of a run, kept on disk so that none is played twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hgpo.config import Config
+from hgpo.envs.base import TaskSuite
+from hgpo.evaluation import Evaluation, Rate, evaluate
+from hgpo.policies.base import Policy
+from hgpo.runs.assemble import evaluation_tasks, rollout_rules
+from hgpo.runs.progress import Reporter
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+
+
+def evaluate_policy(
+    run: RunDirectory, name: str, policy: Policy, suite: TaskSuite, config: Config, reporter: Reporter
+) -> Evaluation:
+    """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
+    settings = config.evaluation
+    with reporter.counting(f"evaluating on {settings.split}") as count:
+        evaluation = evaluate(
+            evaluation_tasks(suite, config),
+            policy,
+            rollout_rules(config),
+            split=settings.split,
+            seeds=settings.seeds,
+            temperature=settings.temperature,
+            on_progress=count,
+        )
+    write_json(run.evaluation(name), evaluation.as_dict())
+    reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
+    return evaluation
+
+
+def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
+    """The evaluation called `name`, if the run has made it."""
+    path = run.evaluation(name)
+    if not path.exists():
+        return None
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return Evaluation(
+            **{
+                **{key: value for key, value in stored.items() if key != "seed_deviation"},
+                "seeds": tuple(stored["seeds"]),
+                "by_seed": tuple(stored["by_seed"]),
+                "success": Rate(**stored["success"]),
+                "by_task_type": {kind: Rate(**rate) for kind, rate in stored["by_task_type"].items()},
+            }
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"{path} is damaged ({error}); delete it and resume to play it again") from error
+
+
+def describe(evaluation: Evaluation) -> str:
+    """Success with interval in one line."""
+    success = evaluation.success
+    return (
+        f"success {percent(success.mean)} [95 % {percent(success.low)} to {percent(success.high)}] on {success.tasks} "
+        f"games of {evaluation.split}, temperature {evaluation.temperature:g}, {seeds_text(evaluation.seeds)}"
+    )
+
+
+def percent(fraction: float) -> str:
+    """`0.4375` as `43.8 %`."""
+    return f"{100 * fraction:.1f} %"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`seed 123` or `seeds 123, 456`."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

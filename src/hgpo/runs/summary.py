@@ -1,0 +1,117 @@
+"""What a run changed, as a file for programs and as a table for people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hgpo.config import Config
+from hgpo.evaluation import Evaluation, gain
+from hgpo.runs.panel import percent, stored_evaluation
+from hgpo.runs.progress import Reporter
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics, write_json
+
+
+def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
+    """Write `summary.json`; its presence says that the run is complete."""
+    change = gain(before, after)
+    write_json(
+        run.summary,
+        {
+            "name": config.run.name,
+            "estimator": config.advantage.estimator,
+            "estimator_options": config.estimator_options,
+            "environment": config.environment.name,
+            "seed": config.run.seed,
+            "updates": config.training.updates,
+            "seconds": round(seconds, 1),
+            "success_before": before.success.mean,
+            "success_after": after.success.mean,
+            "gain": change.mean,
+            "gain_interval": [change.low, change.high],
+            "score_before": before.score,
+            "score_after": after.score,
+            "episodes_evaluated": after.success.tasks,
+            "split": after.split,
+            "temperature": after.temperature,
+            "evaluation_seeds": list(after.seeds),
+        },
+    )
+
+
+def read_summary(run: RunDirectory) -> dict[str, Any]:
+    """The summary of a complete run. A `RunDirectoryError` says that it is not complete, or the summary damaged."""
+    if not run.complete:
+        raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
+    try:
+        summary = json.loads(run.summary.read_text(encoding="utf-8"))
+        if not isinstance(summary, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise RunDirectoryError(
+            f"{run.summary} is damaged ({error}); delete it and `hgpo train --resume {run.path}` writes it again"
+        ) from error
+    return summary
+
+
+def show_summary(run: RunDirectory, reporter: Reporter) -> None:
+    """Print what changed and where to look."""
+    summary = read_summary(run)
+    before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
+    if before is not None and after is not None:
+        print_comparison(reporter.console, before, after)
+    low, high = summary["gain_interval"]
+    reporter.say(
+        f"\n{summary['estimator']} took success on {summary['episodes_evaluated']} held-out games of "
+        f"{summary['split']} from {percent(summary['success_before'])} to {percent(summary['success_after'])}: "
+        f"{100 * summary['gain']:+.1f} points [95 % {100 * low:+.1f} to {100 * high:+.1f}], "
+        f"{summary['updates']} updates, {summary['seconds']:.0f} s in all."
+    )
+    reporter.say("")
+    for path, what in (
+        (run.metrics, f"every update's figures ({len(read_metrics(run))} rows)"),
+        (run.rollouts, "every step with its prompt, response and advantage"),
+        (run.checkpoints, "the trained policy, in Hugging Face format"),
+        (run.summary, "the figures above"),
+    ):
+        if path.exists():
+            reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
+    stored = f"    hgpo advantages {run.path} --estimator gigpo" if run.rollouts.exists() else ""
+    reporter.say(f"Next: hgpo eval {run.path} --seeds 1 2 3{stored}")
+
+
+def print_comparison(console: Console, before: Evaluation, after: Evaluation) -> None:
+    """Success per task type, before and after."""
+    table = Table(title=f"Success on {after.split} (temperature {after.temperature:g})")
+    table.add_column("task type")
+    for column in ("games", "before", "after", "95 % interval"):
+        table.add_column(column, justify="right")
+    for kind, rate in after.by_task_type.items():
+        start = before.by_task_type[kind].mean
+        table.add_row(
+            kind, str(rate.tasks), percent(start), percent(rate.mean), f"{percent(rate.low)} – {percent(rate.high)}"
+        )
+    table.add_section()
+    rate = after.success
+    table.add_row(
+        "all",
+        str(rate.tasks),
+        percent(before.success.mean),
+        percent(rate.mean),
+        f"{percent(rate.low)} – {percent(rate.high)}",
+    )
+    console.print(table)
+
+
+def print_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """Success per task type of one evaluation."""
+    table = Table(title=f"Success on {evaluation.split} (temperature {evaluation.temperature:g})")
+    table.add_column("task type")
+    for column in ("games", "success", "95 % interval"):
+        table.add_column(column, justify="right")
+    for kind, rate in [*evaluation.by_task_type.items(), ("all", evaluation.success)]:
+        table.add_row(kind, str(rate.tasks), percent(rate.mean), f"{percent(rate.low)} – {percent(rate.high)}")
+    console.print(table)

@@ -1,0 +1,1 @@
+"""Files of steps, of this project and of others: finding, reading, joining and writing them."""

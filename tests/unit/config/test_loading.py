@@ -1,0 +1,101 @@
+import subprocess
+import sys
+
+import pytest
+
+from hgpo.config import Config, ConfigError, describe_settings, dump_config, load_config
+
+TINY = ["warm_start.enabled=true"]
+
+
+def refused(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, [*TINY, *overrides])
+    return str(error.value)
+
+
+def test_a_dumped_config_loads_equal(tmp_path):
+    config = load_config(None, [*TINY, "run.name=x", "advantage.options.preset=verl-agent", "evaluation.seeds=[1, 2]"])
+    (tmp_path / "config.toml").write_text(dump_config(config))
+    assert load_config(tmp_path / "config.toml") == config
+    assert config.advantage.options == {"preset": "verl-agent"}
+    assert config.evaluation.seeds == (1, 2)
+
+
+def test_none_can_be_written_and_is_kept(tmp_path):
+    config = load_config(None, [*TINY, "training.dual_clip=none"])
+    assert config.training.dual_clip is None
+    path = tmp_path / "config.toml"
+    path.write_text(dump_config(config))
+    assert load_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.learning_rat=1", "training.learning_rat: unknown setting"),
+        ("nonsense.x=1", "nonsense: unknown setting"),
+        ("agent.history_length=-1", "agent.history_length: Input should be greater than or equal to 0"),
+        ("rollout.group_size=1", "rollout.group_size: Input should be greater than or equal to 2"),
+        ("advantage.gamma=1.5", "advantage.gamma: Input should be less than or equal to 1"),
+        ("advantage.estimator=hpgo", "unknown estimator 'hpgo'; known: "),
+        ("advantage.options.mode=mean", "mode"),
+        ("advantage.options.modes=mean_norm", "unknown option 'modes'"),
+        ("advantage.options.history_length=3", "more history than the agent remembers"),
+        ("environment.name=alfword", "unknown environment 'alfword'; known: alfworld"),
+        ("environment.options.colour=red", "has no option colour"),
+        ("agent.template=chatty", "unknown prompt template 'chatty'; known: compact"),
+        ("evaluation.split=train", "would not be held out"),
+        ("warm_start.enabled=false", "starts from random weights"),
+        ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),
+        ("run.name=../x", "run.name"),
+        ("verl.evaluate_only=true", "add --engine verl, or use `hgpo eval`"),
+        ("advantage.estimator=gae", "needs a critic's values"),
+        ("evaluation.seeds=5", "evaluation.seeds: a list is wanted, e.g. [5]"),
+        ("training.epochs", "is not of the form section.name=value"),
+        ("run.name.x=1", "is a value, not a section"),
+    ],
+)
+def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
+    overrides = ["run.name=ok", override] if override == "run.name.x=1" else [override]
+    assert message in refused(*overrides)
+
+
+def test_all_mistakes_are_reported_at_once():
+    message = refused("training.learning_rate=-1", "agent.history_length=-1", "x.y=1")
+    assert all(name in message for name in ("training.learning_rate", "agent.history_length", "x"))
+
+
+def test_histories_are_compared_as_far_as_the_agent_remembers():
+    remembers = [*TINY, "agent.history_length=4"]
+    assert load_config(None, remembers).estimator_options == {"history_length": 4}
+    mixed = [*remembers, "advantage.estimator=mixed_effects"]
+    assert load_config(None, mixed).estimator_options == {"history_length": 4}
+    assert load_config(None, [*TINY, "advantage.estimator=gigpo"]).estimator_options == {}
+
+
+def test_a_missing_or_broken_recipe_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="no such recipe"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[run\n")
+    with pytest.raises(ConfigError, match=r"bad\.toml is not valid TOML"):
+        load_config(tmp_path / "bad.toml")
+
+
+def test_every_setting_is_described():
+    rows = describe_settings()
+    assert len(rows) == len({name for name, _, _ in rows})
+    assert not [name for name, _, description in rows if not description]
+    assert {name.partition(".")[0] for name, _, _ in rows} == set(Config.model_fields)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import hgpo, hgpo.config", "import hgpo.config as c; c.load_config(None, ['warm_start.enabled=true'])"],
+)
+def test_settings_are_checked_before_anything_heavy_is_imported(statement):
+    heavy = ("torch", "transformers", "ray", "vllm", "pandas")
+    code = f"{statement}; import sys; print([m for m in {heavy} if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from hgpo.config import load_config
+from hgpo.runs.folder import (
+    RunDirectory,
+    RunDirectoryError,
+    append_metrics,
+    create_run_directory,
+    open_run_directory,
+    read_metrics,
+    remove_leftovers,
+    rewind_metrics,
+)
+from hgpo.runs.lock import RunInUseError, exclusive
+
+
+def config(tmp_path, *overrides):
+    return load_config(None, ["warm_start.enabled=true", f"run.directory={str(tmp_path)!r}", *overrides])
+
+
+def test_a_run_opens_with_the_settings_it_was_made_with(tmp_path):
+    made = config(tmp_path, "run.name=a", "agent.history_length=3")
+    run = create_run_directory(made)
+    assert open_run_directory(run.path) == (run, made)
+    assert not run.complete
+
+
+@pytest.mark.parametrize("content", ["file", "folder"])
+def test_what_is_there_is_never_overwritten(tmp_path, content):
+    place = tmp_path / "a"
+    if content == "file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert (place if content == "file" else place / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_died_before_its_settings_were_written_is_made_anew(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name in (".config.toml.123.partial", ".lock"):
+        (folder / name).write_text("[run")
+    made = config(tmp_path, "run.name=a")
+    assert open_run_directory(create_run_directory(made).path)[1] == made
+
+
+def test_only_a_run_is_said_to_be_resumable(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="exists already and is no run"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
+    create_run_directory(config(tmp_path, "run.name=b"))
+    with pytest.raises(RunDirectoryError, match="Continue it with `hgpo train --resume"):
+        create_run_directory(config(tmp_path, "run.name=b"))
+
+
+def test_of_two_new_runs_with_one_name_the_second_leaves_the_settings_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    with exclusive(tmp_path / "a"), pytest.raises(RunInUseError, match="is being trained by process"):
+        create_run_directory(config(tmp_path, "run.name=a"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_what_others_write_stays(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    left = (
+        ".metrics.jsonl.77.partial",
+        "evaluations/.update-40.json.77.partial",
+        "rollouts/.00003.parquet.77.partial",
+        "checkpoints/.10.partial/model.safetensors",
+        "checkpoints/.10.replaced/model.safetensors",
+    )
+    others = (
+        ".report.html.78.partial",
+        "evaluations/.valid_seen-10-t0.4-s123.json.78.partial",
+        "evaluations/before.json",
+        "checkpoints/10/model.safetensors",
+    )
+    for name in left + others:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("")
+    remove_leftovers(run)
+    files = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
+    assert files == {"config.toml", ".lock", *others}
+    assert not (run.checkpoints / ".10.partial").exists()
+
+
+def test_an_edited_config_that_is_wrong_is_named(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    run.config.write_text(run.config.read_text().replace("history_length = 2", "history_length = -2"))
+    with pytest.raises(RunDirectoryError, match=r"config\.toml: agent\.history_length"):
+        open_run_directory(run.path)
+
+
+def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):
+    run = RunDirectory(tmp_path)
+    assert read_metrics(run) == []
+    append_metrics(run, {"update": 1})
+    with run.metrics.open("a") as lines:
+        lines.write('{"update": 2, "su')
+    assert read_metrics(run) == [{"update": 1}]
+    run.metrics.write_text('{"update": 1}\n{"upda\n{"update": 3}\n')
+    with pytest.raises(RunDirectoryError, match="line 2 is not JSON"):
+        read_metrics(run)
+
+
+def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
+    run = RunDirectory(tmp_path)
+    for update in (1, 2, 3):
+        append_metrics(run, {"update": update})
+    rewind_metrics(run, 1)
+    assert read_metrics(run) == [{"update": 1}]
+    aside = (tmp_path / "metrics.superseded.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in aside] == [2, 3]

@@ -1,0 +1,89 @@
+import pyarrow as pa
+import pytest
+
+from hgpo.steps import StepBatch
+from hgpo.storage.schema import StorageError
+from hgpo.storage.step_batches import step_batch_from_table
+
+STEPS = {"group": [7, 7], "trajectory": ["a", "a"], "step": [0, 1], "observation": [1, 2], "reward": [0.0, 1.0]}
+
+
+def place(row):
+    return f"x.jsonl line {row + 1}"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"next_observation": [2, None]},
+        {"next_observation": [None, None]},
+        {"action": [7, None]},
+        {"action": [0.5, None]},
+        {"action": ["go", None]},
+        {"action": [None, None]},
+    ],
+)
+def test_what_may_be_missing_is_read_as_it_was_given(column):
+    stored, given = step_batch_from_table(pa.table(STEPS | column)), StepBatch.from_columns(**STEPS, **column)
+    (name,) = column
+    assert getattr(stored, name).tolist() == getattr(given, name).tolist()
+    assert stored.labels == given.labels
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({"penalty": [0.5, None]}, r"line 2: column 'penalty' has a missing value.*; write 0 where nothing"),
+        ({"penalty": pa.array([None, 1])}, r"line 1: column 'penalty' has a missing value"),
+        ({"value": [None, 1.0]}, r"line 1: column 'value' has a missing value.*the critic's estimate of every step"),
+        ({"success": [True, None]}, r"line 2: column 'success' has a missing value.*true or false in every row"),
+        ({"won": [None, True]}, r"line 1: column 'won' has a missing value.*true or false in every row"),
+        ({"prompt": ["p", None]}, r"line 2: column 'prompt' has a missing value.*or leave the column out of all rows"),
+        ({"group": [1, None]}, r"line 2: column 'group': missing value \(None\)"),
+        ({"group": [None, 0.5]}, r"line 1: column 'group': missing value \(None\)"),
+        ({"observation": [1, None]}, r"line 2: column 'observation': missing value \(None\)"),
+        ({"step": [0, None]}, r"line 2: column 'step': missing value \(None\), expected a number"),
+        ({"reward": [None, 1.0]}, r"line 1: column 'reward': missing value \(None\), expected a number"),
+    ],
+)
+def test_what_may_not_be_missing_names_the_place_and_the_column(column, message):
+    with pytest.raises(StorageError, match="^x.jsonl " + message):
+        step_batch_from_table(pa.table(STEPS | column), place=place)
+
+
+@pytest.mark.parametrize("name", ["penalty", "value", "success", "won", "prompt"])
+def test_a_column_without_a_value_counts_as_not_there(name):
+    for empty in (pa.array([None, None]), pa.array([None, None], pa.float64())):
+        batch = step_batch_from_table(pa.table(STEPS | {name: empty}))
+        assert batch.value is batch.success is batch.prompt is None
+        assert batch.penalty.tolist() == [0.0, 0.0]
+
+
+def test_won_stands_in_for_a_success_without_a_value():
+    won = {"won": [False, True]}
+    for success in ({}, {"success": [None, None]}):
+        assert step_batch_from_table(pa.table(STEPS | won | success)).success.tolist() == [False, True]
+    assert step_batch_from_table(pa.table(STEPS | won | {"success": [True, True]})).success.tolist() == [True, True]
+
+
+def test_errors_of_the_batch_name_the_place_where_it_is_known():
+    twice = pa.table(STEPS | {"step": [0, 0]})
+    with pytest.raises(StorageError) as told:
+        step_batch_from_table(twice, place=place)
+    assert str(told.value) == "x.jsonl line 2: column 'step': trajectory 'a' already has step 0 in x.jsonl line 1"
+    with pytest.raises(ValueError, match=r"^column 'step', row 1: trajectory 'a' already has step 0 in row 0$"):
+        step_batch_from_table(twice)
+    with pytest.raises(StorageError, match=r"^x\.parquet row 1: column 'value' has a missing value"):
+        step_batch_from_table(pa.table(STEPS | {"value": [1, None]}), "x.parquet")
+
+
+def test_a_table_without_rows_is_named():
+    with pytest.raises(StorageError, match=r"x\.parquet: no rows"):
+        step_batch_from_table(pa.table(STEPS).slice(0, 0), "x.parquet")
+
+
+def test_text_that_is_not_utf8_names_the_row():
+    damaged = pa.array([b"fine", b"caf\xe9"]).view(pa.string())
+    for name in ("observation", "prompt"):
+        with pytest.raises(StorageError, match=rf"x\.jsonl line 2: column '{name}' is not UTF-8"):
+            step_batch_from_table(pa.table(STEPS | {name: damaged}), place=place)
