@@ -34,7 +34,9 @@ class ColumnError(ValueError):
     """One bad value of a batch.
 
     Attributes:
-        column: its name. row: counts from 0 in the caller's order. problem: what is wrong with the value.
+        column: its name.
+        row: counts from 0 in the caller's order.
+        problem: what is wrong with the value.
         other_row: the row it collides with, None if it is wrong by itself; the problem is then a sentence that ends
             before "in row ...".
 
@@ -49,7 +51,7 @@ class ColumnError(ValueError):
         """Column and row, then the problem."""
         return f"column {self.column!r}, row {self.row}: {self.problem}" + self._beside(lambda row: f"row {row}")
 
-    def told(self, place: Callable[[int], str]) -> str:
+    def message_at(self, place: Callable[[int], str]) -> str:
         """The message with `place(row)`, such as file and line, for the row's number."""
         return f"{place(self.row)}: column {self.column!r}: {self.problem}" + self._beside(place)
 

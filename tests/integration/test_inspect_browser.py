@@ -24,7 +24,7 @@ from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.comparison import shown_estimators
 from hgpo.report.consistency import prompt_consistency
 from hgpo.report.loading import Training
-from hgpo.report.page import MAX_BYTES, fitting_page
+from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.report.serve import LiveReport, make_server
 from hgpo.storage.tables import read_table, step_batch_from_table

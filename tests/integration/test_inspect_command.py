@@ -11,7 +11,7 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import Config, dump_config
-from hgpo.report.page import MARKER
+from hgpo.report.rendering import MARKER
 from hgpo.report.payload import unpack
 from hgpo.storage.tables import write_table
 

@@ -33,8 +33,8 @@ class BrokenEquality:
 def test_an_error_tells_the_place_that_a_row_came_from() -> None:
     error = ColumnError("step", 4, "trajectory 'a' already has step 1", other_row=2)
     assert str(error) == "column 'step', row 4: trajectory 'a' already has step 1 in row 2"
-    told = error.told(lambda row: f"x.jsonl line {row + 1}")
-    assert told == "x.jsonl line 5: column 'step': trajectory 'a' already has step 1 in x.jsonl line 3"
+    message = error.message_at(lambda row: f"x.jsonl line {row + 1}")
+    assert message == "x.jsonl line 5: column 'step': trajectory 'a' already has step 1 in x.jsonl line 3"
     assert str(ColumnError("reward", 0, "is odd")) == "column 'reward', row 0: is odd"
 
 

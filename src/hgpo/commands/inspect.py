@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from rich.console import Console
 
-    from hgpo.report.page import fitting_page
+    from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
     if arguments.max_steps < 1:
@@ -174,7 +174,7 @@ def _refuse_file(folder: Path, option: str) -> None:
 
 def _refuse_overwriting(path: Path, force: bool) -> None:
     """A report may be written anew; anything else that is there may not."""
-    from hgpo.report.page import MARKER
+    from hgpo.report.rendering import MARKER
 
     if path.is_dir():
         raise ValueError(f"--output: {path} is a folder; name a file, e.g. {path / 'report.html'}")

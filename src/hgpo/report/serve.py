@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hgpo.report.document import packed_report
 from hgpo.report.loading import list_updates
-from hgpo.report.page import MAX_BYTES, fitting_page, render_page
+from hgpo.report.rendering import MAX_BYTES, fitting_page, render_page
 from hgpo.report.report import Report
 
 HOST = "127.0.0.1"

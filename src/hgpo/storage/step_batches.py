@@ -72,7 +72,7 @@ def step_batch_from_table(
     except ColumnError as error:
         if place is None:
             raise
-        raise StorageError(error.told(place)) from error
+        raise StorageError(error.message_at(place)) from error
 
 
 def _is_empty(column: pa.ChunkedArray) -> bool:

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from hgpo.report.page import MARKER, content_security_policy, fitting_page, json_for_script
+from hgpo.report.rendering import MARKER, content_security_policy, fitting_page, json_for_script
 from hgpo.report.report import build_report
 
 
