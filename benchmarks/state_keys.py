@@ -23,7 +23,8 @@ from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
 from hgpo.rollout.collect import COMMANDS_FOLLOW
 from hgpo.runs.folder import RunDirectory
-from hgpo.storage.tables import read_table, step_batch_from_table
+from hgpo.storage.reading import read_rollouts
+from hgpo.storage.step_batches import step_batch_from_table
 
 KEYS = ("observation", "observation_and_commands")
 
@@ -37,7 +38,7 @@ def main() -> None:
     config = load_config(run.config)
     if config.rollout.state != KEYS[1]:
         raise SystemExit(f"{run.path} was trained with rollout.state={config.rollout.state}: it did not store commands")
-    tables = [read_table(run.rollout_file(update)) for update in arguments.updates]
+    tables = [read_rollouts(run.rollout_file(update)) for update in arguments.updates]
     show(compare(tables, config), Console())
     text, share = commonest(tables)
     print(f"most often observed, in {share:.0%} of the steps: {text!r}")

@@ -21,13 +21,13 @@ from hgpo import compute_advantages
 from hgpo.commands.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise
 from hgpo.estimators.transition_graph import transition_graph
-from hgpo.report.comparison import shown_estimators
+from hgpo.report.comparison import Training, shown_estimators
 from hgpo.report.consistency import prompt_consistency
-from hgpo.report.loading import Training
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.report.serve import LiveReport, make_server
-from hgpo.storage.tables import read_table, step_batch_from_table
+from hgpo.storage.reading import read_rollouts
+from hgpo.storage.step_batches import step_batch_from_table
 
 pytestmark = pytest.mark.slow
 
@@ -132,7 +132,7 @@ def watched(browser: Any, plain: tuple[Path, Path]) -> Iterator[Watched]:
 
 def library(folder: Path, update: int) -> tuple[Any, dict[str, Any]]:
     """The batch of an update and every estimator's advantages, straight from the library."""
-    table = read_table(folder / f"{update:05d}.jsonl")
+    table = read_rollouts(folder / f"{update:05d}.jsonl")
     columns = table.rename_columns([{"won": "success"}.get(name, name) for name in table.column_names])
     batch = step_batch_from_table(columns)
     return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in shown_estimators(None)}

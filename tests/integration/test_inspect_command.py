@@ -11,9 +11,9 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import Config, dump_config
-from hgpo.report.rendering import MARKER
 from hgpo.report.payload import unpack
-from hgpo.storage.tables import write_table
+from hgpo.report.rendering import MARKER
+from hgpo.storage.writing import write_table
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
 pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
@@ -104,14 +104,14 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
     [
         (["none"], "no such file or folder: none"),
         (["."], "holds no rollouts"),
-        (["empty.jsonl"], "empty.jsonl: is empty (no row 0)"),
-        (["cut.jsonl"], "cut.jsonl, row 1: is not JSON"),
-        (["other.jsonl"], "other.jsonl, row 1: has schema version 7; this release reads 1"),
+        (["empty.jsonl"], "empty.jsonl: no rows"),
+        (["cut.jsonl"], "cut.jsonl line 1: not JSON"),
+        (["other.jsonl"], "other.jsonl line 1: schema version 7; this release reads 1"),
         (["cut.jsonl", "--max-steps", "0"], "--max-steps must be at least 1"),
         (["cut.jsonl", "--option", "alpha=1"], "unknown option 'alpha'"),
         (["cut.jsonl", "--gamma", "2"], "gamma must be a number from 0 to 1"),
         (["cut.jsonl", "--column", "room"], "expected NAME=KEY, got 'room'"),
-        (["cut.jsonl", "--column", "place=room"], "no column place can be read"),
+        (["cut.jsonl", "--column", "place=room"], "no column place is read from rollouts; columns: group, "),
     ],
 )
 def test_what_cannot_be_shown_is_said(

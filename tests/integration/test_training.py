@@ -19,7 +19,8 @@ from hgpo.rollout.collect import collect
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary
-from hgpo.storage.tables import read_table, step_batch_from_table
+from hgpo.storage.reading import read_rollouts
+from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training import trainer as trainer_module
 from hgpo.training.trainer import resume, train
 
@@ -60,7 +61,7 @@ def test_a_run_writes_everything_it_promises(finished):
 def test_stored_advantages_are_those_of_the_library(finished):
     from hgpo.estimators import compute_advantages
 
-    table = read_table(finished.rollout_file(2))
+    table = read_rollouts(finished.rollout_file(2))
     again = compute_advantages(step_batch_from_table(table), estimator="hgpo", history_length=2)
     assert table.column("advantage").to_numpy() == pytest.approx(again.values, abs=1e-12)
 
@@ -92,7 +93,7 @@ def test_a_run_on_another_device_equals_the_one_on_the_cpu(finished, tmp_path):
 def test_cut_responses_stay_out_of_the_update_where_asked(tmp_path):
     run = train(config(tmp_path, "training.updates=1", "training.skip_cut_responses=true"), quiet())
     [row] = read_metrics(run)
-    finished = sum(read_table(run.rollout_file(1)).column("finished").to_pylist())
+    finished = sum(read_rollouts(run.rollout_file(1)).column("finished").to_pylist())
     assert row["samples"] == finished < row["steps"]
 
 
@@ -147,7 +148,7 @@ def test_groups_that_are_drawn_anew_do_not_flatter_the_policy(tmp_path, monkeypa
     [row] = read_metrics(run)
     assert (row["resampled_groups"], row["tasks_drawn"], row["episodes"]) == (3, 6, 24)
     assert row["success"] == pytest.approx(3 / 24)
-    trained_on = read_table(run.rollout_file(1)).to_pylist()
+    trained_on = read_rollouts(run.rollout_file(1)).to_pylist()
     assert len({step["trajectory"] for step in trained_on}) == 12
     assert sum(step["won"] for step in trained_on) == 3
     assert row["samples"] == len(trained_on) < row["steps"]
@@ -158,7 +159,7 @@ def test_groups_that_stay_uniform_are_kept_and_counted_with_those_drawn_in_vain(
     run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=1"), quiet())
     [row] = read_metrics(run)
     assert (row["resampled_groups"], row["tasks_drawn"], row["episodes"]) == (0, 9, 36)
-    assert len(set(read_table(run.rollout_file(1)).column("trajectory").to_pylist())) == 12
+    assert len(set(read_rollouts(run.rollout_file(1)).column("trajectory").to_pylist())) == 12
 
 
 @pytest.mark.slow

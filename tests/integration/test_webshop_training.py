@@ -13,7 +13,7 @@ from hgpo.config import load_config
 from hgpo.runs.folder import read_metrics
 from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary
-from hgpo.storage.tables import read_table
+from hgpo.storage.reading import read_rollouts
 from hgpo.training.trainer import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop-tiny" / "hgpo.toml"
@@ -42,7 +42,7 @@ def test_the_recipe_runs_without_a_download(tmp_path: Path) -> None:
     assert 0 <= summary["score_before"] <= 1
     assert 0 <= summary["score_after"] <= 1
     assert [row["update"] for row in read_metrics(run)] == [1, 2]
-    rows = read_table(run.rollout_file(2)).to_pylist()
+    rows = read_rollouts(run.rollout_file(2)).to_pylist()
     assert len({row["group"] for row in rows}) == 2
     assert all(row["prompt"].startswith("task : ") for row in rows)
     firsts = [row for row in rows if row["step"] == 0]

@@ -25,7 +25,8 @@ from hgpo.estimators import compute_advantages
 from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.runs.panel import stored_evaluation
-from hgpo.storage.tables import read_table, step_batch_from_table
+from hgpo.storage.reading import read_rollouts
+from hgpo.storage.step_batches import step_batch_from_table
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]
@@ -106,7 +107,7 @@ def check_advantages(run: RunDirectory) -> None:
     config = load_config(run.config)
     differing = 0
     for update in (1, 2, 3):
-        table = read_table(run.rollout_file(update))
+        table = read_rollouts(run.rollout_file(update))
         batch = step_batch_from_table(table)
         expected = compute_advantages(
             batch, config.advantage.estimator, gamma=config.advantage.gamma, **config.estimator_options

@@ -48,6 +48,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.estimators import names
+    from hgpo.storage.schema import FORMATS
 
     parser.description = DESCRIPTION
     parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
     )
     parser.add_argument(
-        "--format", default="auto", choices=("auto", "hgpo", "verl"), help="whose files they are (default: auto)"
+        "--format", default="auto", choices=FORMATS, help="whose files they are (default: auto, each file's own)"
     )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
@@ -72,26 +73,27 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise
-    from hgpo.integrations.formats import parse_columns, read_rollouts, row_places
+    from hgpo.storage.column_keys import parse_columns
+    from hgpo.storage.reading import read_steps
     from hgpo.storage.schema import check_output
-    from hgpo.storage.tables import check_writable, step_batch_from_table, write_table
+    from hgpo.storage.step_batches import step_batch_from_table
+    from hgpo.storage.writing import check_writable, write_table
 
     if arguments.output is not None:
         check_output(arguments.output, arguments.force)
     options: dict[str, Any] = {}
     for option in arguments.option:
         apply_override(options, option)
-    table = read_rollouts(arguments.rollouts, arguments.format, parse_columns(arguments.column))
+    steps = read_steps(arguments.rollouts, arguments.format, parse_columns(arguments.column))
     if arguments.output is not None:
-        check_writable(arguments.output, table.schema)
-    places = row_places(arguments.rollouts, table, arguments.format)
-    batch = step_batch_from_table(table, str(arguments.rollouts), places)
+        check_writable(arguments.output, steps.table.schema)
+    batch = step_batch_from_table(steps.table, str(arguments.rollouts), steps.place)
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
     if arguments.output is not None:
         columns: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}
         for level in ([] if advantages.episode is None else [advantages.episode]) + list(advantages.levels):
             columns |= level_columns(dataclasses.replace(level, batch_trajectory=batch.trajectory))
-        write_table(arguments.output, with_columns(table, columns))
+        write_table(arguments.output, with_columns(steps.table, columns))
     summary = summarise(batch, advantages)
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}

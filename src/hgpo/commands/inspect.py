@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hgpo.report.loading import Training
-    from hgpo.report.reading import Notice
+    from hgpo.report.comparison import Training
     from hgpo.report.report import Report
-    from hgpo.report.verl_dumps import DumpReader
+    from hgpo.storage.problems import Notice
 
 DESCRIPTION = """\
 Look into the groups: one HTML file that works offline, and a summary here. PATH is a run directory, rollouts of this
@@ -36,6 +35,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.estimators import names
+    from hgpo.storage.schema import FORMATS
 
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
@@ -51,7 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     parser.add_argument(
-        "--column", action="append", default=[], metavar="NAME=KEY", help="verl dumps: the key that holds a column"
+        "--format", default="auto", choices=FORMATS, help="whose files they are (default: auto, each file's own)"
+    )
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
     )
     parser.add_argument(
         "--serve", action="store_true", help="show it on 127.0.0.1 and follow the run; no file is written"
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if write_page:
         _refuse_file(output.parent, "--output")
         _refuse_overwriting(output, arguments.force)
-    report = _build(arguments)
+    report = report_of(arguments)
     print_report(console, report)
     if arguments.figures is not None:
         _write_figures(report, arguments.figures, console)
@@ -100,8 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _build(arguments: argparse.Namespace) -> Report:
+def report_of(arguments: argparse.Namespace) -> Report:
+    """What the arguments ask for, read and analysed."""
     from hgpo.report.report import build_report
+    from hgpo.storage.column_keys import parse_columns
 
     training, notices = training_of(arguments)
     return build_report(
@@ -110,17 +115,9 @@ def _build(arguments: argparse.Namespace) -> Report:
         max_steps=arguments.max_steps,
         updates=arguments.update,
         notices=notices,
-        read_dump=_dump_reader(arguments.column),
+        format=arguments.format,
+        columns=parse_columns(arguments.column),
     )
-
-
-def _dump_reader(columns: list[str]) -> DumpReader:
-    """Reads verl's dumps, with the keys that --column names."""
-    from hgpo.integrations.formats import parse_columns
-    from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
-
-    known = DumpColumns.with_keys(parse_columns(columns))
-    return lambda path: read_dumps(path, known)
 
 
 def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[Notice]]:
@@ -130,10 +127,10 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     """
     from hgpo.config import ConfigError, apply_override
     from hgpo.estimators import parse_options
-    from hgpo.report.loading import Training
-    from hgpo.report.reading import Notice
+    from hgpo.report.comparison import Training
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
+    from hgpo.storage.problems import Notice
 
     options: dict[str, Any] = {}
     for option in arguments.option:
@@ -205,8 +202,8 @@ def _serve(arguments: argparse.Namespace, console: Console) -> int:
     from hgpo.report.serve import HOST, LiveReport, make_server
     from hgpo.report.summary import print_report
 
-    with make_server(LiveReport(arguments.path, lambda: _build(arguments)), arguments.port) as server:
-        print_report(console, _build(arguments))
+    with make_server(LiveReport(arguments.path, lambda: report_of(arguments)), arguments.port) as server:
+        print_report(console, report_of(arguments))
         console.print(
             f"\nhttp://{HOST}:{server.server_address[1]}/ follows {arguments.path}; Ctrl-C ends",
             markup=False,

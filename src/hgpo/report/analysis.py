@@ -15,9 +15,9 @@ from hgpo.estimators.diagnostics import BatchSummary, summarise
 from hgpo.estimators.transition_graph import won
 from hgpo.report.comparison import ShownEstimator, level_estimator
 from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_consistency
-from hgpo.report.loading import UpdateSteps
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
+from hgpo.storage.reading import UpdateSteps
 
 
 @dataclass(frozen=True, slots=True)

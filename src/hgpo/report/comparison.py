@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hgpo.estimators import get, parse_options
-from hgpo.report.loading import Training
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the steps were trained on, where that is known.
+
+    Attributes:
+        estimator: what advantages were computed with.
+        options: its options.
+        gamma: the discount.
+        metrics: the rows of metrics.jsonl.
+
+    Example: `Training("hgpo", {"history_length": 2}, 0.95)`.
+    """
+
+    estimator: str = "hgpo"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    gamma: float = 0.95
+    metrics: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from hgpo.report.document import packed_report
-from hgpo.report.loading import list_updates
 from hgpo.report.rendering import MAX_BYTES, fitting_page, render_page
 from hgpo.report.report import Report
+from hgpo.storage.discover import NoRolloutsError, find_step_files
 
 HOST = "127.0.0.1"
 
 
 def version_of(path: Path) -> str:
     """Changes whenever a rollout file or the metrics of a run do."""
-    files = [file.path for file in list_updates(path)]
-    stamps = [
-        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
-        for file in [*files, path / "metrics.jsonl"]
-        if file.exists()
-    ]
+    files = [path / "metrics.jsonl"]
+    with suppress(NoRolloutsError):  # of a run there may be metrics alone
+        files += [file.path for file in find_step_files(path)]
+    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.exists()]
     return f"{len(stamps)}-{hash(tuple(stamps)) & 0xFFFFFFFFFFFF:x}"
 
 

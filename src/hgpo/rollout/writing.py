@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.rollout.records import StepRecord
-from hgpo.storage.tables import write_table
+from hgpo.storage.writing import write_table
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "step": pa.int32(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgpo.storage.schema import StorageError
+from hgpo.storage.problems import StorageError
 
 _TRUTHS = ("success", "won", "reward", "penalty", "value")  # in these, true counts as 1, so that both may occur
 

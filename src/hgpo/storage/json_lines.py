@@ -1,14 +1,17 @@
-"""JSONL as a table: one object per line, one column per key that any line has.
+"""JSONL: one object per line, one column per key that any line has.
 
-A key that a line lacks is null there, as if the line said so. What cannot be read is a `StorageError` with file, line,
-column and remedy; finding the line is left to the error path, so that a good file costs nothing for it.
+A key that a line lacks is null there, as if the line said so. What cannot be read is reported with file, line, column
+and remedy; finding a value that does not fit is left to the error path, so that a good file costs nothing for it.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import reprlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -16,125 +19,139 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgpo.storage.schema import SCHEMA_VERSION, StorageError
+from hgpo.storage.problems import Problems, StorageError
+from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, other_version
 
 _INT64 = range(-(2**63), 2**63)
+_ONE_KIND = "write one kind of value per column: ids as text, numbers without quotes"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
-def read_json_lines(path: Path) -> pa.Table:
-    """All rows of a JSONL file; columns in the order of first appearance.
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The readable rows of a JSONL file.
 
-    Raises:
-        StorageError: a line is not UTF-8, no JSON object or of another schema version; values of one column are of
-            several kinds, too large or no Unicode text; or the file holds no rows.
+    Attributes:
+        rows: one object per row.
+        numbers: the number of each row's line, from 1; blank lines are no rows.
+
+    Example: the lines `{"a": 1}`, an empty one and `{"a": 2}` are `Lines([{"a": 1}, {"a": 2}], [1, 3])`.
     """
-    try:
-        rows = list(_rows(path))
-    except UnicodeDecodeError as error:
-        line = _undecodable_line(path)
-        raise StorageError(f"{path} line {line} is not UTF-8 ({error}); write it as UTF-8") from error
-    if not rows:
-        raise StorageError(f"{path} holds no rows; write it again or remove it")
-    names = list(dict.fromkeys(chain.from_iterable(rows)))
-    if not names:
-        raise StorageError(f"{path}: no row has a column; write it again or remove it")
-    _check_names(path, rows, names)
-    return pa.table({name: _column(path, name, values) for name, values in _values(rows, names)})
+
+    rows: list[dict[str, Any]]
+    numbers: list[int]
 
 
-def filled_lines(path: Path) -> Iterator[int]:
-    """The number of the line, from 1, of each row in turn: blank lines are no rows."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        yield from (number for number, line in enumerate(lines, start=1) if not line.isspace())
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
+def read_lines(path: Path, problems: Problems) -> Lines:
+    """The rows of a file; a line that is none, or of another schema version, goes to `problems`."""
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.isspace():
                 continue
-            try:
-                row = json.loads(line)
-            except RecursionError as error:
-                raise StorageError(f"{path} line {number} is nested too deeply to be read; flatten it") from error
-            except ValueError as error:
-                raise StorageError(f"{path} line {number} is not JSON: {error}; write it again or remove it") from error
-            if not isinstance(row, dict):
-                raise StorageError(f"{path} line {number} is not an object; a row is an object of columns")
-            version = row.pop("schema_version", SCHEMA_VERSION)
-            if version != SCHEMA_VERSION:
-                raise StorageError(
-                    f"{path} line {number} has schema version {version}; this release reads {SCHEMA_VERSION}"
-                )
-            yield row
+            row = parsed_line(line)
+            if isinstance(row, tuple):
+                problems.lost(number, row[1], kind=row[0])
+            elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+                problems.lost(number, other_version(version))
+            else:
+                rows.append(row)
+                numbers.append(number)
+    return Lines(rows, numbers)
 
 
-def _values(rows: list[dict[str, Any]], names: list[str]) -> Iterator[tuple[str, list[Any]]]:
-    """Each column's name and values, None where a row has none."""
-    complete = set(map(len, rows)) == {len(names)}  # as nearly all files are, and quicker to take apart
+def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
+    """The object that a line holds, or the (kind, message) of what is wrong with it."""
+    try:
+        row = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
+    except UnicodeDecodeError as error:
+        return "UTF-8", f"not UTF-8 ({error}); write it as UTF-8"
+    except RecursionError:
+        return "nested", "nested too deeply to be read; flatten it"
+    except ValueError as error:
+        cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
+        return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
+    return row if isinstance(row, dict) else ("object", "not an object; a row is an object of columns")
+
+
+def read_json_lines(
+    path: Path, problems: Problems, wanted: Collection[str] | None = None
+) -> tuple[pa.Table, list[int]]:
+    """The rows of a JSONL file and their line numbers; columns in the order of first appearance.
+
+    Args:
+        path: the file.
+        problems: takes lines that cannot be read, and values that do not go with the others of their column.
+        wanted: columns to read, None for all.
+
+    Raises:
+        StorageError: no row has a column that is wanted, or the values of one make no column.
+    """
+    lines = read_lines(path, problems)
+    found = list(dict.fromkeys(chain.from_iterable(lines.rows)))
+    names = found if wanted is None else [name for name in found if name in wanted]
+    if lines.rows and not names:
+        raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
+    _check_names(lines, names, problems)
+    complete = set(map(len, lines.rows)) == {len(found)}  # as nearly all files are, and quicker to take apart
+    columns = {}
     for name in names:
-        yield name, list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
+        values = list(map(itemgetter(name), lines.rows)) if complete else [row.get(name) for row in lines.rows]
+        columns[name] = _column(name, values, lines.numbers, problems)
+    return pa.table(columns), lines.numbers
 
 
-def _column(path: Path, name: str, values: list[Any]) -> pa.Array:
+def _check_names(lines: Lines, names: Iterable[str], problems: Problems) -> None:
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            number = next(number for number, row in zip(lines.numbers, lines.rows, strict=True) if name in row)
+            message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
+            raise StorageError(message, problems.file, number) from error
+
+
+def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
+    """The values as a column, null where one does not go with the others."""
+    try:
+        return pa.array(values)
+    except _MISFITS:
+        for row, kind, message in _misfits(values):
+            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r} {kind}")
+            values[row] = None
     try:
         return pa.array(values)
     except _MISFITS as error:
-        row, cause = _first_misfit(values, error)
-        raise StorageError(f"{_place(path, row)}: column {name!r} {_misfit(values, row, cause)}") from cause
+        raise StorageError(f"column {name!r}: {error}; {_ONE_KIND}", problems.file) from error
 
 
-def _first_misfit(values: list[Any], failure: Exception) -> tuple[int, Exception]:
-    """The row that cannot join those above it, found by halving, and what Arrow says of it."""
-    good, bad = 0, len(values)
-    while bad - good > 1:
-        middle = (good + bad) // 2
+def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
+    """(row, kind of problem, message) of each value that does not go with the usual one of the column."""
+    kinds = Counter(_kind(value) for value in values if value is not None)
+    usual = next((value for value in values if _kind(value) == kinds.most_common(1)[0][0] and _fits(value)), None)
+    for row, value in enumerate(values):
+        shown = reprlib.repr(value)
         try:
-            pa.array(values[:middle])
-            good = middle
+            pa.array([value, usual])
+        except UnicodeEncodeError:
+            remedy = "replace it when writing: text.encode('utf-8', 'replace').decode()"
+            yield row, "half", f"{shown}, text with half of a surrogate pair, which UTF-8 cannot hold; {remedy}"
         except _MISFITS as error:
-            bad, failure = middle, error
-    return bad - 1, failure
+            if isinstance(value, int) and value not in _INT64:
+                yield row, "large", f"{shown}, which 64 bits cannot hold; write such ids as text"
+            else:
+                reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
+                yield row, "kind", f"{shown}, {reason}; {_ONE_KIND}"
 
 
-def _misfit(values: list[Any], row: int, error: Exception) -> str:
-    """What is wrong with the value of `row`, and the remedy."""
-    value, shown = values[row], reprlib.repr(values[row])
-    if isinstance(error, UnicodeEncodeError):
-        return (
-            f"is {shown}, text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
-            "text.encode('utf-8', 'replace').decode()"
-        )
-    if isinstance(value, int) and value not in _INT64:
-        return f"is {shown}, which 64 bits cannot hold; write such ids as text"
-    before = next((other for other in values[:row] if other is not None), None)
-    beside = f"which does not go with {reprlib.repr(before)} above it " if row and before is not None else ""
-    return f"is {shown}, {beside}({error}); write one kind of value per column: ids as text, numbers without quotes"
+def _kind(value: Any) -> type:
+    return float if type(value) is int else type(value)
 
 
-def _check_names(path: Path, rows: list[dict[str, Any]], names: list[str]) -> None:
-    for name in names:
-        try:
-            name.encode("utf-8")
-        except UnicodeEncodeError as error:
-            row = next(row for row, values in enumerate(rows) if name in values)
-            raise StorageError(
-                f"{_place(path, row)}: the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot "
-                "hold; rename it"
-            ) from error
-
-
-def _place(path: Path, row: int) -> str:
-    line = next(number for index, number in enumerate(filled_lines(path)) if index == row)
-    return f"{path} line {line}"
-
-
-def _undecodable_line(path: Path) -> int:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    raise AssertionError("only called for a file that is not UTF-8")
+def _fits(value: Any) -> bool:
+    try:
+        pa.array([value])
+    except _MISFITS:
+        return False
+    return True

@@ -1,18 +1,17 @@
-"""What a rollout file is: its names, its columns, its version, and the error about one that is none."""
+"""What a file of steps is: its names, its formats, its columns and its version."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from hgpo.storage.problems import StorageError
+
 SCHEMA_VERSION = 1
 VERSION_KEY = b"hgpo_schema_version"
+FORMATS = ("auto", "hgpo", "verl")
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
 OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
 SUFFIXES = (".parquet", ".jsonl")
-
-
-class StorageError(ValueError):
-    """A rollout file is missing, damaged or of another schema; the message names file and place."""
 
 
 def suffix_of(path: Path) -> str:
@@ -25,6 +24,14 @@ def suffix_of(path: Path) -> str:
     if suffix not in SUFFIXES:
         raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(SUFFIXES)}; choose one of them")
     return suffix
+
+
+def other_version(version: object) -> str:
+    """What is said of steps of another schema version."""
+    return (
+        f"schema version {version}; this release reads {SCHEMA_VERSION}: write it again with this release, or read it "
+        "with the release that wrote it"
+    )
 
 
 def check_output(path: Path, overwrite: bool) -> None:

@@ -7,6 +7,8 @@ A value that a row lacks, whether its key is absent or null:
   made up for it; a column without a single value counts as not there;
 - in a column that is needed, it is an error.
 
+`hgpo.storage.whole_trajectories` leaves out what is an error here.
+
 Shapes: N rows, U distinct values.
 """
 
@@ -20,17 +22,18 @@ import pyarrow as pa
 
 from hgpo.columns import ColumnError
 from hgpo.steps import StepBatch
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, StorageError
+from hgpo.storage.problems import StorageError
+from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
 
-_REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
-
-_IN_ALL_ROWS_OR_NONE = {
+IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
     "value": "write the critic's estimate of every step",
     "success": "write true or false in every row",
     "prompt": "write the prompt of every step",
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
+
+_REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 
 
 def step_batch_from_table(
@@ -47,24 +50,14 @@ def step_batch_from_table(
         StorageError: a column is missing, or has values in some rows only.
         ValueError: as `StepBatch.from_columns`; with `place`, a `StorageError` that names it.
     """
-    stored = {name: name for name in (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS) if name in table.column_names}
-    if "won" in table.column_names and ("success" not in stored or _is_empty(table.column("success"))):
-        stored["success"] = "won"
-    missing = [name for name in BATCH_COLUMNS if name not in stored]
-    if missing:
-        raise StorageError(
-            f"{source}: no column {', '.join(missing)}; needed are {', '.join(BATCH_COLUMNS)}, "
-            f"optional {', '.join(OPTIONAL_BATCH_COLUMNS)}"
-        )
+    stored = stored_columns(table, source)
     if not table.num_rows:
         raise StorageError(f"{source}: no rows; one row per step is needed")
     named = place or (lambda row: f"{source} row {row}")
     values = {}
     for name, key in stored.items():
         column = table.column(key)
-        if name in _IN_ALL_ROWS_OR_NONE and column.null_count:
-            if _is_empty(column):
-                continue
+        if name in IN_ALL_ROWS_OR_NONE and column.null_count:
             _fail_at_first_missing(column, name, key, named)
         values[name] = _values(column, name, key, named)
     try:
@@ -75,6 +68,25 @@ def step_batch_from_table(
         raise StorageError(error.message_at(place)) from error
 
 
+def stored_columns(table: pa.Table, source: str = "rollouts") -> dict[str, str]:
+    """The columns of a batch that the table has, and the name under which it has each.
+
+    Raises:
+        StorageError: one that is needed is missing.
+    """
+    names = [name for name in (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS) if name in table.column_names]
+    stored = {name: name for name in names if name not in IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
+    if "success" not in stored and "won" in table.column_names and not _is_empty(table.column("won")):
+        stored["success"] = "won"
+    missing = [name for name in BATCH_COLUMNS if name not in stored]
+    if missing:
+        raise StorageError(
+            f"{source}: no column {', '.join(missing)}; needed are {', '.join(BATCH_COLUMNS)}, "
+            f"optional {', '.join(OPTIONAL_BATCH_COLUMNS)}"
+        )
+    return stored
+
+
 def _is_empty(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
 
@@ -83,7 +95,7 @@ def _fail_at_first_missing(column: pa.ChunkedArray, name: str, key: str, place: 
     row = int(np.argmax(column.is_null().to_numpy()))
     raise StorageError(
         f"{place(row)}: column {key!r} has a missing value, though other rows have one; "
-        f"{_IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
+        f"{IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
     )
 
 

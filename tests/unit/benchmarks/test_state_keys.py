@@ -16,7 +16,7 @@ from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import RolloutRules, collect
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.folder import RunDirectory
-from hgpo.storage.tables import read_table
+from hgpo.storage.reading import read_rollouts
 from state_keys import KEYS, commonest, compare, main, show
 
 
@@ -58,7 +58,7 @@ def run_in(folder: Path, state: str) -> RunDirectory:
 
 def test_commands_split_what_the_text_merges(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run", KEYS[1])
-    tables = [read_table(run.rollout_file(1))]
+    tables = [read_rollouts(run.rollout_file(1))]
     found = compare(tables, load_config(run.config))
     assert commonest(tables) == ("a hall", 0.5)
     assert found["observation"]["group_size_0"] == 4

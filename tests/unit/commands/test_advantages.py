@@ -14,7 +14,8 @@ from hgpo.cli import main
 from hgpo.commands.advantages import level_columns
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
-from hgpo.storage.tables import read_table, step_batch_from_table
+from hgpo.storage.reading import read_rollouts
+from hgpo.storage.step_batches import step_batch_from_table
 
 ROWS = [
     {"group": "task", "trajectory": name, "step": step, "observation": seen, "prompt": f"{step}: {seen}", "reward": won}
@@ -94,7 +95,7 @@ def test_json_is_the_summary_and_nothing_else(
     assert output.exists()
     assert printed["estimator"] == "hgpo"
     assert printed["options"] == ["length_weight_alpha=inf", "preset=verl-agent", "mode=mean_norm"]
-    batch = step_batch_from_table(read_table(rollouts))
+    batch = step_batch_from_table(read_rollouts(rollouts))
     computed = compute_advantages(
         batch, gamma=0.5, preset="verl-agent", mode="mean_norm", length_weight_alpha=float("inf")
     )
@@ -122,7 +123,7 @@ def test_an_estimator_without_levels_prints_its_spread(rollouts: Path, capsys: p
 
 
 def test_level_columns_need_the_trajectories(rollouts: Path) -> None:
-    level = compute_advantages(step_batch_from_table(read_table(rollouts))).levels[0]
+    level = compute_advantages(step_batch_from_table(read_rollouts(rollouts))).levels[0]
     assert list(level_columns(level)) == [f"level_0_{column}" for column in COLUMNS]
     with pytest.raises(ValueError, match="batch_trajectory"):
         level_columns(replace(level, batch_trajectory=None))
@@ -155,11 +156,11 @@ def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "x.jsonl holds no rows"),
-        ("[" * 100_000, "x.jsonl line 1 is nested too deeply"),
-        (b"\xff\xfe", "x.jsonl line 1 is not UTF-8"),
+        ("", "x.jsonl: no rows"),
+        ("[" * 100_000, "x.jsonl line 1: nested too deeply"),
+        (b"\xff\xfe", "x.jsonl line 1: not UTF-8"),
         (({"group": "\ud800"},), "x.jsonl line 1: column 'group' is"),
-        (({}, {"trajectory": 1}), "x.jsonl line 2: column 'trajectory' is 1, which does not go with 'a' above it"),
+        (({}, {"trajectory": 1}), "x.jsonl line 2: column 'trajectory' is 1, which does not go with 'a' in other rows"),
         (({}, {"trajectory": "b", "step": 2**70}), "x.jsonl line 2: column 'step' is 1180591620717411303424"),
         (({}, {"trajectory": "b", "reward": "1"}), "x.jsonl line 2: column 'reward' is '1'"),
         (({"reward": "1"},), "x.jsonl line 1: column 'reward': expected a number, got str"),
@@ -185,8 +186,8 @@ def test_a_mistake_in_a_file_names_file_line_and_column(
 def test_a_parquet_file_without_rows_is_named(
     rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pq.write_table(read_table(rollouts).slice(0, 0), tmp_path / "x.parquet")
-    assert "x.parquet holds no rows" in complaint(capsys, tmp_path / "x.parquet")
+    pq.write_table(read_rollouts(rollouts).slice(0, 0), tmp_path / "x.parquet")
+    assert "x.parquet: no rows" in complaint(capsys, tmp_path / "x.parquet")
 
 
 def test_a_slip_in_the_name_of_a_column_is_refused(rollouts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +212,7 @@ def test_a_folder_is_no_output(rollouts: Path, tmp_path: Path, capsys: pytest.Ca
 def test_times_have_no_form_in_json(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     timed, output = tmp_path / "timed.parquet", tmp_path / "out.JSONL"
     times = pa.array(range(len(ROWS)), pa.timestamp("s"))
-    pq.write_table(read_table(rollouts).append_column("when", times), timed)
+    pq.write_table(read_rollouts(rollouts).append_column("when", times), timed)
     assert "JSON has no form for column 'when' (timestamp" in complaint(capsys, timed, "-o", output)
     assert not output.exists()
     advantages(timed, "-o", tmp_path / "out.PARQUET")

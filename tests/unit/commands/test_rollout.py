@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from hgpo.cli import main
-from hgpo.storage.tables import read_table
+from hgpo.storage.reading import read_rollouts
 
 
 def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "rollouts.parquet"
     words = ["rollout", str(trained_run), "-o", str(output), "--games", "2", "--group-size", "3", "--quiet"]
     assert main(words) == 0
-    table = read_table(output)
+    table = read_rollouts(output)
     assert len(set(table.column("trajectory").to_pylist())) == 6
     assert set(table.column("task_id").to_pylist()) == {"train/1", "train/3"}
 

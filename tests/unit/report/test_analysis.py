@@ -3,12 +3,13 @@ import pytest
 
 from hgpo.report.analysis import analyse
 from hgpo.report.comparison import shown_estimators
-from hgpo.report.loading import list_updates, read_update
+from hgpo.storage.discover import find_step_files
+from hgpo.storage.reading import read_update
 
 
 @pytest.fixture
 def update(folder):
-    return analyse(read_update(list_updates(folder)[0]), shown_estimators(None), gamma=0.5)
+    return analyse(read_update(find_step_files(folder)[0]), shown_estimators(None), gamma=0.5)
 
 
 def test_figures_count_trajectories(update):
@@ -28,4 +29,4 @@ def test_sign_disagreement_counts_steps_where_both_speak(update):
 def test_an_update_without_steps_is_refused(folder, write):
     write(folder / "00003.jsonl", [])
     with pytest.raises(ValueError, match="update 3 has no readable steps"):
-        analyse(read_update(list_updates(folder)[-1]), shown_estimators(None), gamma=0.5)
+        analyse(read_update(find_step_files(folder)[-1]), shown_estimators(None), gamma=0.5)

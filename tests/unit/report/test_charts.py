@@ -1,7 +1,7 @@
 import pytest
 
 from hgpo.report.charts import level_rows, overview_charts, overview_rows
-from hgpo.report.loading import Training
+from hgpo.report.comparison import Training
 from hgpo.report.report import build_report
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from hgpo.report.comparison import level_estimator, shown_estimators
-from hgpo.report.loading import Training
+from hgpo.report.comparison import Training, level_estimator, shown_estimators
 
 
 def test_the_well_known_estimators_are_compared():

@@ -3,8 +3,8 @@ import pytest
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
 
+from hgpo.report.comparison import Training
 from hgpo.report.document import packed_report
-from hgpo.report.loading import Training
 from hgpo.report.payload import read_column, unpack
 from hgpo.report.report import build_report
 

@@ -1,15 +1,13 @@
 import pytest
 
-from hgpo.report.loading import Training
+from hgpo.report.comparison import Training
 from hgpo.report.report import build_report
 
 
 def test_everything_is_counted_and_shown(folder, rows):
-    seen = []
-    report = build_report(folder, on_file=lambda done, total: seen.append((done, total)))
+    report = build_report(folder)
     assert (report.steps, report.tasks, report.shown_count, report.shown_tasks) == (2 * len(rows), 4, 2 * len(rows), 4)
     assert [figures.update for figures in report.figures] == [1, 2]
-    assert seen == [(1, 2), (2, 2)]
 
 
 def test_of_many_steps_whole_tasks_are_shown_and_all_are_counted(folder, rows):
@@ -31,7 +29,7 @@ def test_a_damaged_file_does_not_hide_the_others(folder):
     (folder / "00001.jsonl").write_text("{")
     report = build_report(folder)
     assert [figures.update for figures in report.figures] == [2]
-    assert str(report.notices[0]).startswith("00001.jsonl, row 1: is not JSON")
+    assert str(report.notices[0]).startswith("00001.jsonl line 1: not JSON")
 
 
 def test_where_nothing_can_be_read_every_file_is_named(folder):
@@ -39,8 +37,8 @@ def test_where_nothing_can_be_read_every_file_is_named(folder):
     (folder / "00002.jsonl").write_text("")
     with pytest.raises(ValueError, match="nothing can be shown") as error:
         build_report(folder)
-    assert "00001.jsonl, row 1" in str(error.value)
-    assert "00002.jsonl: is empty" in str(error.value)
+    assert "00001.jsonl line 1: not JSON" in str(error.value)
+    assert "00002.jsonl: no rows" in str(error.value)
 
 
 def test_metrics_alone_give_figures_and_no_steps(tmp_path):

@@ -25,8 +25,8 @@ def test_notices_are_shown_without_anything_that_acts(folder, rows, write):
     rows[0] = {**rows[0], "reward": "x"}
     write(folder / "00001\x1b[31m\u202e.jsonl", rows)
     text = printed(build_report(folder))
-    assert "row 1: column 'reward' is not a finite number" in text
+    assert "line 1: column 'reward' is 'x', which does not go with" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
     (folder / "00002.jsonl").write_text("[bold]not json[/bold]")
-    assert "  ! 00002.jsonl, row 1: is not JSON" in printed(build_report(folder))
+    assert "  ! 00002.jsonl line 1: not JSON" in printed(build_report(folder))

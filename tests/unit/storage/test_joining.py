@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from hgpo.storage.joining import join_tables
-from hgpo.storage.schema import StorageError
+from hgpo.storage.problems import StorageError
 
 
 def joined(*columns, name="c"):

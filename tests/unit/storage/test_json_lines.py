@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hgpo.storage.json_lines import filled_lines, read_json_lines
-from hgpo.storage.schema import StorageError
+from hgpo.storage.json_lines import read_json_lines
+from hgpo.storage.problems import Problems, StorageError
 
 ROW = {"group": "g", "trajectory": "a", "step": 0, "observation": "s", "reward": 0.0}
 
@@ -21,28 +21,42 @@ def file(tmp_path):
     return write
 
 
+def read(path, strict=True):
+    return read_json_lines(path, Problems(path, strict))[0]
+
+
 def test_the_columns_are_those_of_all_rows(file):
-    table = read_json_lines(file(ROW, ROW | {"penalty": 0.5}, {"success": True}))
+    table = read(file(ROW, ROW | {"penalty": 0.5}, {"success": True}))
     assert table.column_names == [*ROW, "penalty", "success"]
     assert table["penalty"].to_pylist() == [None, 0.5, None]
     assert table["success"].to_pylist() == [None, None, True]
     assert table["step"].to_pylist() == [0, 0, None]
 
 
+def test_the_columns_that_are_wanted(file):
+    path = file(ROW | {"note": "\ud800"}, {"step": 1, "note": 7})
+    table, _ = read_json_lines(path, Problems(path, strict=True), {"step", "group", "prompt"})
+    assert table.to_pydict() == {"group": ["g", None], "step": [0, 1]}
+
+
 def test_blank_lines_are_no_rows(file):
     path = file("", ROW, "  \t", "", ROW, "")
-    assert read_json_lines(path).num_rows == 2
-    assert list(filled_lines(path)) == [2, 5]
+    table, numbers = read_json_lines(path, Problems(path, strict=True))
+    assert (table.num_rows, numbers) == (2, [2, 5])
+
+
+def test_a_byte_order_mark_is_no_damage(file):
+    assert read(file(b"\xef\xbb\xbf" + json.dumps(ROW).encode(), ROW)).num_rows == 2
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[" * 100_000, r"x\.jsonl line 3 is nested too deeply"),
-        ("1" * 5_000, r"x\.jsonl line 3 is not JSON: Exceeds the limit"),
-        (b'{"group": "caf\xe9"}', r"x\.jsonl line 3 is not UTF-8 .*write it as UTF-8"),
-        ('{"group": ', r"x\.jsonl line 3 is not JSON: .*write it again or remove it"),
-        ("7", r"x\.jsonl line 3 is not an object"),
+        ("[" * 100_000, r"x\.jsonl line 3: nested too deeply"),
+        ("1" * 5_000, r"x\.jsonl line 3: not JSON .Exceeds the limit"),
+        (b'{"group": "caf\xe9"}', r"x\.jsonl line 3: not UTF-8 .*write it as UTF-8"),
+        ('{"group": ', r"x\.jsonl line 3: not JSON .*write it again or remove it"),
+        ("7", r"x\.jsonl line 3: not an object"),
         ({"observation": "\ud800"}, r"x\.jsonl line 3: column 'observation' is '.ud800', .*surrogate.*replace it"),
         ({"note": ["fine", "\udfff"]}, r"x\.jsonl line 3: column 'note' is .*surrogate"),
         ({"note": {"deep": ["\udfff"]}}, r"x\.jsonl line 3: column 'note' is .*surrogate"),
@@ -50,35 +64,96 @@ def test_blank_lines_are_no_rows(file):
         ({"step": 2**70}, r"x\.jsonl line 3: column 'step' is 1180591620717411303424, which 64 bits .*as text"),
         ({"step": -(2**63) - 1}, r"x\.jsonl line 3: column 'step' is -9223372036854775809, which 64 bits"),
         ({"reward": 2**70}, r"x\.jsonl line 3: column 'reward' is 1180591620717411303424, which 64 bits"),
-        ({"group": 1}, r"x\.jsonl line 3: column 'group' is 1, which does not go with 'g' above it .*ids as text"),
-        ({"reward": "1"}, r"x\.jsonl line 3: column 'reward' is '1', .* 0\.0 above it .*numbers without quotes"),
+        ({"group": 1}, r"x\.jsonl line 3: column 'group' is 1, which does not go with 'g' in other rows .*ids as text"),
+        ({"reward": "1"}, r"x\.jsonl line 3: column 'reward' is '1', .* 0\.0 in other rows .*numbers without quotes"),
         ({"observation": {"x": 1}}, r"x\.jsonl line 3: column 'observation' is \{'x': 1\}, which does not go"),
     ],
 )
 def test_what_cannot_be_read_names_file_line_column_and_remedy(file, line, message):
     with pytest.raises(StorageError, match=message):
-        read_json_lines(file(ROW, "", line, ROW))
+        read(file(ROW, "", line, ROW))
 
 
-def test_an_empty_file_is_named(file):
+def test_rows_without_columns_are_named(file):
     for lines in ((), ("", "  ")):
-        with pytest.raises(StorageError, match=r"x\.jsonl holds no rows; write it again or remove it"):
-            read_json_lines(file(*lines))
-    with pytest.raises(StorageError, match=r"x\.jsonl: no row has a column"):
-        read_json_lines(file({}, {}))
+        assert read(file(*lines)).num_rows == 0
+    with pytest.raises(StorageError, match=r"x\.jsonl: no row has a column of steps; needed are group, trajectory"):
+        read(file({}, {}))
 
 
 def test_the_line_of_a_misfit_is_found_among_many(file):
     rows = [ROW | {"step": step} for step in range(1000)]
     rows[777]["step"] = "777"
-    with pytest.raises(StorageError, match=r"line 778: column 'step' is '777', which does not go with 0 above it"):
-        read_json_lines(file(*rows))
+    with pytest.raises(StorageError, match=r"line 778: column 'step' is '777', which does not go with 0 in other rows"):
+        read(file(*rows))
 
 
 def test_whole_numbers_and_fractions_are_numbers(file):
-    assert read_json_lines(file({"reward": 1}, {"reward": 0.5}))["reward"].to_pylist() == [1.0, 0.5]
+    assert read(file({"reward": 1}, {"reward": 0.5}))["reward"].to_pylist() == [1.0, 0.5]
 
 
 def test_nesting_that_can_be_read_stays(file):
     deep = "[" * 400 + "]" * 400
-    assert json.dumps(read_json_lines(file(f'{{"note": {deep}}}'))["note"].to_pylist()[0]) == deep
+    assert json.dumps(read(file(f'{{"note": {deep}}}'))["note"].to_pylist()[0]) == deep
+
+
+def test_a_line_that_ends_the_file_before_its_time_is_called_cut_off(file):
+    with pytest.raises(StorageError, match=r"line 2: not JSON .*, the file may have been cut off here; write it again"):
+        read(file(ROW, '{"group": '))
+    with pytest.raises(StorageError, match=r"line 2: not JSON \([^)]*\)\); write it again"):
+        read(file(ROW, '{"group": ', ROW))
+
+
+def test_numbers_that_are_no_column_together_are_named(file):
+    with pytest.raises(StorageError, match=r"x\.jsonl: column 'step': .*1152921504606846977.*; write one kind"):
+        read(file(ROW | {"step": 1}, ROW | {"step": 2**60 + 1}, ROW | {"step": 0.5}))
+
+
+def lost(path):
+    """The numbers of the rows that a tolerant reader keeps, and its notices."""
+    problems = Problems(path, strict=False)
+    table, numbers = read_json_lines(path, problems)
+    assert table.num_rows == len(numbers)
+    return numbers, [str(notice) for notice in problems.notices()]
+
+
+def test_what_is_no_row_is_left_out(file):
+    numbers, notices = lost(file(ROW, b"\xff\xfe{}", "[1, 2]", "", '{"a": ' + "[" * 100_000, ROW))
+    assert numbers == [1, 6]
+    assert [notice.split(";")[0].split(" (")[0] for notice in notices] == [
+        "x.jsonl line 2: not UTF-8",
+        "x.jsonl line 3: not an object",
+        "x.jsonl line 5: nested too deeply to be read",
+    ]
+
+
+def test_a_cut_line_is_left_out(file):
+    path = file(ROW, ROW, ROW)
+    path.write_bytes(path.read_bytes()[:-30])
+    numbers, (notice,) = lost(path)
+    assert numbers == [1, 2]
+    assert notice.startswith("x.jsonl line 3: not JSON")
+    assert "the file may have been cut off here" in notice
+
+
+def test_rows_of_another_schema_version_are_one_notice(file):
+    other = ROW | {"schema_version": 9}
+    numbers, (notice,) = lost(file(ROW, other, other, other, ROW | {"schema_version": 1}))
+    assert numbers == [1, 5]
+    assert notice.startswith("x.jsonl line 2: schema version 9; this release reads 1: write it again")
+    assert "2 more rows" in notice
+
+
+@pytest.mark.parametrize("odd", ["1", {"x": 1}, ["a"], 2**70])
+def test_values_of_another_kind_than_most_are_null_and_reported_wherever_they_stand(file, odd):
+    for at in range(5):
+        values = [0, 0.5, None, 3, 4]
+        values[at] = odd
+        path = file(*({"reward": value} for value in values))
+        problems = Problems(path, strict=False)
+        table, _ = read_json_lines(path, problems)
+        assert table["reward"].to_pylist() == [value if value is not odd else None for value in values]
+        assert list(problems.faulty) == [at + 1]
+        assert "column 'reward' is" in problems.faulty[at + 1][1]
+        with pytest.raises(StorageError, match=rf"line {at + 1}: column 'reward' is"):
+            read(path)

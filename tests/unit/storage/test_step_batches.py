@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from hgpo.steps import StepBatch
-from hgpo.storage.schema import StorageError
+from hgpo.storage.problems import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
 STEPS = {"group": [7, 7], "trajectory": ["a", "a"], "step": [0, 1], "observation": [1, 2], "reward": [0.0, 1.0]}
@@ -87,3 +87,34 @@ def test_text_that_is_not_utf8_names_the_row():
     for name in ("observation", "prompt"):
         with pytest.raises(StorageError, match=rf"x\.jsonl line 2: column '{name}' is not UTF-8"):
             step_batch_from_table(pa.table(STEPS | {name: damaged}), place=place)
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(StorageError, match="no column step, observation, reward"):
+        step_batch_from_table(pa.table({"group": ["a"], "trajectory": ["b"]}))
+
+
+def test_text_columns_become_the_same_batch_however_they_are_stored():
+    texts = ["hall", "kitchen", "hall", "cellar", None, "hall"]
+    columns = {"group": ["g"] * 6, "trajectory": ["t"] * 6, "step": list(range(6)), "reward": [0.0] * 6}
+    stored = {
+        "plain": pa.array(texts),
+        "large": pa.array(texts, pa.large_string()),
+        "chunks": pa.chunked_array([texts[:2], texts[2:], pa.array([], pa.string())]),
+        "categories": pa.array(texts).dictionary_encode(),
+        "chunks of categories": pa.chunked_array(
+            [pa.array(part).dictionary_encode() for part in (texts[:4], texts[4:])]
+        ),
+        "small categories": pa.DictionaryArray.from_arrays(
+            pa.array([5, 127, 5, 126, None, 5], pa.int8()),
+            pa.array([*(str(i) for i in range(5)), "hall", *(str(i) for i in range(6, 126)), "cellar", "kitchen"]),
+        ),
+    }
+    for name, column in stored.items():
+        table = pa.table({**columns, "observation": pa.array(["o"] * 6), "action": column})
+        batch = step_batch_from_table(table)
+        assert batch.action.tolist() == [0, 1, 0, 2, 3, 0], name
+        assert batch.labels["action"] == ("hall", "kitchen", "cellar", None), name
+        missing = pa.table({**columns, "observation": column})
+        with pytest.raises(ValueError, match="column 'observation', row 4: missing value"):
+            step_batch_from_table(missing)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.integrations.formats import read_rollouts
-from hgpo.integrations.verl import dump_rows
-from hgpo.integrations.verl.dumps import DumpColumns, read_dumps
-from hgpo.storage.tables import StorageError, step_batch_from_table
+from hgpo.storage.discover import find_step_files
+from hgpo.storage.problems import StorageError
+from hgpo.storage.reading import read_rollouts, read_steps, read_update
+from hgpo.storage.step_batches import step_batch_from_table
 
 TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")
 PADDING = "pad0123456789abcdef0123456789abcdef"
@@ -83,6 +83,10 @@ def agent_dump(folder, update, copies=(), **changes):
     return write_dump(folder, update, data, extra, default=str)
 
 
+def read_dumps(path, **columns):
+    return read_rollouts(path, "verl", columns)
+
+
 def by_step(table):
     rows = table.to_pylist()
     return {(row["trajectory"], row["step"]): (row["group"], row["observation"], row["reward"]) for row in rows}
@@ -147,12 +151,12 @@ def test_repeated_rows_are_left_out_but_a_step_with_two_contents_is_an_error(tmp
 
 def test_a_final_reward_goes_to_the_last_step(tmp_path):
     path = v1_dump(tmp_path, 2, with_extra=False)
-    columns = DumpColumns.with_keys({"observation": "input", "final_reward": "score"})
-    found = {key: value[2] for key, value in by_step(read_dumps(path, columns)).items()}
+    columns = {"observation": "input", "final_reward": "score"}
+    found = {key: value[2] for key, value in by_step(read_dumps(path, **columns)).items()}
     assert found == {key: value[2] for key, value in expected(2).items()}
     path.write_text(path.read_text().replace('"score": 1.0', '"score": 0.5', 1))
     with pytest.raises(StorageError, match=r"line 2: score of trajectory .* is 1\.0, but 0\.5 in .*line 1"):
-        read_dumps(path, columns)
+        read_dumps(path, **columns)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_what_trainer_v1_writes_by_itself_lacks_observation_and_reward(tmp_path)
     with pytest.raises(StorageError, match=r"no observation: 'anchor_obs' .*_dump_generations.*observation=input"):
         read_dumps(path)
     with pytest.raises(StorageError, match=r"no reward: 'step_reward' or 'rewards' .*final_reward=score"):
-        read_dumps(path, DumpColumns.with_keys({"observation": "input"}))
+        read_dumps(path, observation="input")
 
 
 def test_a_validation_dump_that_repeats_the_last_observation_is_refused(tmp_path):
@@ -200,7 +204,7 @@ def test_own_keys_win_over_the_compound_uid(tmp_path):
         "step_index": [step + 10 for _, _, step, *_ in walk],
     }
     path = write_dump(tmp_path, 1, columns_of(walk, [0.0] * len(walk)), extra)
-    table = read_dumps(path, DumpColumns.with_keys({"group": "game", "trajectory": "uid"}))
+    table = read_dumps(path, group="game", trajectory="uid")
     assert set(table["group"].to_pylist()) == {"u1/one"}
     assert table["trajectory"].to_pylist() == [f"u1/one/{uid}" for uid in extra["uid"]]
     assert table["step"].to_pylist() == extra["step_index"]
@@ -215,9 +219,9 @@ def test_a_step_key_that_took_the_place_of_the_update_is_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("{", "line 3 is not JSON"),
-        ("[1]", "line 3 is not an object"),
-        ("[" * 200_000, "line 3 is not JSON"),
+        ("{", "line 3: not JSON"),
+        ("[1]", "line 3: not an object"),
+        ("[" * 200_000, "line 3: nested too deeply"),
         ('{"uid": "other"}', "line 3: no update"),
         ('{"step": 8, "uid": true}', "line 3: key 'uid' .group.: expected text or an integer as an id, got True"),
         ('{"step": 1e999, "uid": "u"}', "line 3: key 'step' .update.: expected a finite number"),
@@ -240,30 +244,16 @@ def test_a_damaged_line_is_named(tmp_path, damage, problem):
         ({"step_index": [0, -1, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer of at least 0"),
         ({"step_index": [0, 2**70, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer .* below 2"),
         ({"won": [0, 1, 0.5, 0, 0, 0]}, r"line 3: key 'won' \(success\): expected true or false"),
-        ({"traj_uid": ["1", 1, "2", "3", "4", "5"]}, r"line 2: 'traj_uid' is 1, but text in other rows"),
+        (
+            {"traj_uid": ["1", 1, "2", "3", "4", "5"]},
+            r"line 2: key 'traj_uid' \(trajectory\): expected text, as in other rows, got 1",
+        ),
         ({"step_reward": [0.0] * 6}, "both step_reward and rewards occur"),
     ],
 )
 def test_an_unusable_value_is_named(tmp_path, changes, problem):
     with pytest.raises(StorageError, match=problem):
         read_dumps(agent_dump(tmp_path, 1, **changes))
-
-
-@pytest.mark.parametrize(
-    ("spelled", "truth"),
-    [
-        *((spelled, True) for spelled in (True, "True", "true", 1, "1", "1.0")),
-        *((spelled, False) for spelled in (False, "False", "false", 0, "0", 0.0)),
-    ],
-)
-def test_a_truth_may_be_written_in_any_of_these_ways(spelled, truth):
-    assert dump_rows.truth(spelled) is truth
-
-
-@pytest.mark.parametrize("odd", ["TRUE", "yes", "", None, [True], 2, "nan"])
-def test_anything_else_is_no_truth(odd):
-    with pytest.raises((TypeError, ValueError)):
-        dump_rows.truth(odd)
 
 
 def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
@@ -274,9 +264,10 @@ def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
 
 
 def test_dumps_of_different_trainers_are_not_read_as_one(tmp_path):
-    v1_dump(tmp_path, 1)
-    agent_dump(tmp_path, 2)
-    with pytest.raises(StorageError, match=r"2\.jsonl line 1: uid .* is not of the form"):
+    first, second = v1_dump(tmp_path, 1), agent_dump(tmp_path, 2)
+    assert by_step(read_dumps(tmp_path)) == expected(1) | expected(2)  # one file each, one update each
+    first.write_text(first.read_text() + second.read_text().replace('"step": 2', '"step": 1'))
+    with pytest.raises(StorageError, match=r"1\.jsonl line 9: uid .* is not of the form"):
         read_dumps(tmp_path)
 
 
@@ -286,48 +277,128 @@ def test_observations_that_are_not_text_are_kept_as_json(tmp_path):
     assert observations == ["[[1, 2], [3, 4]]", "[[1, 2], [3, 5]]", *['{"a": 2, "b": 1}'] * 2, "3", "[3]"]
 
 
-def test_unknown_columns_and_both_rewards_are_refused():
-    with pytest.raises(ValueError, match=r"no column anchor can be read from a dump; columns: update, group"):
-        DumpColumns.with_keys({"anchor": "x"})
-    with pytest.raises(ValueError, match="not both"):
-        DumpColumns.with_keys({"reward": "x", "final_reward": "y"})
-
-
 def test_nothing_to_read_is_said(tmp_path):
     with pytest.raises(StorageError, match="no such file or folder"):
         read_dumps(tmp_path / "none")
     with pytest.raises(StorageError, match="holds no dumps"):
         read_dumps(tmp_path)
-    (tmp_path / "1.jsonl").write_text("\n")
-    with pytest.raises(StorageError, match="holds no rollout rows"):
-        read_dumps(tmp_path)
+    for rows in ("\n", json.dumps({"uid": f"{PADDING}_0_0", "input": "", "output": ""})):
+        (tmp_path / "1.jsonl").write_text(rows)
+        with pytest.raises(StorageError, match=r"1\.jsonl: no rows; write it again or remove it"):
+            read_dumps(tmp_path)
     (tmp_path / "1.jsonl").write_bytes(b"\xff{}")
-    with pytest.raises(StorageError, match="not UTF-8"):
+    with pytest.raises(StorageError, match=r"1\.jsonl line 1: not UTF-8"):
         read_dumps(tmp_path)
 
 
-def test_read_rollouts_tells_the_formats_apart(tmp_path):
-    v1_dump(tmp_path / "verl", 1)
-    assert read_rollouts(tmp_path / "verl").num_rows == 6
-    own = {"group": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0}
-    (tmp_path / "own.jsonl").write_text(json.dumps(own))
-    assert read_rollouts(tmp_path / "own.jsonl").to_pylist() == [own]
-    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no group"):
-        read_rollouts(tmp_path / "own.jsonl", format="verl")
-    with pytest.raises(ValueError, match="unknown format 'trl'; known: auto, hgpo, verl"):
-        read_rollouts(tmp_path / "own.jsonl", format="trl")
-    (tmp_path / "own.jsonl").write_text("{")
-    with pytest.raises(StorageError, match="line 1 is not JSON"):
-        read_rollouts(tmp_path / "own.jsonl")
-
-
-def test_read_rollouts_takes_columns_from_other_keys(tmp_path):
-    row = {"task": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0, "room": "r"}
-    (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    table = read_rollouts(tmp_path / "own.jsonl", columns={"group": "task", "observation": "room"})
-    assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
-    with pytest.raises(StorageError, match="no column place to read observation from; there are task"):
-        read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
-    agent_dump(tmp_path / "verl", 1, anchor_obs=[], room=list("abcdef"))
-    table = read_rollouts(tmp_path / "verl", columns={"observation": "room"})
+def test_a_folder_with_dumps_is_told_by_itself(tmp_path):
+    agent_dump(tmp_path, 1, anchor_obs=[], room=list("abcdef"))
+    table = read_rollouts(tmp_path, columns={"observation": "room"})
     assert table["observation"].to_pylist() == list("abcdef")
+
+
+def test_the_place_of_a_row_is_that_before_padding_was_left_out(tmp_path):
+    path = v1_dump(tmp_path, 1)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[-2:] + lines[:-2]))
+    for given in (tmp_path, path):
+        steps = read_steps(given)
+        assert [steps.place(0), steps.place(5)] == [f"{path} line 3", f"{path} line 8"]
+        assert steps.table["dump_line"].to_pylist() == list(range(3, 9))
+
+
+def update_of(path, **columns):
+    """The trajectories of one dump that are left, and the notices."""
+    steps = read_update(*find_step_files(path), columns)
+    left = () if steps.batch is None else steps.batch.labels["trajectory"]
+    return {tuple(name.rsplit("/", 2)[-2:]) for name in left}, [str(notice) for notice in steps.notices]
+
+
+ALL = {(task, str(session)) for task, session in WALKS}
+
+
+@pytest.mark.parametrize("write", [v1_dump, agent_dump])
+def test_an_undamaged_dump_is_the_same_update(tmp_path, write):
+    path = write(tmp_path, 7)
+    steps = read_update(*find_step_files(path))
+    batch = step_batch_from_table(read_dumps(path))
+    assert (steps.update, steps.notices) == (7, ())
+    assert steps.batch.labels == batch.labels
+    assert steps.batch.reward.tolist() == batch.reward.tolist()
+    assert steps.texts["response"] == read_dumps(path)["response"].to_pylist()
+
+
+def test_half_a_line_is_left_out(tmp_path):
+    path = v1_dump(tmp_path, 3, padding=0)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], lines[3][:-20], lines[4], lines[5]]))  # step 1 of 0 to 2
+    kept, notices = update_of(path)
+    assert notices[0].startswith("3.jsonl line 4: not JSON")
+    assert notices[1].startswith("3.jsonl line 5: an earlier step of its trajectory is missing")
+    assert kept == ALL - {(TASKS[0], "1")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards": [0.0, 1.0, "NaN", 0.0, 0.0, 0.0]}, "key 'rewards' (reward): expected a finite number"),
+        ({"rewards": [0.0, 1.0, None, 0.0, 0.0, 0.0]}, "no reward: 'rewards' is missing or null"),
+        (
+            {"anchor_obs": ["a", "b", 3, "c", "d", "e"]},
+            "key 'anchor_obs' (observation): expected text, as in other rows, got 3",
+        ),
+        ({"won": [0, 1, 0.5, 0, 0, 0]}, "key 'won' (success): expected true or false"),
+    ],
+)
+def test_a_value_that_cannot_be_used_takes_its_trajectory(tmp_path, changes, message):
+    path = agent_dump(tmp_path, 4, **changes)
+    row = json.loads(path.read_text().splitlines()[2])
+    kept, (notice,) = update_of(path)
+    assert kept == ALL - {(row["uid"], row["traj_uid"])}
+    assert notice.startswith(f"4.jsonl line 3: {message}")
+    assert notice.endswith("its trajectory is left out of the comparisons of its task")
+
+
+def test_a_row_without_its_ids_is_lost(tmp_path):
+    path = agent_dump(tmp_path, 4)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    odd = next(at for at, row in enumerate(rows) if (int(row["step_index"]), row["traj_uid"]) == (0, "1"))
+    rows[odd]["traj_uid"] = None
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept, notices = update_of(path)
+    assert kept == ALL - {(TASKS[0], "1")}
+    assert notices[0].startswith(f"4.jsonl line {odd + 1}: no trajectory: 'traj_uid' is missing or null")
+    assert "an earlier step of its trajectory is missing" in notices[1]
+
+
+def test_a_step_with_two_contents_takes_its_trajectory(tmp_path):
+    path = agent_dump(tmp_path, 3, copies=(2,))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[-1].replace("<think>", "<thought>")]))
+    row = json.loads(lines[-1])
+    kept, (notice,) = update_of(path)
+    assert kept == ALL - {(row["uid"], row["traj_uid"])}
+    assert "with other content; its trajectory is left out" in notice
+
+
+def test_final_rewards_that_differ_take_their_trajectory(tmp_path):
+    path = v1_dump(tmp_path, 2, with_extra=False)
+    path.write_text(path.read_text().replace('"score": 1.0', '"score": 0.5', 1))
+    kept, (notice,) = update_of(path, observation="input", final_reward="score")
+    assert kept == ALL - {(TASKS[0], "0")}
+    assert "a final reward must be the same in all its steps; its trajectory is left out" in notice
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"anchor_obs": []}, "4.jsonl line 1: no observation: 'anchor_obs' is missing or null"),
+        ({"step_reward": [0.0] * 6}, "4.jsonl: both step_reward and rewards occur"),
+        ({"step": [0, 1, 2, 0, 1, 0]}, "4.jsonl line 1: 'step' is 0, but verl writes the number of the update"),
+        ({"traj_uid": [None] * 6}, "4.jsonl line 1: no trajectory: 'traj_uid' is missing or null"),
+    ],
+)
+def test_what_is_wrong_with_a_whole_dump_leaves_nothing(tmp_path, changes, message):
+    kept, (notice,) = update_of(agent_dump(tmp_path, 4, **changes))
+    assert not kept
+    assert notice.startswith(message)

@@ -1,0 +1,134 @@
+"""From a path to the files of steps that it stands for: which update each is, and whose format it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hgpo.storage.json_lines import parsed_line
+from hgpo.storage.problems import StorageError
+from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, suffix_of
+
+_RUN_FILES = ("metrics.jsonl", "metrics.superseded.jsonl")
+"""Files of a run directory that end like rollouts and hold none."""
+
+_KEYS_OF_DUMPS = {"input", "output"}
+
+
+class NoRolloutsError(StorageError):
+    """There are no files of steps, perhaps not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFile:
+    """A file whose steps were compared with each other.
+
+    Attributes:
+        update: which update they belong to.
+        path: where it is.
+        format: "hgpo", this project's columns in parquet or JSONL, or "verl", a rollout dump of verl or verl-agent.
+
+    Example: `StepFile(40, Path("runs/quickstart/rollouts/00040.parquet"), "hgpo")`.
+    """
+
+    update: int
+    path: Path
+    format: str
+
+
+def find_step_files(path: Path, format: str = "auto") -> list[StepFile]:
+    """The files that `path` stands for, by update: itself, those of a folder, or those of a run directory.
+
+    The update is the number in a file's name (00040.parquet, verl's 40.jsonl); files are counted from 1 in the order of
+    their names where one has none or two have the same.
+
+    Args:
+        path: a file, a folder of files or a run directory; the metrics of a run are no steps.
+        format: "hgpo" or "verl" for all files; "auto": each file's own.
+
+    Raises:
+        ValueError: an unknown format.
+        NoRolloutsError: (a StorageError) there are no files of steps.
+        StorageError: nothing is there, or a file of another kind.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    if path.is_file():
+        suffix_of(path)
+        files = [path]
+    elif path.exists():
+        files = sorted(file for file in _entries(path) if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    else:
+        raise StorageError(f"no such file or folder: {path}")
+    files = [file for file in files if file.name not in _RUN_FILES]
+    if format == "verl":
+        files = [file for file in files if suffix_of(file) == ".jsonl"]
+    if not files:
+        raise NoRolloutsError(_nothing(path, format))
+    numbers = [_number(file) for file in files]
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(1, len(files) + 1))
+    found = [
+        StepFile(number or 0, file, _format(file) if format == "auto" else format)
+        for number, file in zip(numbers, files, strict=True)
+    ]
+    return sorted(found, key=lambda file: file.update)
+
+
+def chosen_updates(path: Path, files: Sequence[StepFile], updates: Sequence[int]) -> list[StepFile]:
+    """The files of these updates.
+
+    Raises:
+        ValueError: `path` has no rollouts of one of them; the message names those it has.
+    """
+    missing = sorted(set(updates) - {file.update for file in files})
+    if missing:
+        raise ValueError(
+            f"{path} holds no rollouts of update {', '.join(map(str, missing))}; it holds those of "
+            f"{number_ranges([file.update for file in files])}"
+        )
+    return [file for file in files if file.update in set(updates)]
+
+
+def number_ranges(numbers: Sequence[int]) -> str:
+    """Numbers in few words: `number_ranges([1, 2, 3, 7, 10])` is "1 to 3, 7, 10"."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in ranges)
+
+
+def _entries(path: Path) -> Iterable[Path]:
+    """What lies where `path` keeps its rollouts: a run directory has a folder of its own for them, perhaps not yet."""
+    if (path / "rollouts").is_dir():
+        return (path / "rollouts").iterdir()
+    return () if (path / "config.toml").is_file() else path.iterdir()
+
+
+def _nothing(path: Path, format: str) -> str:
+    if format == "verl":
+        return f"{path} holds no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
+    return (
+        f"{path} holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and none where "
+        "rollout.store_every is 0"
+    )
+
+
+def _number(path: Path) -> int | None:
+    digits = re.search(r"(\d{1,9})\D*$", path.stem)
+    return int(digits[1]) if digits else None
+
+
+def _format(file: Path) -> str:
+    """ "verl" if the first readable row has verl's names of prompt and response and is no step of this project."""
+    if suffix_of(file) == ".parquet":
+        return "hgpo"
+    with file.open("rb") as lines:
+        rows = (row for row in map(parsed_line, lines) if isinstance(row, dict))
+        keys = next(rows, {}).keys()
+    return "verl" if keys >= _KEYS_OF_DUMPS and not keys >= set(BATCH_COLUMNS) else "hgpo"

@@ -1,0 +1,45 @@
+import pyarrow as pa
+import pytest
+
+from hgpo.storage.column_keys import check_columns, parse_columns, renamed
+from hgpo.storage.problems import StorageError
+
+
+def test_columns_are_read_from_assignments():
+    assert parse_columns(["observation=room", "reward=a=b"]) == {"observation": "room", "reward": "a=b"}
+    assert parse_columns([]) == {}
+
+
+@pytest.mark.parametrize("wrong", ["observation", "=room", "observation=", ""])
+def test_an_assignment_needs_both_sides(wrong):
+    with pytest.raises(ValueError, match="expected NAME=KEY"):
+        parse_columns([wrong])
+
+
+def test_a_column_is_given_once():
+    with pytest.raises(ValueError, match="column group is given twice: a and b"):
+        parse_columns(["group=a", "group=b"])
+
+
+def test_a_column_that_nobody_reads_is_refused():
+    known = "group, trajectory, step, observation, reward, action, prompt, penalty, value, next_observation, success"
+    with pytest.raises(ValueError, match=f"no column pentaly is read from rollouts; columns: {known}"):
+        check_columns({"pentaly": "cost"}, "hgpo")
+    for name in ("final_reward", "response", "update", "valid", "score"):
+        with pytest.raises(ValueError, match=rf"no column {name} is read .* add --format verl"):
+            check_columns({name: "cost"}, "hgpo")
+        check_columns({name: "cost"}, "verl")
+    with pytest.raises(ValueError, match="no column anchor is read from dumps of verl; columns: update, group"):
+        check_columns({"anchor": "x"}, "verl")
+
+
+def test_a_reward_is_that_of_each_step_or_of_the_trajectory():
+    with pytest.raises(ValueError, match="not both"):
+        check_columns({"reward": "x", "final_reward": "y"}, "verl")
+
+
+def test_columns_are_taken_from_others(tmp_path):
+    table = pa.table({"a": [1], "b": [2]})
+    assert renamed(table, {"a": "b", "c": "a"}, tmp_path).to_pydict() == {"b": [2], "a": [2], "c": [1]}
+    with pytest.raises(StorageError, match="no column d to read a from; there are a, b"):
+        renamed(table, {"a": "d"}, tmp_path)

@@ -1,0 +1,259 @@
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hgpo.agents import get_template
+from hgpo.estimators import compute_advantages
+from hgpo.policies.scripted import ScriptedPolicy
+from hgpo.rollout.collect import RolloutRules, collect
+from hgpo.rollout.records import to_step_batch
+from hgpo.rollout.writing import write_rollouts
+from hgpo.storage.discover import find_step_files
+from hgpo.storage.problems import StorageError
+from hgpo.storage.reading import count_rows, read_rollouts, read_steps, read_update
+from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY
+from hgpo.storage.step_batches import step_batch_from_table
+from hgpo.storage.writing import write_table
+
+
+@pytest.fixture
+def steps(corridor_suite):
+    def stumble(prompt, rng):
+        return str(rng.choice(["go right", "go left", "open door"]))
+
+    rules = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
+    return collect(
+        corridor_suite.tasks("train")[:1], ScriptedPolicy(stumble), rules, np.random.default_rng(1), group_size=6
+    )
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_advantages_from_a_file_equal_those_from_memory(tmp_path, steps, suffix):
+    path = tmp_path / f"rollouts{suffix}"
+    write_rollouts(path, steps, {"advantage": np.arange(len(steps), dtype=float)})
+    table = read_rollouts(path)
+    assert table.column("advantage").to_pylist() == list(range(len(steps)))
+    for estimator in ("hgpo", "graphgpo"):  # the second asks who won and what a step led to
+        stored = compute_advantages(step_batch_from_table(table), estimator)
+        assert np.array_equal(stored.values, compute_advantages(to_step_batch(steps), estimator).values)
+        assert np.any(stored.values != 0)
+
+
+def test_a_folder_and_a_run_directory_stand_for_their_files(tmp_path, steps):
+    write_rollouts(tmp_path / "rollouts" / "1.parquet", steps[:1])
+    write_rollouts(tmp_path / "rollouts" / "2.parquet", steps[1:])
+    for path in (tmp_path, tmp_path / "rollouts"):
+        assert read_rollouts(path).num_rows == len(steps)
+
+
+def test_text_that_utf8_cannot_hold_is_stored_all_the_same(tmp_path, steps):
+    odd = dataclasses.replace(steps[0], response="a\ud800b\x00")
+    write_rollouts(tmp_path / "odd.parquet", [odd])
+    assert read_rollouts(tmp_path / "odd.parquet").column("response").to_pylist() == ["a?b\x00"]
+
+
+def test_what_cannot_be_read_names_the_file(tmp_path, steps):
+    path = tmp_path / "rollouts.parquet"
+    write_rollouts(path, steps)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StorageError, match=r"rollouts\.parquet: no row can be read; it is no parquet file"):
+        read_rollouts(path)
+    with pytest.raises(StorageError, match="no such file or folder"):
+        read_rollouts(tmp_path / "none.parquet")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StorageError, match="holds no rollouts"):
+        read_rollouts(tmp_path / "empty")
+
+
+def test_another_schema_version_is_refused(tmp_path):
+    other = SCHEMA_VERSION + 1
+    table = pa.table({"group": ["a"]}).replace_schema_metadata({VERSION_KEY: str(other).encode()})
+    pq.write_table(table, tmp_path / "new.parquet")
+    with pytest.raises(StorageError, match=f"schema version {other}; this release reads {SCHEMA_VERSION}"):
+        read_rollouts(tmp_path / "new.parquet")
+    (tmp_path / "new.jsonl").write_text(json.dumps({"schema_version": other}))
+    with pytest.raises(StorageError, match=f"line 1: schema version {other}"):
+        read_rollouts(tmp_path / "new.jsonl")
+
+
+def test_damaged_jsonl_names_the_line(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"group": 1}\n{"group": ')
+    with pytest.raises(StorageError, match=r"x\.jsonl line 2: not JSON"):
+        read_rollouts(tmp_path / "x.jsonl")
+    (tmp_path / "y.jsonl").write_text("[1]\n")
+    with pytest.raises(StorageError, match=r"y\.jsonl line 1: not an object"):
+        read_rollouts(tmp_path / "y.jsonl")
+
+
+def test_foreign_columns_of_any_hashable_type_do(tmp_path):
+    rows = [{"group": 1, "trajectory": t, "step": 0, "observation": "s", "reward": float(t)} for t in range(3)]
+    (tmp_path / "foreign.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    batch = step_batch_from_table(read_rollouts(tmp_path / "foreign.jsonl"))
+    values = compute_advantages(batch, estimator="hgpo", mode="mean_norm", history_length=0).values
+    assert values.tolist() == [-1.0, 0.0, 1.0]
+
+
+def write_rows(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def row(trajectory, reward, **columns):
+    return {"group": "g", "trajectory": trajectory, "step": 0, "observation": "s", "reward": reward, **columns}
+
+
+def test_columns_that_the_first_row_lacks_are_read(tmp_path):
+    path = write_rows(tmp_path / "x.jsonl", row("a", 1.0), row("b", 0.0, penalty=0.5))
+    steps = read_steps(path)
+    with pytest.raises(StorageError, match=r"x\.jsonl line 1: column 'penalty' has a missing value"):
+        step_batch_from_table(steps.table, place=steps.place)
+    write_rows(path, row("a", 1.0, penalty=0), row("b", 0.0, penalty=0.5))
+    assert step_batch_from_table(read_rollouts(path)).penalty.tolist() == [0.0, 0.5]
+
+
+def test_the_files_of_a_folder_need_not_be_of_one_type(tmp_path):
+    write_rows(tmp_path / "1.jsonl", row("a", 1), row("b", 0))
+    write_rows(tmp_path / "2.jsonl", row("c", 0.5))
+    write_table(tmp_path / "3.parquet", pa.table({name: [value] for name, value in row("d", 0.25).items()}))
+    large = pa.table({name: [value] for name, value in row("e", 0.0).items()})
+    step = large.schema.get_field_index("step")
+    observation = large.schema.get_field_index("observation")
+    schema = large.schema.set(step, pa.field("step", pa.int32()))
+    write_table(tmp_path / "4.parquet", large.cast(schema.set(observation, pa.field("observation", pa.large_string()))))
+    batch = step_batch_from_table(read_rollouts(tmp_path))
+    assert batch.reward.tolist() == [1.0, 0.0, 0.5, 0.25, 0.0]
+    assert batch.observation.tolist() == [0] * 5
+
+
+def test_a_folder_of_ids_as_numbers_and_as_text_names_both_files(tmp_path):
+    write_rows(tmp_path / "1.jsonl", row(1, 1))
+    write_rows(tmp_path / "2.jsonl", row("1", 0))
+    message = r"2\.jsonl: column 'trajectory' is string, but int64 in .*1\.jsonl"
+    with pytest.raises(StorageError, match=message):
+        read_rollouts(tmp_path)
+
+
+def test_a_column_that_a_file_lacks_is_missing_from_its_first_row(tmp_path):
+    write_rows(tmp_path / "1.jsonl", row("a", 1, penalty=0))
+    write_rows(tmp_path / "2.jsonl", row("b", 0))
+    steps = read_steps(tmp_path)
+    with pytest.raises(StorageError, match=r"2\.jsonl line 1: column 'penalty' has a missing value"):
+        step_batch_from_table(steps.table, place=steps.place)
+
+
+def test_files_without_rows_are_named(tmp_path):
+    write_rows(tmp_path / "1.jsonl", row("a", 1))
+    pq.write_table(read_rollouts(tmp_path).slice(0, 0), tmp_path / "2.parquet")
+    for path in (tmp_path, tmp_path / "2.parquet"):
+        with pytest.raises(StorageError, match=r"2\.parquet: no rows; write it again or remove it"):
+            read_rollouts(path)
+
+
+def test_the_place_of_a_row_is_its_file_and_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"step": 0}\n\n{"step": 1}\n')
+    pq.write_table(pa.table({"step": [0, 1]}), tmp_path / "b.PARQUET")
+    (tmp_path / "c.JSONL").write_text('{"step": 0}\n')
+    steps = read_steps(tmp_path)
+    places = [steps.place(at).removeprefix(f"{tmp_path}/") for at in range(5)]
+    assert places == ["a.jsonl line 1", "a.jsonl line 3", "b.PARQUET row 0", "b.PARQUET row 1", "c.JSONL line 1"]
+    with pytest.raises(IndexError):
+        steps.place(5)
+
+
+def test_the_case_of_a_suffix_means_nothing_and_others_are_refused(tmp_path, steps):
+    for name in ("a.JSONL", "b.Parquet"):
+        write_rollouts(tmp_path / name, steps)
+        assert read_rollouts(tmp_path / name).num_rows == len(steps)
+    assert (tmp_path / "a.JSONL").read_text().startswith("{")
+    assert read_rollouts(tmp_path).num_rows == 2 * len(steps)
+    (tmp_path / "c.csv").write_text("group\n")
+    with pytest.raises(StorageError, match=r"c\.csv: the name of a rollout file ends in \.parquet or \.jsonl"):
+        read_rollouts(tmp_path / "c.csv")
+
+
+def house_of(tmp_path, rows, write, *updates):
+    for update in updates:
+        write(tmp_path / "house" / f"{update:05d}.jsonl", rows)
+    return find_step_files(tmp_path / "house")
+
+
+def test_an_update_is_whole_where_nothing_is_damaged(tmp_path, rows, write):
+    for file in house_of(tmp_path, rows, write, 3, 4):
+        steps = read_update(file)
+        assert (len(steps.batch), steps.notices) == (len(rows), ())
+        assert steps.texts["response"] == [row["response"] for row in rows]
+        assert sorted(steps.texts) == ["response", "task_type"]
+    assert steps.update == 4
+
+
+def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, write):
+    rows[1]["reward"] = None
+    (file,) = house_of(tmp_path, rows, write, 1)
+    steps = read_update(file)
+    assert steps.texts["response"] == [row["response"] for row in rows[2:]]
+    assert [steps.batch.labels["action"][at] for at in steps.batch.action] == [row["action"] for row in rows[2:]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "1.jsonl: no rows; write it again or remove it"),
+        (b"{", "1.jsonl line 1: not JSON"),
+        (b'{"step": 1}', "1.jsonl: no column group, trajectory, observation, reward; needed are"),
+        (b'{"a": 1}', "1.jsonl: no row has a column of steps"),
+    ],
+)
+def test_a_file_without_a_step_says_why_once(tmp_path, content, message):
+    (tmp_path / "1.jsonl").write_bytes(content)
+    steps = read_update(*find_step_files(tmp_path))
+    assert steps.batch is None
+    (notice,) = steps.notices
+    assert str(notice).startswith(message)
+
+
+def test_both_formats_give_the_same_batch(tmp_path, rows, write):
+    """However the steps are read, all of them or an update, from parquet or JSONL."""
+    write(tmp_path / "1.jsonl", rows)
+    write_table(tmp_path / "2.parquet", pa.Table.from_pylist(rows))
+    batches = [read_update(file).batch for file in find_step_files(tmp_path)]
+    batches += [step_batch_from_table(read_rollouts(file.path)) for file in find_step_files(tmp_path)]
+    for batch in batches[1:]:
+        assert batch.labels == batches[0].labels
+        for name in ("group", "trajectory", "step", "observation", "reward", "action", "prompt", "success"):
+            assert getattr(batch, name).tolist() == getattr(batches[0], name).tolist()
+
+
+def test_columns_may_have_other_keys(tmp_path, rows, write):
+    row = {"task": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0, "room": "r"}
+    write(tmp_path / "own.jsonl", [row])
+    columns = {"group": "task", "observation": "room"}
+    table = read_rollouts(tmp_path / "own.jsonl", columns=columns)
+    assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
+    (file,) = find_step_files(tmp_path / "own.jsonl")
+    assert read_update(file, columns).batch.labels["observation"] == ("r",)
+    with pytest.raises(StorageError, match=r"own\.jsonl: no column place to read observation from; there are task"):
+        read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
+    with pytest.raises(ValueError, match="no column pentaly is read from rollouts"):
+        read_update(file, {"pentaly": "reward"})
+
+
+def test_the_formats_are_told_apart(tmp_path):
+    own = {"group": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0}
+    write_rows(tmp_path / "own.jsonl", own)
+    assert read_rollouts(tmp_path / "own.jsonl").to_pylist() == [own]
+    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no group"):
+        read_rollouts(tmp_path / "own.jsonl", format="verl")
+    (tmp_path / "own.jsonl").write_text('{"input": "", "output": ""}')
+    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no update: 'step' is missing"):
+        read_rollouts(tmp_path)
+
+
+def test_rows_are_counted_without_being_read(tmp_path, rows, write):
+    write_table(tmp_path / "1.parquet", pa.Table.from_pylist(rows))
+    assert count_rows(tmp_path / "1.parquet") == count_rows(write(tmp_path / "1.jsonl", rows)) == len(rows)
+    assert count_rows(tmp_path / "none.jsonl") == 0

@@ -1,0 +1,138 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hgpo.storage.json_lines import read_json_lines
+from hgpo.storage.parquet import read_parquet
+from hgpo.storage.problems import Problems, StorageError
+from hgpo.storage.whole_trajectories import whole_trajectories
+
+
+def repaired(path):
+    """The batch, the rows of the file that it is made of, and the notices."""
+    problems = Problems(path, strict=False)
+    table, numbers = (read_parquet if path.suffix == ".parquet" else read_json_lines)(path, problems)
+    table = table.append_column("number", pa.array(numbers))
+    batch, kept = whole_trajectories(table, numbers, problems)
+    first = 0 if path.suffix == ".parquet" else 1
+    return batch, [number - first for number in kept["number"].to_pylist()], problems.notices()
+
+
+def test_undamaged_rows_are_all_kept(tmp_path, rows, write):
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert (len(batch), kept, notices) == (len(rows), list(range(len(rows))), [])
+    assert batch.success.sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": "much"}, "column 'reward' is 'much', which does not go with 0.0 in other rows"),
+        ({"reward": None}, "column 'reward': missing value (None), expected a number"),
+        ({"reward": float("nan")}, "column 'reward': expected a finite number"),
+        ({"reward": 1e300}, "column 'reward': expected a finite number of magnitude up to 1e+100"),
+        ({"penalty": -1}, "column 'penalty': is subtracted, so it must be at least 0"),
+        ({"step": -1}, "column 'step': expected an integer from 0"),
+        ({"step": 0}, "is there twice"),
+        ({"step": 7}, "an earlier step of its trajectory is missing"),
+        ({"step": 0.5}, "column 'step': expected an integer from 0"),
+        ({"group": None}, "column 'group': missing value (None)"),
+        ({"observation": ["a", "list"]}, "column 'observation' is ['a', 'list'], which does not go with"),
+        ({"trajectory": {"a": 1}}, "column 'trajectory' is {'a': 1}, which does not go with"),
+        ({"group": "1/b"}, "two groups"),
+    ],
+)
+def test_a_damaged_row_takes_its_trajectory_with_it(tmp_path, rows, write, change, message):
+    rows = [{**row, "penalty": 0.0} for row in rows]
+    rows[1] = {**rows[1], **change}
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert len(batch) <= len(rows) - 1
+    assert 1 not in kept
+    assert any(notice.row in (1, 2) and message in notice.message for notice in notices)
+    assert set(kept) >= set(range(2, len(rows)))
+
+
+def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows, write):
+    path = write(tmp_path / "1.jsonl", rows)
+    path.write_bytes(path.read_bytes()[:-30])
+    batch, kept, notices = repaired(path)
+    assert len(batch) == len(rows) - 2
+    assert kept == list(range(len(rows) - 2))
+    assert [notice.row for notice in notices] == [len(rows), len(rows) - 1]
+    assert "the end of its trajectory is in the part that cannot be read" in notices[1].message
+
+
+def test_a_missing_column_is_named(tmp_path, rows, write):
+    for row in rows:
+        del row["observation"]
+    with pytest.raises(StorageError, match=r"^1\.jsonl: no column observation; needed are group, trajectory"):
+        repaired(write(tmp_path / "1.jsonl", rows))
+
+
+def test_nothing_left_is_no_batch(tmp_path, rows, write):
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", [{**rows[0], "reward": "x"}]))
+    assert (batch, kept) == (None, [])
+    assert len(notices) == 1
+
+
+def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows * 2))
+    assert (batch, kept) == (None, [])
+    trajectories = len({row["trajectory"] for row in rows})
+    assert [str(notice) for notice in notices] == [
+        f"1.jsonl line {len(rows) + 1}: a step of its trajectory is there twice; {trajectories} trajectories for this "
+        "reason are left out of the comparisons of its task"
+    ]
+
+
+def test_a_column_without_any_value_counts_as_not_there(tmp_path, rows, write):
+    rows = [{**row, "penalty": None, "success": None} for row in rows]
+    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert (len(batch), len(kept), notices) == (len(rows), len(rows), [])
+    assert batch.success.sum() == 3  # read from `won`
+
+
+@pytest.mark.parametrize("name", ["success", "penalty", "value", "prompt"])
+def test_what_is_missing_in_one_row_only_takes_its_trajectory(tmp_path, rows, write, name):
+    rows = [{**row, "success": bool(row["won"]), "penalty": 0, "value": 0.5} for row in rows]
+    rows[1][name] = None
+    batch, kept, notices = repaired(write(tmp_path / "1.JSONL", rows))
+    assert 0 < len(batch) < len(rows)
+    assert 1 not in kept
+    assert f"column {name!r}: missing value, though other rows have one" in notices[0].message
+
+
+def test_a_win_that_is_missing_in_one_row_is_not_made_up(tmp_path, rows, write):
+    rows[1]["won"] = None
+    _, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert kept == list(range(2, len(rows)))
+    assert "column 'success': missing value" in notices[0].message
+
+
+def test_an_action_may_be_missing(tmp_path, rows, write):
+    rows[1]["action"] = None
+    batch, _, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert (len(batch), notices) == (len(rows), [])
+
+
+def test_ids_and_observations_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):
+    for name in ("observation", "trajectory"):
+        table = pa.Table.from_pylist([{**row, name: [row[name]]} for row in rows])
+        pq.write_table(table, tmp_path / "1.parquet")
+        batch, kept, notices = repaired(tmp_path / "1.parquet")
+        assert (batch, kept) == (None, [])
+        assert f"column {name!r}: value of type list cannot be a key" in str(notices[0])
+
+
+def test_of_a_damaged_row_group_every_trajectory_goes(tmp_path, rows):
+    """Rows 4 to 7 cannot be read: the last step of 2, all of 0 of task b, and one step of its 1."""
+    path = tmp_path / "1.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=4, compression="zstd", use_dictionary=False)
+    start = pq.read_metadata(path).row_group(1).column(4).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(bytes(content))
+    batch, kept, _ = repaired(path)
+    assert set(kept) < {0, 1, 2, 3, 8, 9, 10}
+    lengths = {name: sum(row["trajectory"] == name for row in rows) for name in batch.labels["trajectory"]}
+    assert [lengths[rows[row]["trajectory"]] for row in kept] == [2] * len(kept)
