@@ -67,13 +67,8 @@ def find_step_files(path: Path, format: str = "auto") -> list[StepFile]:
         files = [file for file in files if suffix_of(file) == ".jsonl"]
     if not files:
         raise NoRolloutsError(_nothing(path, format))
-    numbers = [_number(file) for file in files]
-    if None in numbers or len(set(numbers)) < len(numbers):
-        numbers = list(range(1, len(files) + 1))
-    found = [
-        StepFile(number or 0, file, _format(file) if format == "auto" else format)
-        for number, file in zip(numbers, files, strict=True)
-    ]
+    updates = zip(_numbers(files), files, strict=True)
+    found = [StepFile(update, file, _format(file) if format == "auto" else format) for update, file in updates]
     return sorted(found, key=lambda file: file.update)
 
 
@@ -111,6 +106,7 @@ def _entries(path: Path) -> Iterable[Path]:
 
 
 def _nothing(path: Path, format: str) -> str:
+    """Why there may be no files."""
     if format == "verl":
         return f"{path} holds no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
     return (
@@ -119,9 +115,10 @@ def _nothing(path: Path, format: str) -> str:
     )
 
 
-def _number(path: Path) -> int | None:
-    digits = re.search(r"(\d{1,9})\D*$", path.stem)
-    return int(digits[1]) if digits else None
+def _numbers(files: Sequence[Path]) -> list[int]:
+    """The number in each file's name; 1, 2, … where they do not tell the files apart."""
+    numbers = [int(digits[1]) for file in files if (digits := re.search(r"(\d{1,9})\D*$", file.stem))]
+    return numbers if len(set(numbers)) == len(files) else list(range(1, len(files) + 1))
 
 
 def _format(file: Path) -> str:

@@ -10,8 +10,7 @@ import codecs
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -27,23 +26,11 @@ _ONE_KIND = "write one kind of value per column: ids as text, numbers without qu
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """The readable rows of a JSONL file.
+def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows of a file and the numbers of their lines, from 1; blank lines are no rows.
 
-    Attributes:
-        rows: one object per row.
-        numbers: the number of each row's line, from 1; blank lines are no rows.
-
-    Example: the lines `{"a": 1}`, an empty one and `{"a": 2}` are `Lines([{"a": 1}, {"a": 2}], [1, 3])`.
+    A line that cannot be read, or is of another schema version, goes to `problems`.
     """
-
-    rows: list[dict[str, Any]]
-    numbers: list[int]
-
-
-def read_lines(path: Path, problems: Problems) -> Lines:
-    """The rows of a file; a line that is none, or of another schema version, goes to `problems`."""
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     with path.open("rb") as lines:
@@ -58,18 +45,20 @@ def read_lines(path: Path, problems: Problems) -> Lines:
             else:
                 rows.append(row)
                 numbers.append(number)
-    return Lines(rows, numbers)
+    return rows, numbers
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
     """The object that a line holds, or the (kind, message) of what is wrong with it."""
     try:
-        row = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
+        row = json.loads(line.decode())
     except UnicodeDecodeError as error:
         return "UTF-8", f"not UTF-8 ({error}); write it as UTF-8"
     except RecursionError:
         return "nested", "nested too deeply to be read; flatten it"
     except ValueError as error:
+        if line.startswith(codecs.BOM_UTF8):
+            return parsed_line(line.removeprefix(codecs.BOM_UTF8))
         cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
         return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
     return row if isinstance(row, dict) else ("object", "not an object; a row is an object of columns")
@@ -88,28 +77,21 @@ def read_json_lines(
     Raises:
         StorageError: no row has a column that is wanted, or the values of one make no column.
     """
-    lines = read_lines(path, problems)
-    found = list(dict.fromkeys(chain.from_iterable(lines.rows)))
+    rows, numbers = read_lines(path, problems)
+    found = list(dict.fromkeys(chain.from_iterable(rows)))
     names = found if wanted is None else [name for name in found if name in wanted]
-    if lines.rows and not names:
+    if rows and not names:
         raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
-    _check_names(lines, names, problems)
-    complete = set(map(len, lines.rows)) == {len(found)}  # as nearly all files are, and quicker to take apart
+    complete = set(map(len, rows)) == {len(found)}  # as nearly all files are, and quicker to take apart
     columns = {}
     for name in names:
-        values = list(map(itemgetter(name), lines.rows)) if complete else [row.get(name) for row in lines.rows]
-        columns[name] = _column(name, values, lines.numbers, problems)
-    return pa.table(columns), lines.numbers
-
-
-def _check_names(lines: Lines, names: Iterable[str], problems: Problems) -> None:
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            number = next(number for number, row in zip(lines.numbers, lines.rows, strict=True) if name in row)
+        if not _fits(name):
+            number = next(number for number, row in zip(numbers, rows, strict=True) if name in row)
             message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
-            raise StorageError(message, problems.file, number) from error
+            raise StorageError(message, path, number)
+        values = list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
+        columns[name] = _column(name, values, numbers, problems)
+    return pa.table(columns), numbers
 
 
 def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
@@ -128,28 +110,30 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
 
 def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
     """(row, kind of problem, message) of each value that does not go with the usual one of the column."""
-    kinds = Counter(_kind(value) for value in values if value is not None)
-    usual = next((value for value in values if _kind(value) == kinds.most_common(1)[0][0] and _fits(value)), None)
+    [(kind, _)] = Counter(_kind(value) for value in values if value is not None).most_common(1)
+    usual = next((value for value in values if _kind(value) == kind and _fits(value)), None)
     for row, value in enumerate(values):
-        shown = reprlib.repr(value)
         try:
             pa.array([value, usual])
+            pa.array([usual, value])  # Arrow takes a truth after a number, and none before
         except UnicodeEncodeError:
-            remedy = "replace it when writing: text.encode('utf-8', 'replace').decode()"
-            yield row, "half", f"{shown}, text with half of a surrogate pair, which UTF-8 cannot hold; {remedy}"
+            problem = "text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
+            yield row, "half", f"{reprlib.repr(value)}, {problem}text.encode('utf-8', 'replace').decode()"
         except _MISFITS as error:
             if isinstance(value, int) and value not in _INT64:
-                yield row, "large", f"{shown}, which 64 bits cannot hold; write such ids as text"
+                yield row, "large", f"{reprlib.repr(value)}, which 64 bits cannot hold; write such ids as text"
             else:
                 reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
-                yield row, "kind", f"{shown}, {reason}; {_ONE_KIND}"
+                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_ONE_KIND}"
 
 
 def _kind(value: Any) -> type:
+    """What the values of a column have in common."""
     return float if type(value) is int else type(value)
 
 
 def _fits(value: Any) -> bool:
+    """Whether some column can hold the value."""
     try:
         pa.array([value])
     except _MISFITS:

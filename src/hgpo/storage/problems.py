@@ -98,6 +98,6 @@ class Problems:
 
     def _extent(self, kind: str) -> str:
         if count := len(self._trajectories.get(kind, ())):
-            whose = "its trajectory is" if count == 1 else f"{count} trajectories for this reason are"
-            return f"; {whose} left out of the comparisons of its task"
+            whose = "its trajectory is" if count == 1 else f"its trajectory and {count - 1} more like it are"
+            return f"; {whose} left out of the comparisons"
         return f"; so are {self._rows[kind] - 1} more rows; all are left out" if self._rows[kind] > 1 else ""

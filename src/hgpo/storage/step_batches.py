@@ -15,7 +15,7 @@ Shapes: N rows, U distinct values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,8 @@ def step_batch_from_table(
     for name, key in stored.items():
         column = table.column(key)
         if name in IN_ALL_ROWS_OR_NONE and column.null_count:
-            _fail_at_first_missing(column, name, key, named)
+            first = int(np.argmax(column.is_null().to_numpy()))
+            raise StorageError(missing_value(name, key, first).message_at(named))
         values[name] = _values(column, name, key, named)
     try:
         return StepBatch.from_columns(**values)
@@ -87,16 +88,14 @@ def stored_columns(table: pa.Table, source: str = "rollouts") -> dict[str, str]:
     return stored
 
 
+def missing_value(name: str, key: str, row: int) -> ColumnError:
+    """The error about a row without a value in one of `IN_ALL_ROWS_OR_NONE`, which is stored as `key`."""
+    remedy = f"{IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
+    return ColumnError(key, row, f"missing value, though other rows have one; {remedy}")
+
+
 def _is_empty(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
-
-
-def _fail_at_first_missing(column: pa.ChunkedArray, name: str, key: str, place: Callable[[int], str]) -> NoReturn:
-    row = int(np.argmax(column.is_null().to_numpy()))
-    raise StorageError(
-        f"{place(row)}: column {key!r} has a missing value, though other rows have one; "
-        f"{IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
-    )
 
 
 def _values(column: pa.ChunkedArray, name: str, key: str, place: Callable[[int], str]) -> Any:

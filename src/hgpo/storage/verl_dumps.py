@@ -87,9 +87,8 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
     Raises:
         StorageError: something that is needed is in no row, or keys contradict each other.
     """
-    lines = read_lines(path, problems)
-    dump = _Dump(lines.rows, lines.numbers, keys, problems)
-    dump = dump.taken([at for at, row in enumerate(lines.rows) if not _match(_PADDING, row)])
+    dump = _Dump(*read_lines(path, problems), keys, problems)
+    dump = dump.taken([at for at, row in enumerate(dump.rows) if not _match(_PADDING, row)])
     dump, ids = _identified(dump) if dump.rows else (dump, [])
     if not dump.rows:
         return pa.table({}), []

@@ -164,8 +164,14 @@ def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:
         (({}, {"trajectory": "b", "step": 2**70}), "x.jsonl line 2: column 'step' is 1180591620717411303424"),
         (({}, {"trajectory": "b", "reward": "1"}), "x.jsonl line 2: column 'reward' is '1'"),
         (({"reward": "1"},), "x.jsonl line 1: column 'reward': expected a number, got str"),
-        (({}, {"trajectory": "b", "penalty": 0.5}), "x.jsonl line 1: column 'penalty' has a missing value"),
-        (({"penalty": 0.5}, {"trajectory": "b"}), "x.jsonl line 2: column 'penalty' has a missing value"),
+        (
+            ({}, {"trajectory": "b", "penalty": 0.5}),
+            "x.jsonl line 1: column 'penalty': missing value, though other rows have one",
+        ),
+        (
+            ({"penalty": 0.5}, {"trajectory": "b"}),
+            "x.jsonl line 2: column 'penalty': missing value, though other rows have one",
+        ),
         (({}, {"trajectory": None}), "x.jsonl line 2: column 'trajectory': missing value"),
         (({"observation": ["hall"]},), "x.jsonl line 1: column 'observation': value of type list cannot be a key"),
         (({}, {}), "x.jsonl line 2: column 'step': trajectory 'a' already has step 0 in "),

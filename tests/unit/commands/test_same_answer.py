@@ -167,6 +167,14 @@ def value_of_another_kind(path: Path) -> None:
     )
 
 
+def value_missing_in_a_row(path: Path) -> None:
+    write_rows(path / "1.jsonl", [{**row, "won": None if at == 4 else row["won"]} for at, row in enumerate(house(1))])
+
+
+def every_step_twice(path: Path) -> None:
+    write_rows(path / "1.jsonl", house(1) * 2)
+
+
 Kind = Callable[[Path], Path | None]
 RELEASED = 192
 READABLE: dict[Kind, tuple[int, str]] = {
@@ -199,6 +207,8 @@ REFUSED: dict[Kind, str] = {
     missing_column: "1.jsonl: no column observation",
     dump_without_observation: "1.jsonl line 1: no observation",
     value_of_another_kind: "1.jsonl line 5: column 'step' is '0', which does not go with",
+    value_missing_in_a_row: "1.jsonl line 5: column 'won': missing value, though other rows have one",
+    every_step_twice: "1.jsonl line 12: column 'step': trajectory '1/a#0' already has step 0 in ",
 }
 
 

@@ -72,6 +72,12 @@ def test_versions_differ_when_a_file_does(folder):
     assert version_of(folder) != before
 
 
+def test_versions_of_a_run_without_rollouts_are_those_of_its_metrics(tmp_path):
+    before = version_of(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("{}")
+    assert version_of(tmp_path) != before
+
+
 @pytest.mark.parametrize("port", [99999, -1])
 def test_a_port_that_there_is_not_is_refused(folder, port):
     with pytest.raises(ValueError, match=f"--port {port}: ports are 1 to 65535, or 0 for any free one"):

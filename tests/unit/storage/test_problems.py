@@ -48,6 +48,4 @@ def test_a_fault_counts_once_its_trajectory_is_left_out():
     for trajectory in ("a", "b", "b"):
         problems.left_out(trajectory, 4, problems.faulty[4])
     (notice,) = problems.notices()
-    assert str(notice) == (
-        "a.jsonl line 4: is odd; 2 trajectories for this reason are left out of the comparisons of its task"
-    )
+    assert str(notice) == ("a.jsonl line 4: is odd; its trajectory and 1 more like it are left out of the comparisons")

@@ -110,7 +110,9 @@ def row(trajectory, reward, **columns):
 def test_columns_that_the_first_row_lacks_are_read(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", row("a", 1.0), row("b", 0.0, penalty=0.5))
     steps = read_steps(path)
-    with pytest.raises(StorageError, match=r"x\.jsonl line 1: column 'penalty' has a missing value"):
+    with pytest.raises(
+        StorageError, match=r"x\.jsonl line 1: column 'penalty': missing value, though other rows have one"
+    ):
         step_batch_from_table(steps.table, place=steps.place)
     write_rows(path, row("a", 1.0, penalty=0), row("b", 0.0, penalty=0.5))
     assert step_batch_from_table(read_rollouts(path)).penalty.tolist() == [0.0, 0.5]
@@ -142,7 +144,9 @@ def test_a_column_that_a_file_lacks_is_missing_from_its_first_row(tmp_path):
     write_rows(tmp_path / "1.jsonl", row("a", 1, penalty=0))
     write_rows(tmp_path / "2.jsonl", row("b", 0))
     steps = read_steps(tmp_path)
-    with pytest.raises(StorageError, match=r"2\.jsonl line 1: column 'penalty' has a missing value"):
+    with pytest.raises(
+        StorageError, match=r"2\.jsonl line 1: column 'penalty': missing value, though other rows have one"
+    ):
         step_batch_from_table(steps.table, place=steps.place)
 
 
@@ -257,3 +261,39 @@ def test_rows_are_counted_without_being_read(tmp_path, rows, write):
     write_table(tmp_path / "1.parquet", pa.Table.from_pylist(rows))
     assert count_rows(tmp_path / "1.parquet") == count_rows(write(tmp_path / "1.jsonl", rows)) == len(rows)
     assert count_rows(tmp_path / "none.jsonl") == 0
+
+
+ODD = (None, -1, 0, 1, 0.5, 2**70, 1e300, float("nan"), True, "", "\ud800", "1/a#0", [1], {"a": 1})
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_what_one_reader_refuses_is_what_the_other_leaves_out(tmp_path, rows, write, suffix):
+    """One value of one row is changed to an odd one, two hundred times over."""
+    rng = np.random.default_rng(7)
+    rows = [{**row, "penalty": 0.0, "value": 0.5} for row in rows]
+    names, refused = [name for name in rows[0] if name not in ("terminated", "truncated")], 0
+    file = tmp_path / f"1{suffix}"
+    for _ in range(200):
+        at, name, odd = rng.integers(len(rows)), rng.choice(names), ODD[rng.integers(len(ODD))]
+        changed = [{**row, name: odd} if place == at else row for place, row in enumerate(rows)]
+        if suffix == ".jsonl":
+            write(file, changed)
+        else:
+            try:
+                pq.write_table(pa.Table.from_pylist(changed), file)
+            except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+                continue  # what parquet cannot hold
+        update = read_update(*find_step_files(file))
+        try:
+            steps = read_steps(file)
+            batch = step_batch_from_table(steps.table, place=steps.place)
+        except StorageError as error:
+            refused += 1
+            explanation = str(error).replace(f"{tmp_path}/", "")
+            assert str(update.notices[0]).startswith(explanation)
+            assert 0 < len(update.batch) < len(rows)
+        else:
+            assert update.notices == ()
+            assert update.batch.labels == batch.labels
+            assert update.batch.reward.tolist() == batch.reward.tolist()
+    assert refused > 20

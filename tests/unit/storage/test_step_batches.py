@@ -33,12 +33,27 @@ def test_what_may_be_missing_is_read_as_it_was_given(column):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ({"penalty": [0.5, None]}, r"line 2: column 'penalty' has a missing value.*; write 0 where nothing"),
-        ({"penalty": pa.array([None, 1])}, r"line 1: column 'penalty' has a missing value"),
-        ({"value": [None, 1.0]}, r"line 1: column 'value' has a missing value.*the critic's estimate of every step"),
-        ({"success": [True, None]}, r"line 2: column 'success' has a missing value.*true or false in every row"),
-        ({"won": [None, True]}, r"line 1: column 'won' has a missing value.*true or false in every row"),
-        ({"prompt": ["p", None]}, r"line 2: column 'prompt' has a missing value.*or leave the column out of all rows"),
+        (
+            {"penalty": [0.5, None]},
+            r"line 2: column 'penalty': missing value, though other rows have one.*; write 0 where nothing",
+        ),
+        ({"penalty": pa.array([None, 1])}, r"line 1: column 'penalty': missing value, though other rows have one"),
+        (
+            {"value": [None, 1.0]},
+            r"line 1: column 'value': missing value, though other rows have one.*the critic's estimate of every step",
+        ),
+        (
+            {"success": [True, None]},
+            r"line 2: column 'success': missing value, though other rows have one.*true or false in every row",
+        ),
+        (
+            {"won": [None, True]},
+            r"line 1: column 'won': missing value, though other rows have one.*true or false in every row",
+        ),
+        (
+            {"prompt": ["p", None]},
+            r"line 2: column 'prompt': missing value, though other rows have one.*or leave the column out of all rows",
+        ),
         ({"group": [1, None]}, r"line 2: column 'group': missing value \(None\)"),
         ({"group": [None, 0.5]}, r"line 1: column 'group': missing value \(None\)"),
         ({"observation": [1, None]}, r"line 2: column 'observation': missing value \(None\)"),
@@ -73,7 +88,9 @@ def test_errors_of_the_batch_name_the_place_where_it_is_known():
     assert str(told.value) == "x.jsonl line 2: column 'step': trajectory 'a' already has step 0 in x.jsonl line 1"
     with pytest.raises(ValueError, match=r"^column 'step', row 1: trajectory 'a' already has step 0 in row 0$"):
         step_batch_from_table(twice)
-    with pytest.raises(StorageError, match=r"^x\.parquet row 1: column 'value' has a missing value"):
+    with pytest.raises(
+        StorageError, match=r"^x\.parquet row 1: column 'value': missing value, though other rows have one"
+    ):
         step_batch_from_table(pa.table(STEPS | {"value": [1, None]}), "x.parquet")
 
 

@@ -334,7 +334,9 @@ def test_half_a_line_is_left_out(tmp_path):
     path.write_text("\n".join([*lines[:3], lines[3][:-20], lines[4], lines[5]]))  # step 1 of 0 to 2
     kept, notices = update_of(path)
     assert notices[0].startswith("3.jsonl line 4: not JSON")
-    assert notices[1].startswith("3.jsonl line 5: an earlier step of its trajectory is missing")
+    assert notices[1].startswith(
+        f"3.jsonl line 5: column 'step': trajectory 'u3/{TASKS[0]}/1' has step 2 but no step 1"
+    )
     assert kept == ALL - {(TASKS[0], "1")}
 
 
@@ -356,7 +358,7 @@ def test_a_value_that_cannot_be_used_takes_its_trajectory(tmp_path, changes, mes
     kept, (notice,) = update_of(path)
     assert kept == ALL - {(row["uid"], row["traj_uid"])}
     assert notice.startswith(f"4.jsonl line 3: {message}")
-    assert notice.endswith("its trajectory is left out of the comparisons of its task")
+    assert notice.endswith("its trajectory is left out of the comparisons")
 
 
 def test_a_row_without_its_ids_is_lost(tmp_path):
@@ -368,7 +370,7 @@ def test_a_row_without_its_ids_is_lost(tmp_path):
     kept, notices = update_of(path)
     assert kept == ALL - {(TASKS[0], "1")}
     assert notices[0].startswith(f"4.jsonl line {odd + 1}: no trajectory: 'traj_uid' is missing or null")
-    assert "an earlier step of its trajectory is missing" in notices[1]
+    assert "has step 1 but no step 0" in notices[1]
 
 
 def test_a_step_with_two_contents_takes_its_trajectory(tmp_path):

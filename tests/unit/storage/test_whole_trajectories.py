@@ -33,13 +33,13 @@ def test_undamaged_rows_are_all_kept(tmp_path, rows, write):
         ({"reward": 1e300}, "column 'reward': expected a finite number of magnitude up to 1e+100"),
         ({"penalty": -1}, "column 'penalty': is subtracted, so it must be at least 0"),
         ({"step": -1}, "column 'step': expected an integer from 0"),
-        ({"step": 0}, "is there twice"),
-        ({"step": 7}, "an earlier step of its trajectory is missing"),
+        ({"step": 0}, "column 'step': trajectory '1/a#0' already has step 0 in 1.jsonl line 1"),
+        ({"step": 7}, "column 'step': trajectory '1/a#0' has step 7 but no step 1"),
         ({"step": 0.5}, "column 'step': expected an integer from 0"),
         ({"group": None}, "column 'group': missing value (None)"),
         ({"observation": ["a", "list"]}, "column 'observation' is ['a', 'list'], which does not go with"),
         ({"trajectory": {"a": 1}}, "column 'trajectory' is {'a': 1}, which does not go with"),
-        ({"group": "1/b"}, "two groups"),
+        ({"group": "1/b"}, "trajectory '1/a#0' is in group '1/a' and in group '1/b'"),
     ],
 )
 def test_a_damaged_row_takes_its_trajectory_with_it(tmp_path, rows, write, change, message):
@@ -80,8 +80,8 @@ def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
     assert (batch, kept) == (None, [])
     trajectories = len({row["trajectory"] for row in rows})
     assert [str(notice) for notice in notices] == [
-        f"1.jsonl line {len(rows) + 1}: a step of its trajectory is there twice; {trajectories} trajectories for this "
-        "reason are left out of the comparisons of its task"
+        f"1.jsonl line {len(rows) + 1}: column 'step': trajectory '1/a#0' already has step 0 in 1.jsonl line 1; its "
+        f"trajectory and {trajectories - 1} more like it are left out of the comparisons"
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_win_that_is_missing_in_one_row_is_not_made_up(tmp_path, rows, write):
     rows[1]["won"] = None
     _, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
     assert kept == list(range(2, len(rows)))
-    assert "column 'success': missing value" in notices[0].message
+    assert "column 'won': missing value" in notices[0].message
 
 
 def test_an_action_may_be_missing(tmp_path, rows, write):
