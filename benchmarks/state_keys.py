@@ -21,7 +21,7 @@ from rich.table import Table
 from hgpo.config import Config, load_config
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise
-from hgpo.rollout.collect import COMMANDS_FOLLOW
+from hgpo.rollout.rules import COMMANDS_FOLLOW
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.tables import read_table, step_batch_from_table
 

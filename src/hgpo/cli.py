@@ -27,7 +27,7 @@ DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share thei
 EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
-    ("hgpo.rollout.collect", "RolloutError"),
+    ("hgpo.rollout.rules", "RolloutError"),
     ("safetensors", "SafetensorError"),
 )
 """More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.runs.panel import evaluate_policy
     from hgpo.runs.progress import Reporter
     from hgpo.runs.summary import print_evaluation
-    from hgpo.training.starting_policy import load_checkpoint_policy
+    from hgpo.training.policies import load_checkpoint_policy
 
     reporter = Reporter(quiet=arguments.quiet)
     suite = build_suite(config)

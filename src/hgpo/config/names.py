@@ -8,6 +8,7 @@ from hgpo.config.settings import Config
 from hgpo.envs.registry import SUITES, check_options
 from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.plugins import import_named
+from hgpo.policies.backends import BACKENDS
 
 
 def check_names(config: Config) -> None:
@@ -20,9 +21,10 @@ def check_names(config: Config) -> None:
     """
     environment, estimator = config.environment, config.advantage.estimator
     try:
-        import_named([environment.name, config.agent.template, estimator])
+        import_named([environment.name, config.agent.template, estimator, config.policy.backend])
         check_options(environment.name, SUITES.get(environment.name), environment.options)
         TEMPLATES.check(config.agent.template)
+        BACKENDS.check(config.policy.backend)
         ESTIMATORS.get(estimator)
         parse_options(estimator, **config.estimator_options)
     except (ValueError, TypeError) as error:

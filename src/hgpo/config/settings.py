@@ -62,6 +62,8 @@ class PolicySettings(Section):
 
     model: str = Field("tiny", description='A folder or hub name in Hugging Face format, or "tiny" to build one.')
     tiny: TinyModelSettings = TinyModelSettings()
+    backend: str = Field("transformers", description="What plays it: registered name, entry point or `module:NAME`.")
+    options: dict[str, Any] = Field(default_factory=dict, description="The backend's own, e.g. max_batch_size.")
     device: str = Field("auto", description="auto: CUDA where there is one, else CPU.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
     max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")

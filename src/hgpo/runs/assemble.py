@@ -9,7 +9,7 @@ from hgpo.config import Config, ConfigError
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
-from hgpo.rollout.collect import RolloutRules
+from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.folder import RunDirectory, write_json
 
 

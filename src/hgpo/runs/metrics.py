@@ -8,13 +8,13 @@ import numpy as np
 
 from hgpo.estimators import Advantages
 from hgpo.estimators.diagnostics import summarise
-from hgpo.rollout.records import StepRecord, episodes
+from hgpo.rollout.records import StepRecord, outcomes
 from hgpo.steps import StepBatch
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     """Success, reward, lengths and how well responses kept to the format."""
-    played = episodes(steps)
+    played = outcomes(steps)
     listed = [record.admissible for record in steps if record.admissible is not None]
     metrics = {
         "success": float(np.mean([episode.won for episode in played])),

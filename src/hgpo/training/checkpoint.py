@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from hgpo.config import TrainingSettings
 from hgpo.files import flush
 from hgpo.policies.device import resolve_device
-from hgpo.policies.transformers import load_pretrained
+from hgpo.policies.language_model import LanguageModel, Limits, load_model, load_tokenizer
 from hgpo.training.update import make_optimizer
 
 STATE_FILE = "trainer_state.json"
@@ -44,8 +44,7 @@ class Checkpoint:
 
     path: Path
     update: int
-    model: Any
-    tokenizer: Any
+    language_model: LanguageModel
     optimizer: torch.optim.Optimizer
     state: dict[str, Any]
 
@@ -119,7 +118,9 @@ def read_trainer_state(path: Path | str) -> dict[str, Any]:
     return document
 
 
-def load_checkpoint(path: Path | str, settings: TrainingSettings, *, device: str = "auto") -> Checkpoint:
+def load_checkpoint(
+    path: Path | str, settings: TrainingSettings, limits: Limits | None = None, *, device: str = "auto"
+) -> Checkpoint:
     """Model (float32), tokenizer and optimiser as they were saved.
 
     Learning rate and weight decay come from `settings`, the moments and step counts from the checkpoint.
@@ -128,24 +129,32 @@ def load_checkpoint(path: Path | str, settings: TrainingSettings, *, device: str
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
     """
     path = Path(path)
-    model, tokenizer = load_model(path, device=device)
+    language_model = open_language_model(path, limits, device=device)
     document = read_trainer_state(path)
-    optimizer = make_optimizer(model, settings)
-    _restore_optimizer(path / OPTIMIZER_FILE, model, optimizer)
-    return Checkpoint(path, document["update"], model, tokenizer, optimizer, document["state"])
+    optimizer = make_optimizer(language_model.model, settings)
+    _restore_optimizer(path / OPTIMIZER_FILE, language_model.model, optimizer)
+    return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
-def load_model(path: Path | str, *, device: str = "auto") -> tuple[Any, Any]:
-    """Model (float32) and tokenizer alone, which is all that playing needs.
+def open_language_model(path: Path | str, limits: Limits | None = None, *, device: str = "auto") -> LanguageModel:
+    """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        CheckpointError: the checkpoint is damaged; so does `LanguageModel.model` where the weights are.
     """
     path = Path(path)
     resolve_device(device)  # one that is not there is no fault of the checkpoint
     read_trainer_state(path)
+
+    def load() -> Any:
+        return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
+
+    return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, limits or Limits(), str(path))
+
+
+def _readable(path: Path, load: Callable[[], Any]) -> Any:
     try:
-        return load_pretrained(path, device=device, dtype="float32")
+        return load()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _unusable(path, error) from error
 

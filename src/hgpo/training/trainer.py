@@ -23,10 +23,10 @@ from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages, compute_advantages
+from hgpo.policies.base import AnyPolicy
 from hgpo.policies.device import resolve_device
-from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
-from hgpo.rollout.records import StepRecord, episodes, to_step_batch
+from hgpo.rollout.records import StepRecord, outcomes, to_step_batch
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
 from hgpo.runs.folder import (
@@ -47,14 +47,16 @@ from hgpo.runs.task_order import task_indices
 from hgpo.steps import StepBatch
 from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
 from hgpo.training.memory import peak_memory_gib
+from hgpo.training.policies import check_policy, limits_of, load_language_model, run_policy, start_model
 from hgpo.training.samples import Sample
-from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
+from hgpo.training.starting_policy import prepare_start
 from hgpo.training.update import make_optimizer, update_policy
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Carry out a new run. `started` is the clock (`time.monotonic`) from which its seconds count."""
     resolve_device(config.policy.device)  # what is not there is refused before anything is written
+    check_policy(config)
     suite = training_suite(config)
     run = create_run_directory(config)
     with exclusive(run.path):
@@ -111,19 +113,22 @@ class _Trainer:
     def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
         self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
         self.tasks = suite.tasks(config.environment.train_split)
-        start = load_policy(start_model(run, config), config)
-        self.reference = copy.deepcopy(start.model).requires_grad_(False) if config.training.kl_coefficient else None
-        self.policy = start
-        self.optimizer: torch.optim.Optimizer = make_optimizer(start.model, config.training)
+        self.trained = load_language_model(start_model(run, config), config)
+        start = self.trained.model
+        self.reference = copy.deepcopy(start).requires_grad_(False) if config.training.kl_coefficient else None
+        self.optimizer: torch.optim.Optimizer = make_optimizer(start, config.training)
         rollout_seed, update_seed = np.random.SeedSequence(config.run.seed).spawn(2)
         self.rollout_rng = np.random.default_rng(rollout_seed)
         self.update_rng = np.random.default_rng(update_seed)
         self.progress = Progress()
         self._restore()
+        self.policy = run_policy(config, self.trained)
 
-    def policy_before(self) -> TransformersPolicy:
+    def policy_before(self) -> AnyPolicy:
         """The policy before the first update, also where a checkpoint has taken its place by now."""
-        return load_policy(start_model(self.run, self.config), self.config) if self.progress.update else self.policy
+        if not self.progress.update:
+            return self.policy
+        return run_policy(self.config, load_language_model(start_model(self.run, self.config), self.config))
 
     def train(self, started: float) -> None:
         """Run all updates that are still to be done."""
@@ -161,7 +166,7 @@ class _Trainer:
             for record, value in zip(steps, advantages.values, strict=True)
         ]
         update_metrics = update_policy(
-            self.policy.model,
+            self.trained.model,
             self.reference,
             self.optimizer,
             samples,
@@ -169,6 +174,7 @@ class _Trainer:
             self.update_rng,
             temperature=self.config.rollout.temperature,
         )
+        self.policy.take_weights(self.trained.model)
         updated = clock()
         self._store(update, steps, advantages)
         self.progress = replace(self.progress, update=update)
@@ -185,7 +191,7 @@ class _Trainer:
             "seconds_collect": collected - began,
             "seconds_advantages": estimated - collected,
             "seconds_update": updated - estimated,
-            "peak_memory_gib": peak_memory_gib(self.policy.model.device),
+            "peak_memory_gib": peak_memory_gib(self.trained.model.device),
         }
 
     def _collect(self, update: int) -> _Collected:
@@ -241,8 +247,8 @@ class _Trainer:
             save_checkpoint(
                 self.run.checkpoints,
                 update,
-                model=self.policy.model,
-                tokenizer=self.policy.tokenizer,
+                model=self.trained.model,
+                tokenizer=self.trained.tokenizer,
                 optimizer=self.optimizer,
                 state={
                     "tasks_drawn": self.progress.tasks_drawn,
@@ -267,8 +273,9 @@ class _Trainer:
         """Continue from the newest complete checkpoint, if there is one."""
         folder = newest_complete(self.run.checkpoints)
         if folder is not None:
-            checkpoint = load_checkpoint(folder, self.config.training, device=self.config.policy.device)
-            self.policy = wrap_model(checkpoint.model, checkpoint.tokenizer, self.config)
+            limits, device = limits_of(self.config), self.config.policy.device
+            checkpoint = load_checkpoint(folder, self.config.training, limits, device=device)
+            self.trained = checkpoint.language_model
             self.optimizer = checkpoint.optimizer
             state = checkpoint.state
             self.rollout_rng = restore_generator(state["rollout_rng"])
@@ -281,7 +288,7 @@ class _Trainer:
 def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
     """Names of the groups whose rollouts all earned the same total reward: they teach a group estimator little."""
     totals: dict[str, set[float]] = {}
-    for episode in episodes(steps):
+    for episode in outcomes(steps):
         totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
-    sizes = Counter(episode.group for episode in episodes(steps))
+    sizes = Counter(episode.group for episode in outcomes(steps))
     return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, check_names
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
 from hgpo.integrations.verl.versions import require_verl
 
@@ -59,7 +59,9 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
             f"verl's configuration has no `{RECIPE_KEY}`: start the run with `hgpo train RECIPE.toml --engine verl`"
         )
     stored: dict[str, Any] = OmegaConf.to_container(verl_config[RECIPE_KEY], resolve=False)
-    return Config.model_validate(stored["settings"]), Path(stored["run_directory"])
+    config = Config.model_validate(stored["settings"])
+    check_names(config)  # in every process: a module that the recipe names may register other parts
+    return config, Path(stored["run_directory"])
 
 
 def _defaults() -> Any:

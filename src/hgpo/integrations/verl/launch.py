@@ -22,7 +22,8 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
-from hgpo.training.starting_policy import prepare_start, start_model
+from hgpo.training.policies import start_model
+from hgpo.training.starting_policy import prepare_start
 
 PLUGIN = "hgpo.integrations.verl.plugin"
 _LEAST_CPUS = 16  # verl's processes ask for one each, though most of them wait most of the time

@@ -35,8 +35,8 @@ from hgpo.integrations.verl.metric_names import update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
-from hgpo.rollout.collect import RolloutError
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.rules import RolloutError
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from hgpo.integrations.verl.checkpoints import publish
 from hgpo.training.checkpoint import newest_complete, read_trainer_state
-from tiny_models import tiny_policy
+from tiny_models import tiny_model
 
 
 def weights(folder: Path) -> Path:
-    policy = tiny_policy()
+    policy = tiny_model()
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     return folder
