@@ -116,11 +116,13 @@ def _registries() -> list[Row]:
     from hgpo.agents.prompts import template_names
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
+    from hgpo.policies.backends import BACKENDS
 
     return [
         ("environments", ", ".join(environment_names()), ""),
         ("prompt templates", ", ".join(template_names()), ""),
         ("estimators", ", ".join(estimator_names()), ""),
+        ("policy backends", ", ".join(BACKENDS.names()), ""),
     ]
 
 

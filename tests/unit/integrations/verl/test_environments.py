@@ -21,7 +21,7 @@ TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
 import os, time
 import numpy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hgpo.envs.base import Task
 
@@ -238,7 +238,8 @@ sys.stdin.read()
 """
 
     async def test() -> None:
-        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", babbler])
+        patient = replace(settings, step_timeout=30.0)  # 128 MiB of nothing take their time on a busy machine
+        pool = EnvironmentPool(patient, 1, command=lambda _: [sys.executable, "-c", babbler])
 
         async def play() -> None:
             episode = await pool.start("train", 0, seed=0)

@@ -1,4 +1,4 @@
-"""Household games of which one, once, takes its whole environment worker down: for `make verl-smoke`."""
+"""Household games with a template of their own; where asked, one game takes its whole environment worker down, once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hgpo.agents import Situation
+from hgpo.agents.prompts import register_template
+from hgpo.agents.prompts.household import HouseholdCompactTemplate
 from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task
 
@@ -39,7 +42,7 @@ class MortalEnv:
 @dataclass(frozen=True)
 class MortalSuite:
     suite: AlfworldSuite
-    tombstone: Path
+    tombstone: Path | None
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -47,7 +50,7 @@ class MortalSuite:
 
     def tasks(self, split: str) -> Sequence[Task]:
         tasks = self.suite.tasks(split)
-        if split != "train":
+        if split != "train" or self.tombstone is None:
             return tasks
         return [replace(task, make=partial(MortalEnv, task, self.tombstone)) for task in tasks]
 
@@ -55,8 +58,20 @@ class MortalSuite:
         return self.suite.expert()
 
 
-def mortal_games(tombstone: str, **options: Any) -> MortalSuite:
-    return MortalSuite(alfworld_suite(**options), Path(tombstone))
+def mortal_games(tombstone: str | None = None, **options: Any) -> MortalSuite:
+    """`tombstone` is the file that says that a worker has died; without one, all live."""
+    return MortalSuite(alfworld_suite(**options), None if tombstone is None else Path(tombstone))
+
+
+class TerseTemplate(HouseholdCompactTemplate):
+    """Says `goal` where the household template says `task`."""
+
+    def head(self, situation: Situation) -> list[str]:
+        [task, *rest] = super().head(situation)
+        return [task.replace("task :", "goal :", 1), *rest]
+
+
+register_template("terse", TerseTemplate())
 
 
 def _is_environment_worker() -> bool:
