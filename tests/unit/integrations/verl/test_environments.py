@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
 import os, time
 import numpy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hgpo.envs.base import Task
 
