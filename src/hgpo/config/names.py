@@ -32,10 +32,13 @@ def check_names(config: Config) -> None:
 
 def _check_estimator(config: Config) -> None:
     """Refuse an estimator that cannot be trained with, or that compares more history than there is."""
-    if config.advantage.estimator == "gae":
+    estimator = ESTIMATORS.get(config.advantage.estimator)
+    if not estimator.trainable:
+        needs = estimator.needs(estimator.parse(**config.estimator_options))
+        columns = " and ".join(f"a column `{name}`" for name in needs)
         raise ConfigError(
-            "advantage.estimator = 'gae' needs a critic's values, and none is trained here; "
-            "`hgpo advantages --estimator gae` computes it for stored steps with a column `value`"
+            f"advantage.estimator = {config.advantage.estimator!r} {estimator.untrainable}; `hgpo advantages --estimator "
+            f"{estimator.name}` computes it for stored steps{f' with {columns}' if columns else ''}"
         )
     levels = config.estimator_options.get("history_length", 0)
     if isinstance(levels, int) and levels > config.agent.history_length:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.diagnostics import BatchSummary, summarise
+from hgpo.estimators.diagnostics import BatchSummary, summarise_levels
 from hgpo.estimators.transition_graph import won
 from hgpo.report.comparison import ShownEstimator, level_estimator
 from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_consistency
@@ -88,7 +88,7 @@ def analyse(steps: UpdateSteps, estimators: Sequence[ShownEstimator], gamma: flo
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
-        summary=summarise(batch, advantages[followed.key]),
+        summary=summarise_levels(batch, advantages[followed.key]),
         consistency=tuple(level.figures for level in consistency),
         disagreement=_disagreement(advantages),
     )
