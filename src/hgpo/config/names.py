@@ -32,13 +32,14 @@ def check_names(config: Config) -> None:
 
 def _check_estimator(config: Config) -> None:
     """Refuse an estimator that cannot be trained with, or that compares more history than there is."""
-    estimator = ESTIMATORS.get(config.advantage.estimator)
+    name = config.advantage.estimator
+    estimator = ESTIMATORS.get(name)
     if not estimator.trainable:
         needs = estimator.needs(estimator.parse(**config.estimator_options))
-        columns = " and ".join(f"a column `{name}`" for name in needs)
+        columns = " and ".join(f"a column `{column}`" for column in needs)
         raise ConfigError(
-            f"advantage.estimator = {config.advantage.estimator!r} {estimator.untrainable}; `hgpo advantages --estimator "
-            f"{estimator.name}` computes it for stored steps{f' with {columns}' if columns else ''}"
+            f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
+            f"for stored steps{f' with {columns}' if columns else ''}"
         )
     levels = config.estimator_options.get("history_length", 0)
     if isinstance(levels, int) and levels > config.agent.history_length:

@@ -174,3 +174,9 @@ def test_importing_the_package_is_light() -> None:
         "assert 'compute_advantages' in dir(hgpo); assert not hasattr(hgpo, 'no_such_part')"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_computing_leaves_the_module_path_alone() -> None:
+    """A path may name a module of the working folder; the package's own names must not make others findable there."""
+    program = "import sys; path = [*sys.path]; import hgpo; hgpo.estimators.get('gigpo'); assert sys.path == path"
+    subprocess.run([sys.executable, "-P", "-c", program], check=True)
