@@ -19,7 +19,7 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.commands.inspect import configure, training_of
-from hgpo.estimators.diagnostics import summarise
+from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.comparison import shown_estimators
 from hgpo.report.consistency import prompt_consistency
@@ -146,7 +146,7 @@ def test_the_overview_shows_the_figures_of_the_library(watched: Watched, plain: 
     watched.open("overview", "#overview")
     watched.page.wait_for_selector("#chart-weight svg")
     batch, advantages = library(plain[0], 2)
-    summary = summarise(batch, advantages["paper"])
+    summary = summarise_levels(batch, advantages["paper"])
     shown = watched.page.eval_on_selector_all(
         "#levels td[data-figure=usable_share]", "all => all.map(c => c.innerText)"
     )

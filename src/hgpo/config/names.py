@@ -58,10 +58,14 @@ def _about(setting: str) -> Iterator[None]:
 
 def _check_estimator(config: Config) -> None:
     """Refuse an estimator that cannot be trained with, or that compares more history than there is."""
-    if config.advantage.estimator == "gae":
+    name = config.advantage.estimator
+    estimator = ESTIMATORS.get(name)
+    if not estimator.trainable:
+        needs = estimator.needs(estimator.parse(**config.estimator_options))
+        columns = " and ".join(f"a column `{column}`" for column in needs)
         raise ConfigError(
-            "advantage.estimator = 'gae' needs a critic's values, and none is trained here; "
-            "`hgpo advantages --estimator gae` computes it for stored steps with a column `value`",
+            f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
+            f"for stored steps{f' with {columns}' if columns else ''}",
             "advantage.estimator",
         )
     levels = config.estimator_options.get("history_length", 0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgpo.estimators import Advantages
-from hgpo.estimators.diagnostics import summarise
+from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.rollout.records import StepRecord, outcomes
 from hgpo.steps import StepBatch
 
@@ -37,4 +37,4 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
 
 def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, float]:
     """Spread of the advantages, and per level what its groups had to say; see `hgpo.estimators.diagnostics`."""
-    return summarise(batch, advantages).flat()
+    return summarise_levels(batch, advantages).flat()
