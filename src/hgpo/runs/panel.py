@@ -10,8 +10,8 @@ from hgpo.envs.base import TaskSuite
 from hgpo.evaluation import Evaluation, Rate, evaluate
 from hgpo.policies.base import Policy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
-from hgpo.runs.progress import Reporter
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.progress import Reporter
 
 
 def evaluate_policy(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.steps import StepBatch
 from hgpo.runs.metrics import advantage_metrics
+from hgpo.steps import StepBatch
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
