@@ -1,6 +1,7 @@
 """Runs that were killed at an awkward moment, or that two processes want at once."""
 
 import json
+import shutil
 from pathlib import Path
 from unittest.mock import patch
 
@@ -103,3 +104,13 @@ def test_a_resumed_run_clears_away_what_was_half_written(tmp_path):
     (run.rollouts / ".00003.parquet.99.partial").write_text("half")
     resume(run.path, quiet())
     assert not list(run.path.rglob("*.partial"))
+
+
+def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, tmp_path):
+    """The process died after it had renamed the old one away, and before the new one had its name."""
+    run = killed_in_evaluation("update-2", tmp_path)
+    shutil.rmtree(run.checkpoints / "1")
+    (run.checkpoints / "2").rename(run.checkpoints / ".2.replaced")
+    resume(run.path, quiet())
+    assert not (run.path / "metrics.superseded.jsonl").exists()
+    assert evaluations(run) == evaluations(finished)

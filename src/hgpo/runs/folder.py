@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,6 +17,7 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, dump_config, load_config
 from hgpo.files import write_text
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.lock import LOCK_FILE, exclusive
 
 _PARTIAL = ".*.partial"
@@ -26,8 +26,6 @@ _TRAINING_LEFTOVERS = (
     *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
     *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
     "rollouts/.[0-9]*.parquet.*.partial",
-    "checkpoints/.[0-9]*.partial",
-    "checkpoints/.[0-9]*.replaced",
 )
 
 
@@ -120,10 +118,14 @@ def _is_left_over(name: str) -> bool:
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a killed training process was writing. Only whoever holds the run may (`exclusive`)."""
+    """Delete what a killed training process was writing; a checkpoint that it was replacing is there again.
+
+    Only whoever holds the run may (`exclusive`).
+    """
+    recover(run.checkpoints)
     for pattern in _TRAINING_LEFTOVERS:
         for path in list(run.path.glob(pattern)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            path.unlink()
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:

@@ -21,10 +21,11 @@ from hgpo.policies.transformers import TransformersPolicy, load_pretrained
 from hgpo.rollout.collect import RolloutRules, fit_prompts
 from hgpo.rollout.demonstrations import demonstrate
 from hgpo.runs.assemble import rollout_rules
+from hgpo.runs.checkpoints import newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
-from hgpo.training.checkpoint import load_model, newest_complete
+from hgpo.training.checkpoint import load_model
 from hgpo.training.warm_start import warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
@@ -90,7 +91,7 @@ def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -
 
 def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
     there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
-    there += [path.name for path in sorted(run.checkpoints.glob("[0-9]*")) if path.is_dir()]
+    there += [path.name for path in numbered(run.checkpoints)]
     if not there:
         return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"
     return f"{run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(there)}"

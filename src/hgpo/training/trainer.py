@@ -29,6 +29,7 @@ from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
+from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
@@ -45,7 +46,7 @@ from hgpo.runs.progress import Reporter, update_line, worth_a_line
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.steps import StepBatch
-from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
+from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.memory import peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model

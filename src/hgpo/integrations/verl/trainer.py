@@ -27,7 +27,7 @@ from verl.utils.py_functional import rename_dict
 from hgpo.evaluation import Evaluation, summarise
 from hgpo.files import write_text
 from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
-from hgpo.integrations.verl.checkpoints import STATE_NAME, publish, verl_folder
+from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
@@ -39,6 +39,7 @@ from hgpo.rollout.collect import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import build_suite, evaluation_tasks
+from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
 from hgpo.runs.metrics import advantage_metrics, rollout_metrics
 from hgpo.runs.panel import describe, stored_evaluation
@@ -250,17 +251,21 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
-        folder = self._verl_folder()
-        write_text(folder / STATE_NAME, json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}))
+        """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
+        state = json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()})
+        write_text(self._verl_folder() / STATE_NAME, state, durable=True)
         super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
         self._publish()
+        delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
 
     def _load_checkpoint(self) -> None:
+        mend_tracker(self._verl_checkpoints())
         super()._load_checkpoint()
         if self.global_steps:
             state = json.loads((self._verl_folder() / STATE_NAME).read_text(encoding="utf-8"))
             self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
-            if not (self.run.checkpoints / str(self.global_steps)).exists():
+            published = self.run.checkpoints / str(self.global_steps)
+            if not published.exists() or not is_complete(published):
                 self._publish()
             self.reporter.say(f"Continuing from {self._verl_folder()}")
         rewind_metrics(self.run, self.global_steps)
@@ -272,8 +277,11 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)
 
+    def _verl_checkpoints(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
+
     def _verl_folder(self) -> Path:
-        return verl_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
+        return verl_folder(self._verl_checkpoints(), self.global_steps)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from hgpo.config import Config
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, write_json
+from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
+from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers, write_json
 from hgpo.runs.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
@@ -22,8 +24,9 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.batches import BatchSteps
-from hgpo.integrations.verl.checkpoints import STATE_NAME
+from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.trainer import HgpoTrainer
+from killed import killed_at_each_call
 
 UPDATES, EVERY = 20, 5
 
@@ -52,11 +55,54 @@ def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: 
     state = tmp_path / "verl" / "global_step_8" / STATE_NAME
     state.parent.mkdir(parents=True)
     state.write_text(json.dumps({"tasks_drawn": 128, "seconds": 1.0}), encoding="utf-8")
-    (trainer.run.checkpoints / "8").mkdir(parents=True)
+    with whole_checkpoint(trainer.run.checkpoints, 8, {}):
+        pass
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 8))
     trainer._load_checkpoint()
     assert [row["update"] for row in read_metrics(trainer.run)] == list(range(1, 9))
     assert sorted(path.name for path in (tmp_path / "evaluations").iterdir()) == ["before.json", "update-5.json"]
+
+
+def save_as_verl(trainer: HgpoTrainer) -> None:
+    """As much of verl's own saving as resuming needs: the weights, then the number, in place."""
+    weights = trainer._verl_folder() / "actor" / "huggingface"
+    weights.mkdir(parents=True, exist_ok=True)
+    (weights / "model.safetensors").write_text(f"weights {trainer.global_steps}")
+    (trainer._verl_checkpoints() / TRACKER_FILE).write_text(str(trainer.global_steps))
+
+
+def load_as_verl(trainer: HgpoTrainer) -> None:
+    trainer.global_steps = int((trainer._verl_checkpoints() / TRACKER_FILE).read_text())
+
+
+def test_a_process_killed_at_any_point_of_saving_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save_as_verl)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load_as_verl)
+
+    def at(update: int) -> HgpoTrainer:
+        trainer = make(tmp_path, update=update, keep_checkpoints=1)
+        trainer.tasks_drawn, trainer.seconds_before, trainer.started = 16 * update, 0.0, 0.0
+        return trainer
+
+    at(1)._save_checkpoint()
+    points = 0
+    for where in killed_at_each_call(at(2)._save_checkpoint):
+        resumed = at(0)
+        remove_leftovers(resumed.run)
+        resumed._load_checkpoint()
+        assert resumed.tasks_drawn == 16 * resumed.global_steps > 0, where
+        assert (resumed._verl_folder() / "actor" / "huggingface" / "model.safetensors").exists(), where
+        newest = newest_complete(resumed.run.checkpoints)
+        assert newest is not None, where
+        assert newest.name == str(resumed.global_steps), where
+        assert (newest / "model.safetensors").read_text() == f"weights {resumed.global_steps}", where
+        for folder in (resumed.run.checkpoints, resumed._verl_checkpoints()):
+            shutil.rmtree(folder)
+        at(1)._save_checkpoint()
+        points += 1
+    assert points > 12
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["2"]
+    assert sorted(path.name for path in (tmp_path / "verl").iterdir()) == ["global_step_2", TRACKER_FILE]
 
 
 @pytest.mark.parametrize(
