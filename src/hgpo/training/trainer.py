@@ -30,6 +30,7 @@ from hgpo.rollout.records import StepRecord, episodes, to_step_batch
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
 from hgpo.runs.checkpoints import newest_complete
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
@@ -128,9 +129,7 @@ class _Trainer:
 
     def train(self, started: float) -> None:
         """Run all updates that are still to be done."""
-        name = self._due_evaluation()
-        if name and not self.run.evaluation(name).exists():  # a process died in it, after it had saved the checkpoint
-            self._evaluate(name)
+        self._evaluate_between()  # a process may have died in it, after it had saved the checkpoint
         updates = self.config.training.updates
         left = updates - self.progress.update
         self.reporter.say(f"Training with {self.config.advantage.estimator}: {left} updates")
@@ -143,8 +142,7 @@ class _Trainer:
                 if worth_a_line(self.progress.update, updates):
                     self.reporter.say(update_line(row, updates))
                 self._checkpoint(started)
-                if name := self._due_evaluation():
-                    self._evaluate(name)
+                self._evaluate_between()
 
     def _one_update(self) -> dict[str, Any]:
         """Collect, estimate, update, store; returns the update's metrics."""
@@ -254,15 +252,16 @@ class _Trainer:
                 keep=settings.keep_checkpoints,
             )
 
-    def _due_evaluation(self) -> str | None:
-        """The name of the evaluation between first and last that is due after the newest update; None: none is."""
-        every, update = self.config.evaluation.every, self.progress.update
-        due = every and update and update % every == 0 and update < self.config.training.updates
-        return f"update-{update}" if due else None
+    def _evaluate_between(self) -> None:
+        """Play the panel between first and last where it is due, unless the run has that evaluation already.
 
-    def _evaluate(self, name: str) -> None:
-        """Its generator is its own, so nothing that follows depends on whether and when it is played."""
-        evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
+        Its generator is its own, so nothing that follows depends on whether and when it is played.
+        """
+        update, updates = self.progress.update, self.config.training.updates
+        name = evaluation_name(update, updates)
+        due = 0 < update < updates and evaluation_due(update, updates, self.config.evaluation.every)
+        if due and not self.run.evaluation(name).exists():
+            evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
 
     def _restore(self) -> None:
         """Continue from the newest complete checkpoint, if there is one."""
@@ -277,6 +276,7 @@ class _Trainer:
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
+        rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
 
 
 def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:

@@ -29,7 +29,6 @@ from hgpo.files import write_text
 from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
-from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.metric_names import update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
@@ -40,6 +39,7 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.checkpoints import is_complete
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
 from hgpo.runs.metrics import advantage_metrics, rollout_metrics
 from hgpo.runs.panel import describe, stored_evaluation
@@ -239,7 +239,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         done, updates = self.global_steps, self.total_training_steps
         stored = self.run.evaluation(evaluation_name(done, updates)).exists()
         # A process that ended between a checkpoint and its evaluation owes the latter.
-        owed = evaluation_due(done, updates, self.config.trainer.test_freq) and not stored
+        owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
         with open_dict(self.config):
             self.config.trainer.val_before_train = owed or done == 0
         super().fit(agent_loop_manager)

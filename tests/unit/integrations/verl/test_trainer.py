@@ -31,13 +31,15 @@ from killed import killed_at_each_call
 UPDATES, EVERY = 20, 5
 
 
+def recipe(**tree: Any) -> Config:
+    return Config.model_validate({"policy": {"model": "m"}, "evaluation": {"every": EVERY}, **tree})
+
+
 def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
     trainer = object.__new__(HgpoTrainer)
-    trainer.recipe = Config.model_validate({"policy": {"model": "m"}, "training": {"updates": UPDATES, **training}})
+    trainer.recipe = recipe(training={"updates": UPDATES, **training})
     trainer.run, trainer.reporter = RunDirectory(path), Reporter(quiet=True)
-    trainer.config = OmegaConf.create(
-        {"trainer": {"test_freq": EVERY, "default_local_dir": str(path / "verl"), "val_before_train": None}}
-    )
+    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(path / "verl"), "val_before_train": None}})
     trainer.global_steps, trainer.total_training_steps, trainer.timing_raw = update, UPDATES, {}
     return trainer
 
@@ -121,8 +123,7 @@ def test_an_evaluation_that_a_killed_process_owes_is_played_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, stored: list[str], played: bool
 ) -> None:
     trainer = make(tmp_path, update=update)
-    tree = {"policy": {"model": "m"}, "run": {"engine": "verl"}, "verl": {"evaluate_only": True}}
-    trainer.recipe = Config.model_validate(tree)  # no summary is written then
+    trainer.recipe = recipe(run={"engine": "verl"}, verl={"evaluate_only": True})  # no summary is written then
     evaluations(trainer.run, *stored)
     monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
     trainer.fit(None)
