@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from hgpo.estimators import Advantages, compute_advantages
 from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
-from hgpo.rollout.records import StepRecord, episodes, to_step_batch
+from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
 from hgpo.runs.checkpoints import newest_complete
@@ -44,6 +43,7 @@ from hgpo.runs.lock import exclusive
 from hgpo.runs.metrics import advantage_metrics, rollout_metrics
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
+from hgpo.runs.resampling import exchange_uniform, uniform_groups
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.steps import StepBatch
@@ -198,12 +198,11 @@ class _Trainer:
             if not uniform:
                 break
             fresh = self._play(f"{update}.{attempt}/", len(uniform))
-            useful = {record.group for record in fresh} - uniform_groups(fresh)
-            leaving = set(sorted(uniform)[: len(useful)]) | {record.group for record in fresh} - useful
+            change = exchange_uniform(steps, fresh)
             drawn = [*steps, *fresh]
-            steps = [record for record in drawn if record.group not in leaving]
-            replaced += [record for record in drawn if record.group in leaving]
-            resampled += len(useful)
+            steps = [record for record in drawn if record.group not in change.leaving]
+            replaced += [record for record in drawn if record.group in change.leaving]
+            resampled += change.replaced
         return _Collected(steps, replaced, resampled)
 
     def _play(self, label: str, count: int) -> list[StepRecord]:
@@ -277,12 +276,3 @@ class _Trainer:
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
-
-
-def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
-    """Names of the groups whose rollouts all earned the same total reward: they teach a group estimator little."""
-    totals: dict[str, set[float]] = {}
-    for episode in episodes(steps):
-        totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
-    sizes = Counter(episode.group for episode in episodes(steps))
-    return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
