@@ -40,7 +40,7 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.generators import generator_state, restore_generator
 from hgpo.runs.lock import exclusive
-from hgpo.runs.metrics import advantage_metrics, rollout_metrics
+from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
 from hgpo.runs.resampling import exchange_uniform, uniform_groups
@@ -48,7 +48,7 @@ from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.steps import StepBatch
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
 from hgpo.training.update import make_optimizer, update_policy
@@ -150,16 +150,35 @@ class _Trainer:
         clock = time.perf_counter
         began = clock()
         drawn = self._collect(update)
-        steps = drawn.steps
         collected = clock()
-        batch = to_step_batch(steps)
+        batch = to_step_batch(drawn.steps)
         advantages = self._advantages(batch)
         estimated = clock()
+        trained = self._train_on(drawn.steps, advantages)
+        updated = clock()
+        self._store(update, drawn.steps, advantages)
+        self.progress = replace(self.progress, update=update)
+        return update_row(
+            UpdateFacts(
+                update=update,
+                played=[*drawn.steps, *drawn.replaced],
+                batch=batch,
+                advantages=advantages,
+                trained=trained,
+                resampled_groups=drawn.resampled_groups,
+                tasks_drawn=self.progress.tasks_drawn,
+                seconds=Seconds(collected - began, estimated - collected, updated - estimated),
+                peak_memory_gib=peak_memory_gib(self.policy.model.device),
+            )
+        )
+
+    def _train_on(self, steps: Sequence[StepRecord], advantages: Advantages) -> dict[str, float]:
+        """The policy update itself; returns its figures."""
         samples = [
             Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value), cut=not record.finished)
             for record, value in zip(steps, advantages.values, strict=True)
         ]
-        update_metrics = update_policy(
+        return update_policy(
             self.policy.model,
             self.reference,
             self.optimizer,
@@ -168,24 +187,6 @@ class _Trainer:
             self.update_rng,
             temperature=self.config.rollout.temperature,
         )
-        updated = clock()
-        self._store(update, steps, advantages)
-        self.progress = replace(self.progress, update=update)
-        metrics = rollout_metrics([*steps, *drawn.replaced])  # what is left was picked by its outcome
-        tokens = metrics["prompt_tokens"] + metrics["response_tokens"]
-        return {
-            "update": update,
-            **metrics,
-            **advantage_metrics(batch, advantages),
-            **update_metrics,
-            "resampled_groups": drawn.resampled_groups,
-            "tasks_drawn": self.progress.tasks_drawn,
-            "tokens_per_second": tokens / (updated - began),
-            "seconds_collect": collected - began,
-            "seconds_advantages": estimated - collected,
-            "seconds_update": updated - estimated,
-            "peak_memory_gib": peak_memory_gib(self.policy.model.device),
-        }
 
     def _collect(self, update: int) -> _Collected:
         """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""

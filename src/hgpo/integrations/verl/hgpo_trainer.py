@@ -30,7 +30,7 @@ from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, 
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
-from hgpo.integrations.verl.metric_names import update_metrics
+from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
@@ -41,7 +41,7 @@ from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
-from hgpo.runs.metrics import advantage_metrics, rollout_metrics
+from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import describe, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.summary import write_summary
@@ -68,7 +68,6 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.seconds_before = 0.0
         self.started = time.monotonic()
         self._cut = Cut(0, 0, 0)
-        self._row: dict[str, Any] = {}
         super().__init__(config)
 
     # ---- tasks and rollout -------------------------------------------------------------------------------------
@@ -124,15 +123,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         steps, advantages = self._steps, self._advantages
         answer = put_advantages(batch, steps, advantages)
-        update = self.global_steps
-        self._row = {
-            "update": update,
-            **rollout_metrics([*steps.records, *self.replay_buffer.replaced]),
-            **advantage_metrics(self._step_batch, advantages),
-            "lost_trajectories": self.replay_buffer.lost,
-            "padding_rows": self._cut.padding,
-        }
-        every = self.recipe.rollout.store_every
+        update, every = self.global_steps, self.recipe.rollout.store_every
         if every and update % every == 0:
             extra = {"advantage": advantages.values, "return": advantages.returns}
             write_rollouts(self.run.rollout_file(update), steps.records, extra)
@@ -164,26 +155,33 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
         batch = super().step(metrics, timing_raw)
-        settings, row = self.recipe.training, self._row
-        collect, estimate = timing_raw["gen"], timing_raw["adv"]
-        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
-        tokens = row["prompt_tokens"] + row["response_tokens"]
-        row |= update_metrics(metrics, settings)
-        row |= {
+        row = update_row(self._facts(metrics, timing_raw))
+        append_metrics(self.run, row)
+        self.reporter.say(update_line(row, self.recipe.training.updates))
+        return batch
+
+    def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
+        """Of the update that verl has just made; `metrics` and `timing_raw` are verl's."""
+        settings, buffer = self.recipe.training, self.replay_buffer
+        counts = {
             "samples": len(self._trained),
             "tokens": sum(len(record.token_ids) for record in self._trained),
             "empty_responses": 0,
             "mini_batches": self._cut.mini_batches * settings.epochs if self._trained else 0,
-            "resampled_groups": self.replay_buffer.resampled,
-            "tasks_drawn": self.tasks_drawn,
-            "tokens_per_second": tokens / (collect + estimate + train),
-            "seconds_collect": collect,
-            "seconds_advantages": estimate,
-            "seconds_update": train,
         }
-        append_metrics(self.run, row)
-        self.reporter.say(update_line(row, settings.updates))
-        return batch
+        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
+        return UpdateFacts(
+            update=self.global_steps,
+            played=[*self._steps.records, *buffer.replaced],
+            batch=self._step_batch,
+            advantages=self._advantages,
+            trained={**update_metrics(metrics, settings), **counts},
+            resampled_groups=buffer.resampled,
+            tasks_drawn=self.tasks_drawn,
+            seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
+            peak_memory_gib=peak_memory_gib(metrics),
+            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": self._cut.padding},
+        )
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 

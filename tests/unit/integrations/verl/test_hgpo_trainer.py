@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,13 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from hgpo.integrations.verl import trainer as module
+from hgpo.integrations.verl import hgpo_trainer as module
 from hgpo.integrations.verl.batches import BatchSteps
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
-from hgpo.integrations.verl.trainer import HgpoTrainer
+from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
+from hgpo.integrations.verl.minibatches import Cut
 from killed import killed_at_each_call
+from metric_keys import explained, general
 
 UPDATES, EVERY = 20, 5
 
@@ -179,6 +182,39 @@ def test_the_batch_is_cut_by_what_is_trained(
     assert cleared == (["u_0_1"] if kept == 2 else [])
     assert trainer.timing_raw["adv"] > 0
     assert len(trainer._trained) == (0 if skip and not any(finished) else kept)
+
+
+def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, update=3)
+    trainer.tasks_drawn, trainer._cut = 48, Cut(mini_batches=2, size=3, padding=3)
+    trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
+    steps = BatchSteps(
+        [
+            replace(record(step, True), group="g", trajectory=t, reward=float(t == "1"))
+            for t in "12"
+            for step in (0, 1, 2)
+        ],
+        [f"u_{t}_{step}" for t in "12" for step in (0, 1, 2)],
+    )
+    monkeypatch.setattr(module, "read_steps", lambda batch: steps)
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    names = ("pg_loss", "kl_loss", "entropy_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "grad_norm")
+
+    def step_of_verl(self: HgpoTrainer, metrics: dict[str, Any], timing_raw: dict[str, float]) -> None:
+        self._balance_batch(Batch(list(steps.keys), [{} for _ in steps.keys]), metrics)
+        metrics |= {f"actor/{name}": 0.5 for name in names} | {"actor/perf/max_memory_allocated_gb": 0.0}
+        timing_raw |= {"gen": 2.0, "adv": 0.5, "old_log_prob": 1.0, "update_actor": 1.5}
+
+    monkeypatch.setattr(PPOTrainerSync, "step", step_of_verl)
+    trainer.step({}, {})
+    [row] = read_metrics(trainer.run)
+    assert general(row) == explained() - {"peak_memory_gib"}
+    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 3, 6, 12)
+    assert (row["lost_trajectories"], row["padding_rows"], row["resampled_groups"]) == (4, 3, 1)
+    assert row["tokens_per_second"] == (14 + 14) / 5.0
+    assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (2.0, 0.5, 2.5)
 
 
 class Batch(SimpleNamespace):
