@@ -15,7 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError, dump_config, load_config
+from hgpo.config import Config, ConfigError, dump_config, read_config
 from hgpo.files import write_text
 from hgpo.runs.checkpoints import recover
 from hgpo.runs.lock import LOCK_FILE, exclusive
@@ -129,12 +129,16 @@ def remove_leftovers(run: RunDirectory) -> None:
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
-    """An existing run and its settings, for resuming and for evaluation."""
+    """An existing run and its settings.
+
+    Nothing that they name is imported: to read a run is not to run its code. Whoever goes on to compute calls
+    `hgpo.config.check_names`, which does.
+    """
     run = RunDirectory(path)
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     try:
-        config = load_config(run.config)
+        config = read_config(run.config)
     except ConfigError as error:
         raise RunDirectoryError(f"{run.config}: {error}") from error
     return run, config

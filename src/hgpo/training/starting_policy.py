@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hgpo.agents import Situation
 from hgpo.config import Config
@@ -39,12 +38,7 @@ def start_model(run: RunDirectory, config: Config) -> str:
 
 
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
-    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all.
-
-    Either engine begins with this, so it also sets how many threads tensors take from here on.
-    """
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all."""
     if not config.warm_start.enabled or run.start.exists():
         return
     partial = run.start.with_name("start.partial")

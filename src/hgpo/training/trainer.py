@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.config import Config
+from hgpo.config import Config, check_names
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages, compute_advantages
@@ -51,6 +51,7 @@ from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
+from hgpo.training.threads import use_threads
 from hgpo.training.update import make_optimizer, update_policy
 
 
@@ -68,6 +69,7 @@ def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> R
     run, config = open_run_directory(path)
     if run.complete:
         return run
+    check_names(config)
     with exclusive(run.path):
         return _run(run, config, training_suite(config), reporter, started)
 
@@ -76,6 +78,7 @@ def _run(
     run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
 ) -> RunDirectory:
     started = time.monotonic() if started is None else started
+    use_threads(config)
     remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)

@@ -24,6 +24,7 @@ from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from hgpo.config import check_names
 from hgpo.evaluation import Evaluation, summarise
 from hgpo.files import write_text
 from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
@@ -60,6 +61,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         self.recipe, path = recipe_of(config)
+        check_names(self.recipe)
         self.run = RunDirectory(path)
         self.reporter = Reporter()
         self.suite = build_suite(self.recipe)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,17 @@ def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: 
     trainer._load_checkpoint()
     assert [row["update"] for row in read_metrics(trainer.run)] == list(range(1, 9))
     assert sorted(path.name for path in (tmp_path / "evaluations").iterdir()) == ["before.json", "update-5.json"]
+
+
+def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module named for one part may register others."""
+    (tmp_path / "my_prompts.py").write_text("from hgpo.agents.prompts.compact import COMPACT as TEMPLATE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = recipe(agent={"template": "my_prompts:TEMPLATE"})
+    monkeypatch.setattr(module, "recipe_of", lambda config: (named, tmp_path))
+    monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
+    HgpoTrainer({})
+    assert sys.modules.pop("my_prompts", None) is not None
 
 
 def save_as_verl(trainer: HgpoTrainer) -> None:
