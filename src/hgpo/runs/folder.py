@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -146,10 +146,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
 
 def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:
     """Add one update's metrics; the line is flushed to disk before this returns."""
-    with run.metrics.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(row) + "\n")
-        lines.flush()
-        os.fsync(lines.fileno())
+    _append_rows(run.metrics, [row])
 
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
@@ -172,11 +169,17 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
     rows = read_metrics(run)
     later = [row for row in rows if row["update"] > update]
     if later:
-        with run.path.joinpath("metrics.superseded.jsonl").open("a", encoding="utf-8") as lines:
-            lines.writelines(json.dumps(row) + "\n" for row in later)
+        _append_rows(run.path / "metrics.superseded.jsonl", later)
     if run.metrics.exists():
         kept = "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update)
         write_text(run.metrics, kept, durable=True)
+
+
+def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+        lines.flush()
+        os.fsync(lines.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:

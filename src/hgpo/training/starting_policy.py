@@ -171,5 +171,5 @@ def _imitate(
         "supervised_updates": report.update,
         "parameters": parameters,
         "demonstrated_steps": len(shown),
-        "probes": [[probe.update, probe.loss, probe.success] for probe in report.evaluations],
+        "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
     }

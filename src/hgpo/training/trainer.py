@@ -26,7 +26,6 @@ from hgpo.policies.device import resolve_device
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord, to_step_batch
-from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
@@ -44,6 +43,7 @@ from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
 from hgpo.runs.resampling import exchange_uniform, uniform_groups
+from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.steps import StepBatch
@@ -159,7 +159,7 @@ class _Trainer:
         estimated = clock()
         trained = self._train_on(drawn.steps, advantages)
         updated = clock()
-        self._store(update, drawn.steps, advantages)
+        store_steps(self.run, self.config, update, drawn.steps, advantages)
         self.progress = replace(self.progress, update=update)
         return update_row(
             UpdateFacts(
@@ -229,12 +229,6 @@ class _Trainer:
             gamma=self.config.advantage.gamma,
             **self.config.estimator_options,
         )
-
-    def _store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages) -> None:
-        every = self.config.rollout.store_every
-        if every and update % every == 0:
-            extra = {"advantage": advantages.values, "return": advantages.returns}
-            write_rollouts(self.run.rollout_file(update), steps, extra)
 
     def _checkpoint(self, started: float) -> None:
         """Save the state where it is due."""

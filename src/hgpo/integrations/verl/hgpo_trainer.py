@@ -25,7 +25,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from hgpo.config import check_names
-from hgpo.evaluation import Evaluation, summarise
+from hgpo.evaluation import Evaluation, summarise_panel
 from hgpo.files import write_text
 from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
@@ -37,14 +37,14 @@ from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.rollout.collect import RolloutError
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
-from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
+from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
-from hgpo.runs.panel import describe, stored_evaluation
+from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
+from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 
 logger = logging.getLogger(__name__)
@@ -123,12 +123,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return self._cut.mini_batches * self._cut.size
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        steps, advantages = self._steps, self._advantages
-        answer = put_advantages(batch, steps, advantages)
-        update, every = self.global_steps, self.recipe.rollout.store_every
-        if every and update % every == 0:
-            extra = {"advantage": advantages.values, "return": advantages.returns}
-            write_rollouts(self.run.rollout_file(update), steps.records, extra)
+        answer = put_advantages(batch, self._steps, self._advantages)
+        store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -198,9 +194,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         settings = self.recipe.evaluation
         tasks = evaluation_tasks(self.suite, self.recipe)
         played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
-        evaluation = summarise(played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature)
-        write_json(self.run.evaluation(name), evaluation.as_dict())
-        self.reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
+        evaluation = summarise_panel(
+            played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
+        )
+        store_evaluation(self.run, name, evaluation, self.reporter)
         return evaluation
 
     def _play_panel(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
