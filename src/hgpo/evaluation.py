@@ -90,10 +90,10 @@ def evaluate(
             if on_progress is not None:
                 on_progress(done, total)
         played.append(steps)
-    return summarise(played, split=split, seeds=seeds, temperature=temperature)
+    return summarise_panel(played, split=split, seeds=seeds, temperature=temperature)
 
 
-def summarise(
+def summarise_panel(
     played: Sequence[Sequence[StepRecord]], *, split: str, seeds: Sequence[int], temperature: float
 ) -> Evaluation:
     """The figures of a panel from its steps, one list of steps per seed."""

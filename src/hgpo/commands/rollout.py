@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import numpy as np
 
+    from hgpo.config import check_names
     from hgpo.rollout.collect import collect
     from hgpo.rollout.records import outcomes
     from hgpo.rollout.writing import write_rollouts
@@ -44,8 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.progress import Reporter
     from hgpo.training.policies import load_checkpoint_policy
+    from hgpo.training.threads import use_threads
 
     run_directory, config = open_run_directory(arguments.run)
+    check_names(config)
+    use_threads(config)
     reporter = Reporter(quiet=arguments.quiet)
     tasks = build_suite(config).tasks(arguments.split or config.environment.train_split)[: arguments.games]
     rules = rollout_rules(config)

@@ -29,9 +29,14 @@ def evaluate_policy(
             temperature=settings.temperature,
             on_progress=count,
         )
+    store_evaluation(run, name, evaluation, reporter)
+    return evaluation
+
+
+def store_evaluation(run: RunDirectory, name: str, evaluation: Evaluation, reporter: Reporter) -> None:
+    """Write `evaluations/<name>.json` and say what came out."""
     write_json(run.evaluation(name), evaluation.as_dict())
     reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
-    return evaluation
 
 
 def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:

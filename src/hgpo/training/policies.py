@@ -8,8 +8,9 @@ from hgpo.config import Config, ConfigError
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.runs.checkpoints import newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.training.checkpoint import newest_complete, open_language_model
+from hgpo.training.checkpoint import open_language_model
 
 
 def check_policy(config: Config) -> None:
@@ -66,7 +67,7 @@ def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -
 
 def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
     there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
-    there += [path.name for path in sorted(run.checkpoints.glob("[0-9]*")) if path.is_dir()]
+    there += [path.name for path in numbered(run.checkpoints)]
     if not there:
         return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"
     return f"{run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(there)}"

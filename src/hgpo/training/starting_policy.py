@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from hgpo.agents import Situation
 from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
+from hgpo.files import flush, flush_tree
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.demonstrations import demonstrate
@@ -33,12 +33,7 @@ _WARM_START_SEED = 1
 
 
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
-    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all.
-
-    Either engine begins with this, so it also sets how many threads tensors take from here on.
-    """
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all."""
     if not config.warm_start.enabled or run.start.exists():
         return
     partial = run.start.with_name("start.partial")
@@ -52,7 +47,9 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     language_model.model.save_pretrained(partial)
     language_model.tokenizer.save_pretrained(partial)
     write_json(partial / "warm_start.json", report)
+    flush_tree(partial)
     os.replace(partial, run.start)
+    flush(run.start.parent)
 
 
 def _demonstrations(
@@ -139,5 +136,5 @@ def _imitate(
         "supervised_updates": report.update,
         "parameters": parameters,
         "demonstrated_steps": len(shown),
-        "probes": [[probe.update, probe.loss, probe.success] for probe in report.evaluations],
+        "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
     }

@@ -25,7 +25,7 @@ _BATCHES_SORTED_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Probe:
     """One look at the model: after `update` updates of its own, with the mean loss since the look before."""
 
     update: int
@@ -35,13 +35,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartReport:
-    """How the warm start went. `evaluations` holds every look, rolled-back ones included, in order of time."""
+    """How the warm start went. `probes` holds every look, rolled-back ones included, in order of time."""
 
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
     update: int  # updates behind the model that was kept
     updates_taken: int  # rolled-back ones included
-    evaluations: tuple[Evaluation, ...]
+    probes: tuple[Probe, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def warm_start(
     The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
     `evaluate` returns the success rate in [0, 1] of the model as it stands; it is called every `evaluate_every`
     updates. Training stops when success lies in the target window ("target"). Where it jumps over the window, model
-    and optimiser go back to the evaluation before and go on in half as many updates at a time; "overshoot" means that
+    and optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that
     even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
 
     Raises:
@@ -98,11 +98,11 @@ class _WarmStart:
         stopped: Literal["target", "overshoot", "budget"] = "budget"
         interval = settings.evaluate_every
         below = closest = self._snapshot(success=float("-inf"))
-        evaluations: list[Evaluation] = []
+        probes: list[Probe] = []
         while self._updates_taken < settings.max_updates:
             loss = self._train(min(interval, settings.max_updates - self._updates_taken))
             success = evaluate()
-            evaluations.append(Evaluation(self._update, loss, success))
+            probes.append(Probe(self._update, loss, success))
             if self._distance(success) <= self._distance(closest.success):
                 closest = self._snapshot(success)
             if self._distance(success) == 0:
@@ -118,7 +118,7 @@ class _WarmStart:
                 break
         self._restore(closest)
         self._optimizer.zero_grad(set_to_none=True)
-        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(evaluations))
+        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
 
     def _train(self, updates: int) -> float:
         losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(updates)]

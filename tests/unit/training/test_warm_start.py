@@ -51,7 +51,7 @@ def test_learns_the_demonstrations_and_stops_in_the_window():
     assert report.success >= 0.9
     assert report.update == report.updates_taken < 200
     assert accuracy_of(language_model)() == report.success
-    assert report.evaluations[-1].loss < report.evaluations[0].loss
+    assert report.probes[-1].loss < report.probes[0].loss
     [response] = generate(TransformersPolicy(language_model), ["take c"], temperature=0)
     assert response.text == "go to c 1"
 
@@ -70,7 +70,7 @@ def test_budget_ends_the_training():
     report = run(untrained(), SETTINGS.model_copy(update={"max_updates": 5}))
     assert report.stopped == "budget"
     assert report.updates_taken == 5
-    assert len(report.evaluations) == 1
+    assert len(report.probes) == 1
 
 
 def test_overshooting_rolls_back_and_takes_smaller_steps():
@@ -84,7 +84,7 @@ def test_overshooting_rolls_back_and_takes_smaller_steps():
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
     report = run(language_model, settings, evaluate)
     assert report.stopped == "target"
-    assert [evaluation.update for evaluation in report.evaluations] == [8, 16, 12, 16]
+    assert [probe.update for probe in report.probes] == [8, 16, 12, 16]
     assert report.update == 16
     assert report.updates_taken == 24
     assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
@@ -101,7 +101,7 @@ def test_a_window_no_step_hits_ends_with_the_closest_model():
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 4})
     report = run(language_model, settings, evaluate)
     assert report.stopped == "overshoot"
-    assert [evaluation.update for evaluation in report.evaluations] == [4, 8, 6, 5]
+    assert [probe.update for probe in report.probes] == [4, 8, 6, 5]
     assert report.success == 0.6
     assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
 
@@ -119,7 +119,7 @@ def test_the_arithmetic_is_the_policys():
     losses = []
     for precision in ("auto", "float32", "bfloat16"):
         language_model = tiny_model(initializer_range=0.08, precision=precision)
-        losses.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 2})).evaluations[0].loss)
+        losses.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 2})).probes[0].loss)
     assert losses[0] == losses[1] != losses[2]  # auto is float32 on a CPU
     assert losses[2] == pytest.approx(losses[1], rel=0.05)
 

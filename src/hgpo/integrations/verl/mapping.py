@@ -267,7 +267,7 @@ def _trainer(config: Config, run_directory: Path) -> Tree:
         "val_only": config.verl.evaluate_only,
         "test_freq": config.evaluation.every or max(1, settings.updates),
         "save_freq": settings.checkpoint_every,
-        "max_actor_ckpt_to_keep": settings.keep_checkpoints,
+        "max_actor_ckpt_to_keep": None,  # the trainer deletes old ones, once the new one is named and published
         "resume_mode": "auto",
         "default_local_dir": str(checkpoint_folder(config, run_directory)),
         "project_name": "hgpo",

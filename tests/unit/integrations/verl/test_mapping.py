@@ -96,8 +96,9 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
         after = before.model_copy(update={"training": training})
         if told(after) == told(before):
             silent.add(name)
-    # Both are taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`).
-    assert silent == {"skip_zero_advantage", "skip_cut_responses"}
+    # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`), and old
+    # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
+    assert silent == {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
 
 
 def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.peak_memory import peak_memory_gib
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Which evaluation belongs to which update, when one is due, and which are another policy's after a resume."""
+"""Which evaluation belongs to which update, when one is due, and which are of another policy once a run is resumed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def evaluation_name(update: int, updates: int) -> str:
 
 
 def evaluation_due(update: int, updates: int, every: int) -> bool:
-    """Whether the policy after `update` is evaluated: verl's own rule, and the start."""
-    return update >= updates or update % every == 0
+    """Whether the policy after `update` of `updates` is evaluated: the first, the last, and between them each `every`.
+
+    0 for `every` means none between.
+    """
+    return update == 0 or update >= updates or (every > 0 and update % every == 0)
 
 
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:

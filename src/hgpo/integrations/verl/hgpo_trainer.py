@@ -24,25 +24,27 @@ from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from hgpo.evaluation import Evaluation, summarise
+from hgpo.config import check_names
+from hgpo.evaluation import Evaluation, summarise_panel
 from hgpo.files import write_text
-from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
-from hgpo.integrations.verl.checkpoints import STATE_NAME, publish, verl_folder
+from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
+from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
-from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
-from hgpo.integrations.verl.metric_names import update_metrics
+from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
-from hgpo.rollout.writing import write_rollouts
-from hgpo.runs.assemble import build_suite, evaluation_tasks
-from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics, write_json
-from hgpo.runs.metrics import advantage_metrics, rollout_metrics
-from hgpo.runs.panel import describe, stored_evaluation
+from hgpo.runs.assemble import build_suite, estimate, evaluation_tasks
+from hgpo.runs.checkpoints import is_complete
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics
+from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
+from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
+from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         self.recipe, path = recipe_of(config)
+        check_names(self.recipe)
         self.run = RunDirectory(path)
         self.reporter = Reporter()
         self.suite = build_suite(self.recipe)
@@ -67,7 +70,6 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.seconds_before = 0.0
         self.started = time.monotonic()
         self._cut = Cut(0, 0, 0)
-        self._row: dict[str, Any] = {}
         super().__init__(config)
 
     # ---- tasks and rollout -------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Advantages first: they say which steps the update takes, and so how the batch is cut and filled up."""
         with marked_timer("adv", self.timing_raw):
             self._steps = read_steps(batch)
-            self._step_batch, self._advantages = estimate(self._steps, self.recipe)
+            self._step_batch, self._advantages = estimate(self._steps.records, self.recipe)
             left_out = skipped(self._steps, self._advantages, self.recipe.training)
             pairs = zip(self._steps.keys, self._steps.records, strict=True)
             self._trained = [record for key, record in pairs if key not in left_out]
@@ -121,20 +123,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return self._cut.mini_batches * self._cut.size
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        steps, advantages = self._steps, self._advantages
-        answer = put_advantages(batch, steps, advantages)
-        update = self.global_steps
-        self._row = {
-            "update": update,
-            **rollout_metrics([*steps.records, *self.replay_buffer.replaced]),
-            **advantage_metrics(self._step_batch, advantages),
-            "lost_trajectories": self.replay_buffer.lost,
-            "padding_rows": self._cut.padding,
-        }
-        every = self.recipe.rollout.store_every
-        if every and update % every == 0:
-            extra = {"advantage": advantages.values, "return": advantages.returns}
-            write_rollouts(self.run.rollout_file(update), steps.records, extra)
+        answer = put_advantages(batch, self._steps, self._advantages)
+        store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -163,26 +153,33 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
         batch = super().step(metrics, timing_raw)
-        settings, row = self.recipe.training, self._row
-        collect, estimate = timing_raw["gen"], timing_raw["adv"]
-        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
-        tokens = row["prompt_tokens"] + row["response_tokens"]
-        row |= update_metrics(metrics, settings)
-        row |= {
+        row = update_row(self._facts(metrics, timing_raw))
+        append_metrics(self.run, row)
+        self.reporter.say(update_line(row, self.recipe.training.updates))
+        return batch
+
+    def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
+        """Of the update that verl has just made; `metrics` and `timing_raw` are verl's."""
+        settings, buffer = self.recipe.training, self.replay_buffer
+        counts = {
             "samples": len(self._trained),
             "tokens": sum(len(record.token_ids) for record in self._trained),
             "empty_responses": 0,
             "mini_batches": self._cut.mini_batches * settings.epochs if self._trained else 0,
-            "resampled_groups": self.replay_buffer.resampled,
-            "tasks_drawn": self.tasks_drawn,
-            "tokens_per_second": tokens / (collect + estimate + train),
-            "seconds_collect": collect,
-            "seconds_advantages": estimate,
-            "seconds_update": train,
         }
-        append_metrics(self.run, row)
-        self.reporter.say(update_line(row, settings.updates))
-        return batch
+        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
+        return UpdateFacts(
+            update=self.global_steps,
+            played=[*self._steps.records, *buffer.replaced],
+            batch=self._step_batch,
+            advantages=self._advantages,
+            trained={**update_metrics(metrics, settings), **counts},
+            resampled_groups=buffer.resampled,
+            tasks_drawn=self.tasks_drawn,
+            seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
+            peak_memory_gib=peak_memory_gib(metrics),
+            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": self._cut.padding},
+        )
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
@@ -197,9 +194,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         settings = self.recipe.evaluation
         tasks = evaluation_tasks(self.suite, self.recipe)
         played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
-        evaluation = summarise(played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature)
-        write_json(self.run.evaluation(name), evaluation.as_dict())
-        self.reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
+        evaluation = summarise_panel(
+            played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
+        )
+        store_evaluation(self.run, name, evaluation, self.reporter)
         return evaluation
 
     def _play_panel(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
@@ -238,7 +236,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         done, updates = self.global_steps, self.total_training_steps
         stored = self.run.evaluation(evaluation_name(done, updates)).exists()
         # A process that ended between a checkpoint and its evaluation owes the latter.
-        owed = evaluation_due(done, updates, self.config.trainer.test_freq) and not stored
+        owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
         with open_dict(self.config):
             self.config.trainer.val_before_train = owed or done == 0
         super().fit(agent_loop_manager)
@@ -250,17 +248,21 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
-        folder = self._verl_folder()
-        write_text(folder / STATE_NAME, json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}))
+        """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
+        state = json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()})
+        write_text(self._verl_folder() / STATE_NAME, state, durable=True)
         super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
         self._publish()
+        delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
 
     def _load_checkpoint(self) -> None:
+        mend_tracker(self._verl_checkpoints())
         super()._load_checkpoint()
         if self.global_steps:
             state = json.loads((self._verl_folder() / STATE_NAME).read_text(encoding="utf-8"))
             self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
-            if not (self.run.checkpoints / str(self.global_steps)).exists():
+            published = self.run.checkpoints / str(self.global_steps)
+            if not published.exists() or not is_complete(published):
                 self._publish()
             self.reporter.say(f"Continuing from {self._verl_folder()}")
         rewind_metrics(self.run, self.global_steps)
@@ -272,8 +274,11 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)
 
+    def _verl_checkpoints(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
+
     def _verl_folder(self) -> Path:
-        return verl_folder(Path(self.config.trainer.default_local_dir), self.global_steps)
+        return verl_folder(self._verl_checkpoints(), self.global_steps)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started

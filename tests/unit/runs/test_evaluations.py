@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.integrations.verl.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.runs.folder import RunDirectory, write_json
 
 UPDATES = 160
@@ -24,7 +24,8 @@ def test_each_has_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("update", "every", "due"), [(0, 5, True), (40, 5, True), (41, 5, False), (40, 160, False), (160, 7, True)]
+    ("update", "every", "due"),
+    [(0, 5, True), (0, 0, True), (40, 5, True), (41, 5, False), (40, 0, False), (160, 7, True), (160, 0, True)],
 )
 def test_when_one_is_due(update: int, every: int, due: bool) -> None:
     assert evaluation_due(update, UPDATES, every) is due
