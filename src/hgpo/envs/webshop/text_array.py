@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def mapped(path: Path) -> NDArray[Any]:
+def memory_map(path: Path) -> NDArray[Any]:
     """A `.npy` file as an array that is read when used and shared between processes.
 
     It is a plain view: the subclass for mapped arrays takes several times as long to cut a slice.
@@ -45,7 +45,7 @@ class TextArray(Sequence[str]):
     @classmethod
     def open(cls, path: Path) -> TextArray:
         """Map what `save` wrote."""
-        return cls(mapped(path.with_name(f"{path.name}.npy")), mapped(path.with_name(f"{path.name}_start.npy")))
+        return cls(memory_map(path.with_name(f"{path.name}.npy")), memory_map(path.with_name(f"{path.name}_start.npy")))
 
     def find(self, text: str) -> int | None:
         """The position of a text, by binary search, or None."""
