@@ -57,7 +57,7 @@ def make_game(
     object_kinds: Collection[str] | None = None,
 ) -> Game:
     """Furnish a task instance: place its objects and others of `object_kinds` (default: all that fit the room)."""
-    goal, plan = instance.goal, instance.plan
+    goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
     wanted = _kinds_to_place(instance, rng, named_size(size), OBJECT_KINDS if object_kinds is None else object_kinds)
     objects: list[GameObject] = []
@@ -68,9 +68,7 @@ def make_game(
             numbers[kind] += 1
             objects.append(_object(kind, numbers[kind], place))
     carried = numbers.keys() - {LAMP_KIND}
-    can_contain = frozenset(
-        (place, kind) for kind in carried for place in OBJECT_KINDS[kind].places if place in plan.kinds
-    )
+    can_contain = frozenset((place, kind) for kind in carried for place in OBJECT_KINDS[kind].places.keys() & present)
     sentence = _SENTENCES[goal.task_type][int(rng.integers(2))]
     return Game(
         name=f"{goal.task_type}-{goal.object_kind}-None-{goal.target_kind}-{plan.name}",
@@ -103,12 +101,12 @@ def _kinds_to_place(
     instance: TaskInstance, rng: np.random.Generator, size: Size, object_kinds: Collection[str]
 ) -> list[str]:
     """The kinds that the task needs, first, and then others up to a number of objects drawn from the size's range."""
-    goal, plan = instance.goal, instance.plan
+    goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     needed = [goal.object_kind] * (2 if goal.task_type == "pick_two_obj_and_place" else 1)
     possible = [
         kind
         for kind, properties in OBJECT_KINDS.items()
-        if kind in object_kinds and plan.room in properties.rooms and properties.places.keys() & plan.kinds
+        if kind in object_kinds and plan.room in properties.rooms and not present.isdisjoint(properties.places)
     ]
     fewest, most = size.objects
     others = int(rng.integers(fewest, most + 1)) - len(needed)

@@ -118,13 +118,19 @@ def test_it_can_be_used_for_one_game_after_another(small_games: list[Game]) -> N
     ]
 
 
+@pytest.fixture(scope="module")
+def many_games() -> tuple[Game, ...]:
+    """Many games of few task types, so that the same task comes again in other rooms."""
+    task_types = ["pick_two_obj_and_place", "look_at_obj_in_light", "pick_heat_then_place_in_recep"]
+    return generate_splits(1, {"train": 1500}, task_types=task_types)["train"]
+
+
 @pytest.mark.parametrize("order", ["likely", "listed"])
-def test_without_recall_a_memory_of_two_steps_tells_its_next_command(order: Any) -> None:
+def test_without_recall_a_memory_of_two_steps_tells_its_next_command(order: Any, many_games: tuple[Game, ...]) -> None:
     """Where task, the last two steps, observation and legal commands are equal, so is the command."""
-    tasks = ["pick_two_obj_and_place", "look_at_obj_in_light", "pick_heat_then_place_in_recep"]
     commands: dict[object, str] = {}
     met_again = 0
-    for game in generate_splits(1, {"train": 1500}, task_types=tasks)["train"]:
+    for game in many_games:
         steps = play(game, Expert(order, recall=False))
         for number, (observation, legal, command) in enumerate(steps):
             memory = tuple((seen, done) for seen, _, done in steps[max(0, number - 2) : number])
