@@ -351,7 +351,7 @@ def test_the_policy_would_stop_what_got_through(browser: Any, plain: tuple[Path,
 def test_a_live_report_shows_updates_as_they_arrive(browser: Any, tmp_path: Path) -> None:
     write(tmp_path / "00001.jsonl", rollouts(1, seed=1))
     server = make_server(LiveReport(tmp_path, lambda: build_report(tmp_path)), port=0)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         page = browser.new_page()

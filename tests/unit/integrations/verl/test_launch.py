@@ -59,8 +59,9 @@ class Launch:
         monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
 
     def config(self, directory: str) -> Config:
-        tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(self.folder / directory)}}
-        return Config.model_validate(tree)
+        run = {"name": "k2", "directory": str(self.folder / directory)}
+        environment = {"options": {"games": {"train": 60, "valid_seen": 4, "valid_unseen": 4}}}
+        return Config.model_validate({"policy": {"model": "m"}, "run": run, "environment": environment})
 
     def train(self, directory: str) -> RunDirectory:
         return launch.train(self.config(directory), Reporter(quiet=True))
