@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# One process for each core, four at most: each has to load PyTorch.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
 .PHONY: quickstart test test-slow lint types imports check bench bench-check verl-smoke verl-test clean
 
@@ -11,10 +13,10 @@ quickstart: $(INSTALLED)
 	@$(BIN)/hgpo inspect runs/quickstart
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-slow: $(INSTALLED)
-	@$(BIN)/python -m pytest -m slow
+	@$(PYTEST) -m slow
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.envs.alfworld import AlfworldEnv, generate_games
-from hgpo.envs.alfworld.real_games import GAME_FILE, split_folder
+from hgpo.envs.alfworld.game_folders import split_folder
+from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 from hgpo.envs.base import Task
 from hgpo.envs.batch import BatchedEnv
 

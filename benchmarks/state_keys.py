@@ -20,8 +20,8 @@ from rich.table import Table
 
 from hgpo.config import Config, load_config
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.diagnostics import summarise
-from hgpo.rollout.collect import COMMANDS_FOLLOW
+from hgpo.estimators.diagnostics import summarise_levels
+from hgpo.rollout.rules import COMMANDS_FOLLOW
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
@@ -51,7 +51,7 @@ def compare(tables: Sequence[pa.Table], config: Config) -> dict[str, dict[str, f
     for table in tables:
         for key, keyed in zip(KEYS, (by_observation(table), table), strict=True):
             batch = step_batch_from_table(keyed)
-            rows[key].append(summarise(batch, compute_advantages(batch, "hgpo", **options)).flat())
+            rows[key].append(summarise_levels(batch, compute_advantages(batch, "hgpo", **options)).flat())
     return {
         key: {name: float(np.mean([row[name] for row in found])) for name in found[0] if all(name in r for r in found)}
         for key, found in rows.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from browsers import find_chromium, import_playwright
 from corridor import Corridor, CorridorSuite
+
+# One thread for each process of `pytest -n`: the tensors of tests are tiny, and threads that wait for a core cost time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: on a busy machine one slow example says nothing about the code.
 settings.register_profile("project", deadline=None)
@@ -44,19 +47,20 @@ def stored(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Path of the browser that browser tests drive; they skip where there is none."""
-    named = os.environ.get("HGPO_BROWSER")
-    found = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium found: apt-get install chromium, or set HGPO_BROWSER to one")
-    return found
+    """Path of the browser that browser tests drive."""
+    return find_chromium()
+
+
+@pytest.fixture(scope="session")
+def playwright_api() -> Any:
+    """What drives a browser."""
+    return import_playwright()
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
+def browser(chromium: str, playwright_api: Any) -> Iterator[Any]:
     """A running headless browser."""
-    api = pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
-    with api.sync_playwright() as playwright:
+    with playwright_api.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from hgpo.policies.base import BatchPolicy, Response, draw_requests
+from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.policies.precision import Precision
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.samples import Sample
@@ -18,15 +22,15 @@ torch.set_num_threads(1)
 WORDS = [*string.ascii_lowercase, "take", "apple", "from", "fridge", "go", "to", "1", "2"]
 
 
-def tiny_policy(
+def tiny_model(
     *,
     seed: int = 0,
     layers: int = 2,
     initializer_range: float = 0.16,
     max_prompt_tokens: int = 48,
     max_response_tokens: int = 8,
-    **options: Any,
-) -> TransformersPolicy:
+    precision: Precision = "auto",
+) -> LanguageModel:
     """An untrained model of 30,000 parameters over `WORDS`, its first weights large enough that answers differ."""
     tokenizer = build_tokenizer([" ".join(WORDS)])
     model = build_model(
@@ -38,9 +42,22 @@ def tiny_policy(
         initializer_range=initializer_range,
         seed=seed,
     )
-    return TransformersPolicy(
-        model, tokenizer, max_prompt_tokens=max_prompt_tokens, max_response_tokens=max_response_tokens, **options
-    )
+    return LanguageModel.of(model, tokenizer, Limits(max_prompt_tokens, max_response_tokens, precision))
+
+
+def tiny_policy(
+    *, max_batch_size: int | None = None, max_batch_tokens: int = 262_144, **options: Any
+) -> TransformersPolicy:
+    """The policy of `tiny_model(**options)`."""
+    return TransformersPolicy(tiny_model(**options), max_batch_size=max_batch_size, max_batch_tokens=max_batch_tokens)
+
+
+def generate(
+    policy: BatchPolicy, prompts: Sequence[str], *, temperature: float = 1.0, rng: np.random.Generator | None = None
+) -> list[Response]:
+    """Answers to prompts, from a generator of seed 0 unless another is given."""
+    rng = rng or np.random.default_rng(0)
+    return policy.generate(draw_requests(prompts, policy, rng, temperature=temperature), temperature=temperature)
 
 
 def random_prompts(count: int, *, seed: int = 0, longest: int = 30) -> list[str]:
@@ -51,7 +68,7 @@ def random_prompts(count: int, *, seed: int = 0, longest: int = 30) -> list[str]
 def tiny_samples(count: int, *, seed: int = 0, longest: int = 30) -> list[Sample]:
     """Samples `tiny_policy(seed=0)` drew itself, with random advantages."""
     rng = np.random.default_rng(seed)
-    responses = tiny_policy().generate(random_prompts(count, seed=seed, longest=longest), temperature=1.0, rng=rng)
+    responses = generate(tiny_policy(), random_prompts(count, seed=seed, longest=longest), rng=rng)
     return [
         Sample(response.prompt_ids, response.token_ids, response.log_probs, float(rng.normal()))
         for response in responses

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hgpo.process import Terminated, lasting_output, sigterm_interrupts
+from hgpo.process import Terminated, pipe_safe_output, sigterm_interrupts
 
 VERBS = {
     "train": "train an agent from a recipe, or continue a run",
@@ -27,12 +27,12 @@ DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share thei
 EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
-    ("hgpo.rollout.collect", "RolloutError"),
+    ("hgpo.rollout.rules", "RolloutError"),
     ("safetensors", "SafetensorError"),
 )
 """More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""
 TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
-STOPPED, TERMINATED, READER_GONE = (128 + number for number in (2, 15, 13))
+INTERRUPTED, TERMINATED, BROKEN_PIPE = (128 + number for number in (2, 15, 13))
 """Exit status as a shell gives it to what a signal ended: SIGINT, SIGTERM, SIGPIPE."""
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     parsed = argparse.Namespace(verb=None)
-    with lasting_output(), sigterm_interrupts():
+    with pipe_safe_output(), sigterm_interrupts():
         try:
             # OpenMP threads that spin for long while they wait make tiny tensors a hundred times slower when the cores
             # are shared; threads that never spin gain nothing from a second core.
@@ -55,13 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # a full disk is an error of the verb's, not of the interpreter's shutdown
             return status
         except KeyboardInterrupt as stop:
-            return _stopped(stop, parsed)
+            return _report_stop(stop, parsed)
         except Exception as error:
             if os.environ.get("HGPO_DEBUG"):
                 raise
             if isinstance(error, BrokenPipeError):
-                return READER_GONE
-            message = _explained(error)
+                return BROKEN_PIPE
+            message = _message_of(error)
             if message is None:
                 raise
             sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {message}\n")
@@ -82,13 +82,13 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         parsed.print_help = parser.print_help
         return parsed
     parser = parsers[words[0]]
-    _command(words[0]).configure(parser)
+    _verb_module(words[0]).configure(parser)
     return parser.parse_intermixed_args(words[1:], argparse.Namespace(verb=words[0]))
 
 
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.verb is not None:
-        status: int = _command(parsed.verb).run(parsed)
+        status: int = _verb_module(parsed.verb).run(parsed)
         return status
     if parsed.version:
         from importlib.metadata import version
@@ -99,11 +99,11 @@ def _run(parsed: argparse.Namespace) -> int:
     return 2
 
 
-def _command(verb: str):  # type: ignore[no-untyped-def]
+def _verb_module(verb: str):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"hgpo.commands.{verb.replace('-', '_')}")
 
 
-def _explained(error: Exception) -> str | None:
+def _message_of(error: Exception) -> str | None:
     """What a person is told of an error that can happen to anyone; None for what is a fault of this program."""
     heavy = [getattr(sys.modules.get(module), name, ()) for module, name in HEAVY_ERRORS]
     if isinstance(error, EXPECTED_ERRORS) or any(isinstance(error, kind) for kind in heavy):
@@ -116,7 +116,7 @@ def _explained(error: Exception) -> str | None:
     return None
 
 
-def _stopped(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
+def _report_stop(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
     """Say that it stopped and, where a verb has noted the run that it makes or resumes, how that goes on."""
     terminated = isinstance(stop, Terminated)
     run: Path | None = getattr(parsed, "run_directory", None)
@@ -126,7 +126,7 @@ def _stopped(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
             f" What was written is kept; `hgpo train --resume {shlex.quote(str(run))}` goes on from there."
         )
     sys.stderr.write("\n")
-    return TERMINATED if terminated else STOPPED
+    return TERMINATED if terminated else INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.base import Task
-from hgpo.policies.base import Policy
-from hgpo.rollout.collect import RolloutRules, collect
-from hgpo.rollout.records import Episode, StepRecord, episodes
+from hgpo.policies.base import AnyPolicy
+from hgpo.rollout.collect import collect
+from hgpo.rollout.records import EpisodeOutcome, StepRecord, outcomes
+from hgpo.rollout.rules import RolloutRules
 
 NORMAL_95 = 1.959963984540054
 
@@ -61,7 +62,7 @@ class Evaluation:
 
 def evaluate(
     tasks: Sequence[Task],
-    policy: Policy,
+    policy: AnyPolicy,
     rules: RolloutRules,
     *,
     split: str,
@@ -89,14 +90,14 @@ def evaluate(
             if on_progress is not None:
                 on_progress(done, total)
         played.append(steps)
-    return summarise(played, split=split, seeds=seeds, temperature=temperature)
+    return summarise_panel(played, split=split, seeds=seeds, temperature=temperature)
 
 
-def summarise(
+def summarise_panel(
     played: Sequence[Sequence[StepRecord]], *, split: str, seeds: Sequence[int], temperature: float
 ) -> Evaluation:
     """The figures of a panel from its steps, one list of steps per seed."""
-    by_seed = [episodes(steps) for steps in played]
+    by_seed = [outcomes(steps) for steps in played]
     everything = [episode for panel in by_seed for episode in panel]
     steps = [record for panel in played for record in panel]
     listed = [record.admissible for record in steps if record.admissible is not None]
@@ -173,8 +174,8 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return shared / size if size > 0.0 else 0.0
 
 
-def _mean_by_task(played: Sequence[Episode]) -> dict[str, float]:
-    outcomes: dict[str, list[bool]] = defaultdict(list)
+def _mean_by_task(played: Sequence[EpisodeOutcome]) -> dict[str, float]:
+    won: dict[str, list[bool]] = defaultdict(list)
     for episode in played:
-        outcomes[episode.task_id].append(episode.won)
-    return {task: float(np.mean(values)) for task, values in outcomes.items()}
+        won[episode.task_id].append(episode.won)
+    return {task: float(np.mean(values)) for task, values in won.items()}

@@ -15,7 +15,8 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary sibling to write to; it takes the place of `path` when the block ends without an error.
 
     Missing folders are made. Whoever reads `path` meanwhile sees the old content, never half of the new one.
-    `durable` holds against a power cut, too; it waits for the disk, which takes too long for thousands of files.
+    `durable` holds against a power cut, too, name and content; it waits for the disk, which takes too long for
+    thousands of files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -24,6 +25,8 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             flush(partial)
         os.replace(partial, path)
+        if durable:
+            flush(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -41,6 +44,14 @@ def flush(path: Path) -> None:
             _flush(os.open(path, os.O_RDONLY))
     else:
         _flush(os.open(path, os.O_RDWR))  # Windows flushes only what is open for writing
+
+
+def flush_tree(folder: Path) -> None:
+    """`flush` every file in a folder, and the folders' lists of names from the innermost outwards."""
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            flush(Path(root, name))
+        flush(Path(root))
 
 
 def _flush(descriptor: int) -> None:

@@ -108,6 +108,7 @@ class Registry(Generic[Part]):
         elif (point := self._entry_point(name)) is not None:
             part = self._parts[name] = self._loaded_from(point)
         elif ":" in name:
+            _search_working_folder()
             part = self._from_path(name, name)
             if (problem := self._check(part)) is not None:
                 raise ValueError(f"{self.kind} {name!r}: {name.partition(':')[2]!r} {problem}")
@@ -146,12 +147,17 @@ def import_named(names: Iterable[str]) -> None:
     """
     for name in names:
         if ":" in name:
+            _search_working_folder()
             _imported(name.partition(":")[0], repr(name))
 
 
-def _imported(module: str, what: str) -> Any:
-    if "" not in sys.path:  # a console script does not search the working folder by itself
+def _search_working_folder() -> None:
+    """Let a path name a module of the working folder, which a console script does not search by itself."""
+    if "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def _imported(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

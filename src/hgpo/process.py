@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 
-class _Output:
-    """A text stream whose reader may go away: from then on what is written goes nowhere, and no writer is disturbed.
+class _PipeSafeStream:
+    """A text stream whose reader may go away: from then on what is written is discarded, and no writer is disturbed.
 
     Rich ends the program when a pipe closes, and plain writes raise an error; either would end hours of training for
     `hgpo train … | head`. All of them write through `sys.stdout` and `sys.stderr`.
@@ -27,7 +27,7 @@ class _Output:
         try:
             return self._stream.write(text)
         except BrokenPipeError:
-            self._go_nowhere()
+            self._redirect_to_devnull()
             return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -38,25 +38,25 @@ class _Output:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            self._go_nowhere()
+            self._redirect_to_devnull()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _go_nowhere(self) -> None:
+    def _redirect_to_devnull(self) -> None:
         """Replace the file below, for what is buffered is written to it once more, at the latest when Python ends."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, self._stream.fileno())
+        os.close(devnull)
 
 
 @contextmanager
-def lasting_output() -> Iterator[None]:
+def pipe_safe_output() -> Iterator[None]:
     """Standard output and error that outlive their readers and take any character (error escapes what it cannot)."""
     before = sys.stdout, sys.stderr
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a dash that the terminal cannot show is no reason to fail
-    sys.stdout, sys.stderr = (cast(TextIO, _Output(stream)) for stream in before)
+    sys.stdout, sys.stderr = (cast(TextIO, _PipeSafeStream(stream)) for stream in before)
     try:
         yield
     finally:

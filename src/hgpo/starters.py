@@ -1,6 +1,7 @@
 """The recipes that `hgpo train --env NAME` starts from: small policies on environments that need no download.
 
-They are the files under recipes/; an installed package has copies of them in `starters/` (see pyproject.toml).
+They are files under recipes/; an installed package has copies of them in `starters/` (see pyproject.toml) and no other
+recipe, so they extend none.
 """
 
 from __future__ import annotations

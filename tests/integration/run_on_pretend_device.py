@@ -16,17 +16,17 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hgpo.config import load_config
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies.language_model import LanguageModel
 from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import resume, train
 from hgpo.training.warm_start import WarmStartReport, warm_start
 from pretend_device import NAME, pretend_device
 
 
-def on_the_device(policy: TransformersPolicy, *rest: Any) -> WarmStartReport:
+def on_the_device(language_model: LanguageModel, *rest: Any) -> WarmStartReport:
     """Nothing fails where a model was left on the CPU: it is only slow."""
-    assert policy.model.device.type == NAME
-    return warm_start(policy, *rest)
+    assert language_model.model.device.type == NAME
+    return warm_start(language_model, *rest)
 
 
 def main(folder: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.commands.inspect import configure, training_of
-from hgpo.estimators.diagnostics import summarise
+from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.comparison import Training, shown_estimators
 from hgpo.report.consistency import prompt_consistency
@@ -146,7 +146,7 @@ def test_the_overview_shows_the_figures_of_the_library(watched: Watched, plain: 
     watched.open("overview", "#overview")
     watched.page.wait_for_selector("#chart-weight svg")
     batch, advantages = library(plain[0], 2)
-    summary = summarise(batch, advantages["paper"])
+    summary = summarise_levels(batch, advantages["paper"])
     shown = watched.page.eval_on_selector_all(
         "#levels td[data-figure=usable_share]", "all => all.map(c => c.innerText)"
     )
@@ -351,7 +351,7 @@ def test_the_policy_would_stop_what_got_through(browser: Any, plain: tuple[Path,
 def test_a_live_report_shows_updates_as_they_arrive(browser: Any, tmp_path: Path) -> None:
     write(tmp_path / "00001.jsonl", rollouts(1, seed=1))
     server = make_server(LiveReport(tmp_path, lambda: build_report(tmp_path)), port=0)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         page = browser.new_page()

@@ -30,8 +30,8 @@ def test_every_picture_of_the_page_is_there_and_small() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("playwright_api")
 def test_the_script_makes_the_pictures(tmp_path: Path, chromium: str) -> None:
-    pytest.importorskip("playwright.sync_api", reason='playwright is missing: pip install "hgpo[dev]"')
     from hgpo.report.rendering import fitting_page
     from hgpo.report.report import build_report
 

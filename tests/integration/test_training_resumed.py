@@ -1,6 +1,7 @@
 """Runs that were killed at an awkward moment, or that two processes want at once."""
 
 import json
+import shutil
 from pathlib import Path
 from unittest.mock import patch
 
@@ -8,24 +9,26 @@ import pytest
 from rich.console import Console
 
 from hgpo.config import load_config
-from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.runs.lock import RunInUseError, exclusive
 from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train
+from killed import Killed
 
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
+TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
 # A rate at which the policy's games change within two updates.
 OVERRIDES = ("training.updates=3", "training.learning_rate=0.02", "training.checkpoint_every=1", "evaluation.every=1")
 
 
-class Killed(BaseException):
-    """Nothing catches it, as nothing catches SIGKILL."""
-
-
 def config(directory, *overrides):
     return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
+
+
+def untimed(run):
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
 
 
 def quiet():
@@ -103,3 +106,27 @@ def test_a_resumed_run_clears_away_what_was_half_written(tmp_path):
     (run.rollouts / ".00003.parquet.99.partial").write_text("half")
     resume(run.path, quiet())
     assert not list(run.path.rglob("*.partial"))
+
+
+def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, tmp_path):
+    """The process died after it had renamed the old one away, and before the new one had its name."""
+    run = killed_in_evaluation("update-2", tmp_path)
+    shutil.rmtree(run.checkpoints / "1")
+    (run.checkpoints / "2").rename(run.checkpoints / ".2.replaced")
+    resume(run.path, quiet())
+    assert not (run.path / "metrics.superseded.jsonl").exists()
+    assert evaluations(run) == evaluations(finished)
+
+
+def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out_the_same(finished, tmp_path):
+    """Its process died in the last evaluation, and its checkpoints were deleted by hand."""
+    run = killed_in_evaluation("after", tmp_path)
+    shutil.rmtree(run.checkpoints)
+    wrong = {**evaluations(run)["update-2"], "score": -1.0}  # of a policy that is no more
+    run.evaluation("update-2").write_text(json.dumps(wrong))
+    resume(run.path, quiet())
+    assert evaluations(run) == evaluations(finished)
+    aside = run.path / "evaluations.superseded"
+    assert sorted(path.name for path in aside.iterdir()) == ["update-1.1.json", "update-2.1.json"]
+    assert json.loads((aside / "update-2.1.json").read_text()) == wrong
+    assert untimed(run) == untimed(finished)

@@ -23,9 +23,10 @@ from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from hgpo.integrations.verl.agent_loop import RECORD_KEY
-from hgpo.integrations.verl.batches import estimate, leave_out, put_advantages, read_steps, skipped
+from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.episodes import plain_fields
 from hgpo.integrations.verl.resampling import ResamplingBuffer
+from hgpo.runs.assemble import estimate
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +136,7 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
     config = settings(estimator, **options)
     batch = put(steps, f"w{estimator}{len(options)}x", seed=2, padding=5)
     found = read_steps(batch)
-    put_advantages(batch, found, estimate(found, config)[1])
+    put_advantages(batch, found, estimate(found.records, config)[1])
     expected = compute_advantages(to_step_batch(steps), estimator, gamma=0.9, **config.estimator_options).values.astype(
         np.float32
     )
@@ -169,7 +170,7 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     config = settings("hgpo")
     batch = put(steps, setting, seed=6)
     found = read_steps(batch)
-    _, advantages = estimate(found, config)
+    _, advantages = estimate(found.records, config)
     expected = dict(zip(found.keys, advantages.values.astype(np.float32), strict=True))
     training = config.training.model_copy(update={setting: True})
     out = skipped(found, advantages, training)
@@ -192,7 +193,7 @@ def test_nothing_is_left_out_unless_asked() -> None:
     batch = put(steps, "all", seed=6)
     found = read_steps(batch)
     config = settings("hgpo")
-    assert skipped(found, estimate(found, config)[1], config.training) == set()
+    assert skipped(found, estimate(found.records, config)[1], config.training) == set()
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

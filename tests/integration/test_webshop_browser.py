@@ -34,7 +34,7 @@ PLANTED = "script, img, svg, iframe, body a[href^=javascript], meta[http-equiv],
 @contextmanager
 def running(server: ShopServer) -> Iterator[ShopServer]:
     with server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

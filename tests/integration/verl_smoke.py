@@ -28,6 +28,9 @@ from hgpo.runs.panel import stored_evaluation
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from outside_package import install_outside_parts
+
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]
 FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was measured on
@@ -35,8 +38,9 @@ FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was m
 
 def main(folder: Path) -> None:
     began = time.monotonic()
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(RECIPE.parent), os.environ.get("PYTHONPATH", "")])
-    sys.path.insert(0, str(RECIPE.parent))
+    installed = install_outside_parts(folder / "installed")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    sys.path.insert(0, str(installed))
     run = RunDirectory(folder / "verl-smoke")
     start_and_kill(run, folder)
     killed_at = len(read_metrics(run))
@@ -54,7 +58,11 @@ def main(folder: Path) -> None:
 def start_and_kill(run: RunDirectory, folder: Path) -> None:
     """Kill the command and everything it started, the moment its first checkpoint is whole."""
     newest = run.path / "verl" / "latest_checkpointed_iteration.txt"
-    overrides = [f"run.directory={folder}", f"environment.options.tombstone={folder / 'died'}"]
+    overrides = [
+        f"run.directory={folder}",
+        f"environment.options.tombstone={folder / 'died'}",
+        f"policy.options.journal={folder / 'journal'}",
+    ]
     command = [*HGPO, "train", str(RECIPE), *overrides, "--engine", "verl"]
     with (folder / "start.log").open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -116,6 +124,10 @@ def check_advantages(run: RunDirectory) -> None:
         expect(len(set(table.column("group").to_pylist())) == 4, "four groups")
         differing += int((expected.values != 0).sum())
     expect(differing > 0, "some step has an advantage")
+    prompts = read_rollouts(run.rollout_file(1)).column("prompt").to_pylist()
+    expect(all(prompt.startswith("goal :") for prompt in prompts), "the agent workers know the package's template")
+    handed_over = (run.path.parent / "journal").read_text().split()
+    expect("new" in handed_over, "the package's backend was handed the weights of the warm start")
 
 
 def check_evaluations(run: RunDirectory) -> None:

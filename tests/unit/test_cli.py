@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import VERBS, _command, main
+from hgpo.cli import VERBS, _verb_module, main
 
 
 def test_help_of_every_verb_shows_examples_that_parse(capsys):
@@ -29,7 +29,7 @@ def parses(words):
     import argparse
 
     parser = argparse.ArgumentParser(exit_on_error=False)
-    _command(words[0]).configure(parser)
+    _verb_module(words[0]).configure(parser)
     return parser.parse_intermixed_args(words[1:])
 
 

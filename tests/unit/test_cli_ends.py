@@ -15,6 +15,7 @@ import pytest
 from hgpo import cli
 from hgpo.commands import doctor, play, train
 from hgpo.files import write_text
+from hgpo.runs.checkpoints import CheckpointError
 
 HGPO = [sys.executable, "-c", "import sys; from hgpo.cli import main; sys.exit(main())"]
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
@@ -223,10 +224,9 @@ def test_another_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPat
 def test_errors_of_heavy_modules_are_expected_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = pytest.importorskip("hgpo.training.checkpoint")
     safetensors = pytest.importorskip("safetensors")
     monkeypatch.delenv("HGPO_DEBUG", raising=False)
-    for kind in (checkpoint.CheckpointError, safetensors.SafetensorError):
+    for kind in (CheckpointError, safetensors.SafetensorError):
 
         def damaged(_: object, kind: type[Exception] = kind) -> int:
             raise kind("model.safetensors is cut short")

@@ -10,6 +10,7 @@ import pytest
 from hgpo.config import load_config
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -26,13 +27,23 @@ def test_every_recipe_is_valid(recipe):
     load_config(recipe)
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them: lower case, hyphens for spaces, no other punctuation."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def leads_somewhere(page: Path, target: str, anchor: str) -> bool:
+    path = (page.parent / target) if target else page
+    return path.exists() and (not anchor or anchor in anchors(path))
+
+
 def test_links_lead_somewhere():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
     broken = [
-        f"{page.relative_to(ROOT)}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        if not (page.parent / target).exists()
+        f"{page.relative_to(ROOT)}: {target}#{anchor}"
+        for page in PAGES
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+        if not leads_somewhere(page, target, anchor)
     ]
     assert not broken
 

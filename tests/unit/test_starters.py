@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hgpo.cli import main
@@ -15,6 +17,14 @@ def test_the_recipe_is_about_the_environment(environment: str) -> None:
     assert config.environment.name == environment
     assert config.policy.model == "tiny"
     assert "data_dir" not in config.environment.options
+
+
+@pytest.mark.parametrize("environment", STARTERS)
+def test_the_recipe_needs_no_other_file(environment: str, tmp_path: Path) -> None:
+    """It is installed alone, so it extends nothing."""
+    alone = tmp_path / f"{environment}.toml"
+    alone.write_bytes(starter_recipe(environment).read_bytes())
+    assert load_config(alone) == load_config(starter_recipe(environment))
 
 
 def test_the_command_takes_it_and_overrides(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
-    from hgpo.estimators.diagnostics import summarise
+    from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.storage.column_keys import parse_columns
     from hgpo.storage.reading import read_steps
     from hgpo.storage.schema import check_output
@@ -91,10 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
     if arguments.output is not None:
         columns: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}
-        for level in ([] if advantages.episode is None else [advantages.episode]) + list(advantages.levels):
+        for level in advantages.terms:
             columns |= level_columns(dataclasses.replace(level, batch_trajectory=batch.trajectory))
         write_table(arguments.output, with_columns(steps.table, columns))
-    summary = summarise(batch, advantages)
+    summary = summarise_levels(batch, advantages)
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
         sys.stdout.write(json.dumps(described | summary.to_dict(), indent=2) + "\n")
@@ -159,9 +159,9 @@ def print_summary(estimator: str, summary: BatchSummary) -> None:
         f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
         f"{percent(summary.advantage_zero_share)}"
     )
-    levels = [*([summary.episode] if summary.episode else []), *summary.levels]
-    if not levels:
+    if not summary.terms:
         return
+    console.print("levels: " + "; ".join(f"{level.label}, {level.name}" for level in summary.terms))
     for title, headings, cells in (
         ("What the levels had to say, in shares of steps", _SAID, _said),
         ("Their groups: how many, how large for a step, how alike", _SIZES, _sizes),
@@ -170,8 +170,8 @@ def print_summary(estimator: str, summary: BatchSummary) -> None:
         table.add_column("\nlevel")
         for heading in headings:
             table.add_column(heading if "\n" in heading else f"\n{heading}", justify="right", no_wrap=True)
-        for level in levels:
-            table.add_row("episode" if level.k is None else str(level.k), *cells(level))
+        for level in summary.terms:
+            table.add_row(level.label, *cells(level))
         console.print(table)
 
 

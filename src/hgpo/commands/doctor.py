@@ -31,15 +31,13 @@ REPORT_PACKAGES = {
     "matplotlib": ("hgpo inspect --figures", 'pip install "hgpo[report]"'),
 }
 """Training runs without these."""
+Row: TypeAlias = tuple[str, str, str]
+"""What was looked for, what was found, what to do about it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-
-
-Row: TypeAlias = tuple[str, str, str]
-"""What was looked for, what was found, what to do about it."""
 
 
 def run(_: argparse.Namespace) -> int:
@@ -51,17 +49,17 @@ def run(_: argparse.Namespace) -> int:
     if _version("torch") is not None:
         sys.stderr.write("Looking at what is here; loading PyTorch takes a few seconds ...\n")
         sys.stderr.flush()
-    device, torch_loads = _device()
+    device, torch_loads = _device_row()
     packages = {package: _version(package) for package in PACKAGES | REPORT_PACKAGES}
     rows = [
         ("hgpo", _version("hgpo") or "not installed", ""),
         ("Python", platform.python_version(), ""),
         *(_package_row(package, found) for package, found in packages.items()),
-        _verl(),
+        _verl_row(),
         device,
         ("CPU cores", str(os.cpu_count()), ""),
-        *_registries(),
-        _alfworld_data(),
+        *_registry_rows(),
+        _alfworld_data_row(),
         ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
     ]
     table = Table()
@@ -87,7 +85,7 @@ def _package_row(package: str, found: str | None) -> Row:
     return (package, found or "missing", "" if found else f"needed for {purpose}: {remedy}")
 
 
-def _verl() -> Row:
+def _verl_row() -> Row:
     """Whether `--engine verl` runs; asked without loading verl."""
     from hgpo.config import ConfigError
     from hgpo.integrations.verl.versions import require_verl
@@ -98,7 +96,7 @@ def _verl() -> Row:
         return ("verl", _version("verl") or "missing", str(error))
 
 
-def _device() -> tuple[Row, bool]:
+def _device_row() -> tuple[Row, bool]:
     """What tensors are computed on, and whether torch loads at all."""
     if _version("torch") is None:
         return ("device", "unknown", "install torch first"), False
@@ -112,19 +110,21 @@ def _device() -> tuple[Row, bool]:
     return ("device", found, "" if found != "CPU" else "tiny policies train on it; an LLM wants a GPU"), True
 
 
-def _registries() -> list[Row]:
+def _registry_rows() -> list[Row]:
     from hgpo.agents.prompts import template_names
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
+    from hgpo.policies.backends import BACKENDS
 
     return [
         ("environments", ", ".join(environment_names()), ""),
         ("prompt templates", ", ".join(template_names()), ""),
         ("estimators", ", ".join(estimator_names()), ""),
+        ("policy backends", ", ".join(BACKENDS.names()), ""),
     ]
 
 
-def _alfworld_data() -> Row:
+def _alfworld_data_row() -> Row:
     folder = os.environ.get("ALFWORLD_DATA")
     if folder and os.path.isdir(os.path.expanduser(folder)):
         return ("ALFWorld games", folder, "")

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import load_config
     from hgpo.runs.folder import open_run_directory
 
-    run_directory, config = open_run_directory(arguments.run)
+    run_directory, _ = open_run_directory(arguments.run)
     overrides = {
         "split": arguments.split,
         "seeds": arguments.seeds,
@@ -47,9 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.runs.panel import evaluate_policy
     from hgpo.runs.progress import Reporter
     from hgpo.runs.summary import print_evaluation
-    from hgpo.training.starting_policy import load_checkpoint_policy
+    from hgpo.training.policies import load_checkpoint_policy
+    from hgpo.training.threads import use_threads
 
     reporter = Reporter(quiet=arguments.quiet)
+    use_threads(config)
     suite = build_suite(config)
     policy, checkpoint = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
     settings = config.evaluation

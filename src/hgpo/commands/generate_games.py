@@ -25,8 +25,8 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.envs.alfworld.game import TASK_TYPES
-    from hgpo.envs.alfworld.generated_games import FORMATS
-    from hgpo.envs.alfworld.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.generation.writing import FORMATS
 
     parser.description = DESCRIPTION
     parser.add_argument("folder", type=Path, help="where to write them")
@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    from hgpo.envs.alfworld.generated_games import generate_games
-    from hgpo.envs.alfworld.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.generation.writing import generate_games
 
     counts = {split: getattr(arguments, split) for split in DEFAULT_GAMES}
     for name, number in {**counts, "seed": arguments.seed}.items():

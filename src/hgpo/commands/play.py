@@ -8,8 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from hgpo.envs.base import Env, Info
+
+if TYPE_CHECKING:
+    from hgpo.rollout.episode import Episode
 
 _NOT_PRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -50,9 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
+    from hgpo.agents import get_template
     from hgpo.config import apply_override
     from hgpo.envs.limit import LimitedEnv
     from hgpo.envs.registry import make
+    from hgpo.rollout.episode import Episode, EpisodeIds
+    from hgpo.rollout.rules import RolloutRules
 
     options: dict[str, object] = {}
     for option in arguments.option:
@@ -64,30 +71,31 @@ def run(arguments: argparse.Namespace) -> int:
     task = tasks[arguments.game]
     environment = task.make()
     played = LimitedEnv(environment, sys.maxsize, task.id)  # checks what a user's own environment returns
-    observation, info = played.reset()
+    rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
+    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *played.reset())
     if arguments.browser is None:
-        return _play(played, observation, info)
+        return _play(episode, played)
     with _served(environment, arguments.browser, arguments.environment) as address:
         _show(f"[also at {address}]")
-        return _play(played, observation, info)
+        return _play(episode, played)
 
 
-def _play(environment: Env, observation: str, info: Info) -> int:
-    task = str(info.get("task", ""))
-    if task and task not in observation:
+def _play(episode: Episode, environment: Env) -> int:
+    task = episode.situation().task
+    if task and task not in episode.observation:
         _show(f"[task: {task}]")
-    _show(observation)
+    _show(episode.observation)
     while True:
         command = _ask()
         if not command:
             return 0
         if command == "?":
-            _show("\n".join(_admissible(info)))
+            _show("\n".join(_admissible(episode.info)))
             continue
-        observation, reward, terminated, truncated, info = environment.step(command)
-        _show(observation)
-        if terminated or truncated:
-            _show(f"[{'won' if info.get('won') else 'over'}; reward {reward:g}]")
+        transition = episode.advance(command, environment.step(command))
+        _show(episode.observation)
+        if episode.ended:
+            _show(f"[{'won' if transition.won else 'over'}; reward {transition.reward:g}]")
             return 0
 
 

@@ -37,15 +37,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     import numpy as np
 
+    from hgpo.config import check_names
     from hgpo.rollout.collect import collect
-    from hgpo.rollout.records import episodes
+    from hgpo.rollout.records import outcomes
     from hgpo.rollout.writing import write_rollouts
     from hgpo.runs.assemble import build_suite, rollout_rules
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.progress import Reporter
-    from hgpo.training.starting_policy import load_checkpoint_policy
+    from hgpo.training.policies import load_checkpoint_policy
+    from hgpo.training.threads import use_threads
 
     run_directory, config = open_run_directory(arguments.run)
+    check_names(config)
+    use_threads(config)
     reporter = Reporter(quiet=arguments.quiet)
     tasks = build_suite(config).tasks(arguments.split or config.environment.train_split)[: arguments.games]
     rules = rollout_rules(config)
@@ -60,10 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
             rules,
             np.random.default_rng(arguments.seed),
             group_size=group_size,
-            on_turn=lambda turn, live: count(len(tasks) * group_size - live, len(tasks) * group_size),
+            on_progress=count,
         )
     write_rollouts(arguments.output, steps)
-    played = episodes(steps)
+    played = outcomes(steps)
     won = sum(episode.won for episode in played)
     reporter.say(f"{len(steps):,} steps of {len(played)} episodes, {won} won, in {arguments.output}")
     return 0

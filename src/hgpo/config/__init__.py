@@ -1,16 +1,12 @@
-"""One typed tree of settings (`settings`), read from recipes and overrides (`loading`), its names checked (`names`)."""
+"""One typed tree of settings (`settings`), read from recipes and overrides (`recipes`, `loading`).
 
-from hgpo.config.loading import (
-    apply_override,
-    as_tree,
-    describe_settings,
-    dump_config,
-    load_config,
-    read_config,
-    read_toml,
-)
+`names` checks that the parts it names are there, `engines` that what is set is read.
+"""
+
+from hgpo.config.loading import as_tree, describe_settings, dump_config, load_config, read_config
 from hgpo.config.names import check_names
 from hgpo.config.problems import ConfigError
+from hgpo.config.recipes import apply_override
 from hgpo.config.settings import Config, TrainingSettings, WarmStartSettings
 
 __all__ = [
@@ -25,5 +21,4 @@ __all__ = [
     "dump_config",
     "load_config",
     "read_config",
-    "read_toml",
 ]

@@ -1,20 +1,23 @@
-"""Settings from TOML and from `section.name=value` overrides, and back.
+"""From what is written to typed settings, and back.
 
 Nothing heavy is imported here, so a mistake in a recipe is reported within a second.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
+from hgpo.config.engines import ENGINES, default_of, engines_of, leaves, refuse_unread
 from hgpo.config.names import check_names
 from hgpo.config.problems import ConfigError
+from hgpo.config.recipes import Written, read_chain
 from hgpo.config.settings import Config, WarmStartSettings
 
 
@@ -23,59 +26,37 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
 
     Modules that the settings name by path are imported.
 
+    Args:
+        path: a recipe; it may extend others. None: the defaults.
+        overrides: `section.name=value`, applied last.
+
     Raises:
-        ConfigError: names every setting that is wrong.
+        ConfigError: names every setting that is wrong, and the file that it stands in where there is more than one.
     """
-    config = read_config(path, overrides)
-    check_names(config)
+    written = _written(path, overrides)
+    config = _checked(written)
+    try:
+        check_names(config)
+    except ConfigError as error:
+        raise _in_its_file(error, written) from error
     return config
 
 
 def read_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """A recipe with `section.name=value` overrides applied. Nothing that it names is imported.
+    """A recipe with overrides applied. Nothing that it names is imported.
+
+    Args:
+        path: a recipe; it may extend others. None: the defaults.
+        overrides: `section.name=value`, applied last.
 
     Raises:
-        ConfigError: names every setting that is wrong.
+        ConfigError: names every setting that is wrong, and the file that it stands in where there is more than one.
     """
-    tree: dict[str, Any] = {} if path is None else read_toml(path)
-    for override in overrides:
-        apply_override(tree, override)
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(_explain(error)) from error
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The file as nested dictionaries, or a `ConfigError` that names file and line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"no such recipe: {path}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-
-
-def apply_override(tree: dict[str, Any], override: str) -> None:
-    """Set `a.b.c=value` in place; the value is read as TOML, else taken as a string."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"override {override!r} is not of the form section.name=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    *sections, name = key.strip().split(".")
-    node = tree
-    for section in sections:
-        node = node.setdefault(section, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
-    node[name] = value
+    return _checked(_written(path, overrides))
 
 
 def dump_config(config: Config) -> str:
-    """The tree as TOML, complete; `load_config` of it gives an equal tree."""
+    """The tree as TOML, complete and flat; `load_config` of it gives an equal tree."""
     return tomli_w.dumps(as_tree(config))
 
 
@@ -95,30 +76,53 @@ def as_tree(section: BaseModel) -> dict[str, Any]:
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
-    """(dotted name, default, description) of every setting, for `--help`."""
-    rows: list[tuple[str, str, str]] = []
-    _describe(Config(warm_start=WarmStartSettings(enabled=True)), "", rows)
-    return rows
+    """(dotted name, default, description) of every setting; the description ends with the engine if one reads it alone.
+
+    Example: `("verl.nodes", "1", "Nodes that train. (verl only)")`.
+    """
+    config = Config(warm_start=WarmStartSettings(enabled=True))
+    return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(config)]
 
 
-def _describe(section: BaseModel, prefix: str, rows: list[tuple[str, str, str]]) -> None:
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, BaseModel):
-            _describe(value, f"{prefix}{name}.", rows)
-        else:
-            rows.append((f"{prefix}{name}", str(field.get_default(call_default_factory=True)), field.description or ""))
+def _description(name: str, field: FieldInfo) -> str:
+    readers, description = engines_of(name), field.description or ""
+    return description if readers == ENGINES else f"{description} ({readers[0]} only)"
 
 
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "config"
-        if problem["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown setting; `hgpo train --settings` lists all")
-        elif problem["type"] == "tuple_type":
-            lines.append(f"{where}: a list is wanted, e.g. [{problem['input']!r}] (got {problem['input']!r})")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{where}: {message} (got {problem['input']!r})" if problem["loc"] else message)
-    return "\n".join(lines)
+def _written(path: Path | None, overrides: Sequence[str]) -> Written:
+    return Written(() if path is None else read_chain(path), tuple(overrides))
+
+
+def _checked(written: Written) -> Config:
+    tree = written.tree()
+    try:
+        config = Config.model_validate(tree)
+        refuse_unread(config)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(problem, written) for problem in error.errors())) from error
+    except ConfigError as error:
+        raise _in_its_file(error, written) from error
+    return config
+
+
+def _in_its_file(error: ConfigError, written: Written) -> ConfigError:
+    """The same error with the file that its setting stands in, where that needs saying."""
+    place = None if error.setting is None else written.file_of(error.setting.split("."))
+    return ConfigError(str(error) if place is None else f"{place}: {error}", error.setting)
+
+
+def _explain(problem: ErrorDetails, written: Written) -> str:
+    """One line of what pydantic found."""
+    setting = [str(part) for part in problem["loc"]]
+    message = problem["msg"].removeprefix("Value error, ")
+    given = f"(got {problem['input']!r})"
+    if not setting:
+        return message
+    if problem["type"] == "extra_forbidden":
+        message = "unknown setting; `hgpo train --settings` lists all"
+    elif problem["type"] == "tuple_type":
+        message = f"a list is wanted, e.g. [{problem['input']!r}] {given}"
+    else:
+        message = f"{message} {given}"
+    place = written.file_of(setting)
+    return f"{'' if place is None else f'{place}: '}{'.'.join(setting)}: {message}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from hgpo.agents.prompts import TEMPLATES
 from hgpo.config.problems import ConfigError
 from hgpo.config.settings import Config
 from hgpo.envs.registry import SUITES, check_options
 from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.plugins import import_named
+from hgpo.policies.backends import BACKENDS
 
 
 def check_names(config: Config) -> None:
@@ -18,28 +22,56 @@ def check_names(config: Config) -> None:
     Raises:
         ConfigError: a part is not there, or does not take the options given to it.
     """
-    environment, estimator = config.environment, config.advantage.estimator
-    try:
-        import_named([environment.name, config.agent.template, estimator])
-        check_options(environment.name, SUITES.get(environment.name), environment.options)
-        TEMPLATES.check(config.agent.template)
+    environment, template, estimator = config.environment, config.agent.template, config.advantage.estimator
+    backend = config.policy.backend
+    for setting, name in (
+        ("environment.name", environment.name),
+        ("agent.template", template),
+        ("advantage.estimator", estimator),
+        ("policy.backend", backend),
+    ):
+        with _about(setting):
+            import_named([name])
+    with _about("environment.name"):
+        suite = SUITES.get(environment.name)
+    with _about("environment.options"):
+        check_options(environment.name, suite, environment.options)
+    with _about("agent.template"):
+        TEMPLATES.check(template)
+    with _about("policy.backend"):
+        BACKENDS.check(backend)
+    with _about("advantage.estimator"):
         ESTIMATORS.get(estimator)
+    with _about("advantage.options"):
         parse_options(estimator, **config.estimator_options)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(str(error)) from error
     _check_estimator(config)
+
+
+@contextmanager
+def _about(setting: str) -> Iterator[None]:
+    """Whatever is refused in the block is refused as this setting's value."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error), setting) from error
 
 
 def _check_estimator(config: Config) -> None:
     """Refuse an estimator that cannot be trained with, or that compares more history than there is."""
-    if config.advantage.estimator == "gae":
+    name = config.advantage.estimator
+    estimator = ESTIMATORS.get(name)
+    if not estimator.trainable:
+        needs = estimator.needs(estimator.parse(**config.estimator_options))
+        columns = " and ".join(f"a column `{column}`" for column in needs)
         raise ConfigError(
-            "advantage.estimator = 'gae' needs a critic's values, and none is trained here; "
-            "`hgpo advantages --estimator gae` computes it for stored steps with a column `value`"
+            f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
+            f"for stored steps{f' with {columns}' if columns else ''}",
+            "advantage.estimator",
         )
     levels = config.estimator_options.get("history_length", 0)
     if isinstance(levels, int) and levels > config.agent.history_length:
         raise ConfigError(
             f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
-            f"(agent.history_length = {config.agent.history_length})"
+            f"(agent.history_length = {config.agent.history_length})",
+            "advantage.options.history_length",
         )

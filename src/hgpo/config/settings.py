@@ -1,7 +1,7 @@
 """Every setting of a run, as one typed tree.
 
 Unknown and contradictory settings are refused. Defaults are the values that the quickstart was measured with or, where
-a real LLM is meant, the published recipe's.
+a real LLM is meant, the published recipe's. Both engines read a setting unless `hgpo.config.engines` says otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hgpo.estimators import ESTIMATORS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
+Engine = Literal["built-in", "verl"]
 
 
 class Section(BaseModel):
@@ -30,7 +31,7 @@ class RunSettings(Section):
     directory: str = Field("runs", description="Folder that holds all runs.")
     seed: int = Field(0, ge=0, description="Seed of every generator of the run.")
     threads: Positive | None = Field(None, description="CPU threads for tensor work; default: PyTorch's choice.")
-    engine: Literal["built-in", "verl"] = Field("built-in", description="What trains; `--engine` sets it.")
+    engine: Engine = Field("built-in", description="What trains; `--engine` sets it.")
 
 
 class EnvironmentSettings(Section):
@@ -62,7 +63,9 @@ class PolicySettings(Section):
 
     model: str = Field("tiny", description='A folder or hub name in Hugging Face format, or "tiny" to build one.')
     tiny: TinyModelSettings = TinyModelSettings()
-    device: str = Field("auto", description="auto: CUDA where there is one, else CPU.")
+    backend: str = Field("transformers", description="What plays it: registered name, entry point or `module:NAME`.")
+    options: dict[str, Any] = Field(default_factory=dict, description="The backend's own, e.g. max_batch_size.")
+    device: str = Field("auto", description="auto: CUDA where there is one, else CPU; CUDA on verl.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
     max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
 
@@ -189,7 +192,10 @@ class EvaluationSettings(Section):
 
 
 class VerlSettings(Section):
-    """Only read with `--engine verl` (docs/scaling.md): cluster, environment workers, and verl's own settings."""
+    """Cluster, environment workers, and verl's own settings (docs/scaling.md).
+
+    Read with `--engine verl` only. The built-in engine passes the table over, so that one recipe serves both.
+    """
 
     ray_address: str | None = Field(None, description='A running cluster ("auto", "host:port"); default: start Ray.')
     ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")

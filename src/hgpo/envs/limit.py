@@ -17,8 +17,8 @@ import numpy as np
 
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite
 
-_RESET = "reset(seed=…) has to return (observation, info)"
-_STEP = "step(action) has to return (observation, reward, terminated, truncated, info)"
+_RESET_PROMISE = "reset(seed=…) has to return (observation, info)"
+_STEP_PROMISE = "step(action) has to return (observation, reward, terminated, truncated, info)"
 
 
 class EnvironmentFault(ValueError):
@@ -45,12 +45,12 @@ class LimitedEnv:
         try:
             start = self._environment.reset(seed=seed)
         except Exception as error:
-            raise _raised(self._name, "reset()", error) from error
+            raise _fault_of(self._name, "reset()", error) from error
         try:
             observation, info = start
         except (TypeError, ValueError):
-            self._refuse(_RESET, _shape(start))
-        self._check(_RESET, observation, info)
+            self._refuse(_RESET_PROMISE, _brief(start))
+        self._check(_RESET_PROMISE, observation, info)
         return observation, info
 
     def step(self, action: str) -> StepResult:
@@ -58,16 +58,16 @@ class LimitedEnv:
         try:
             result = self._environment.step(action)
         except Exception as error:
-            raise _raised(self._name, f"step({action!r})", error) from error
+            raise _fault_of(self._name, f"step({action!r})", error) from error
         self._steps += 1
         try:
             observation, reward, terminated, truncated, info = result
         except (TypeError, ValueError):
-            self._refuse(_STEP, _shape(result))
+            self._refuse(_STEP_PROMISE, _brief(result))
         # The exact types that environments return nearly always come first: a step of the native engine takes
         # microseconds, and this is done at each.
         if type(observation) is not str or type(info) is not dict or type(info.get("won")) is not bool:
-            self._check(_STEP, observation, info)
+            self._check(_STEP_PROMISE, observation, info)
         return observation, reward, terminated, truncated or (self._steps >= self._max_steps and not terminated), info
 
     def _check(self, promise: str, observation: object, info: object) -> None:
@@ -85,14 +85,14 @@ class LimitedEnv:
         raise EnvironmentFault(f"task {self._name!r}: {promise}; at step {self._steps} it returned {returned}")
 
 
-def _shape(returned: object) -> str:
+def _brief(returned: object) -> str:
     """What came instead of the promised values, briefly: an observation may be long."""
     if isinstance(returned, tuple | list):
         return f"{len(returned)} values ({', '.join(type(value).__name__ for value in returned)})"
     return f"a value of type {type(returned).__name__}"
 
 
-def _raised(name: str, call: str, error: Exception) -> EnvironmentFault:
+def _fault_of(name: str, call: str, error: Exception) -> EnvironmentFault:
     """An error of the environment's own code, with the task's name and, where it is not the call itself, the place."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     line = "" if place.filename == __file__ else f" ({Path(place.filename).name}, line {place.lineno})"
@@ -147,5 +147,5 @@ def _make_limited(task: Task, max_steps: int) -> LimitedEnv:
     try:
         environment = task.make()
     except Exception as error:
-        raise _raised(task.id, "making it", error) from error
+        raise _fault_of(task.id, "making it", error) from error
     return LimitedEnv(environment, max_steps, task.id)

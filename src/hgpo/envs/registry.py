@@ -46,7 +46,7 @@ def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> 
         raise ValueError(f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}")
 
 
-def _no_factory(part: Any) -> str | None:
+def _reason_to_refuse(part: Any) -> str | None:
     if not callable(part):
         return "is no callable"
     if not _makes_suites(part):
@@ -73,4 +73,4 @@ def _makes_suites(factory: Callable[..., Any]) -> bool:
     return inspect.isclass(made) and _makes_suites(made)
 
 
-SUITES: Registry[SuiteFactory] = Registry("environment", "hgpo.envs", check=_no_factory)
+SUITES: Registry[SuiteFactory] = Registry("environment", "hgpo.envs", check=_reason_to_refuse)

@@ -7,6 +7,7 @@ Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.normalise import GroupStatistics, group_statistics
+from hgpo.estimators.normalise import Compared, GroupStatistics, group_statistics
 from hgpo.grouping import Runs, changes
 
 
@@ -61,12 +62,19 @@ class Level:
     many steps and levels could not hold them all, and most callers want none.
 
     Attributes:
-        k: number of the level, in a hierarchy of contexts their length; None for the episode level (groups = tasks).
-        row_N, starts_N: the batch row of each entry in group order, and where groups begin.
-        value_N: what is compared (return or score). ddof, share_N, magnitude_N: see `group_statistics`.
-        advantage_N, weight_N, used_N: the result; weight_N may be one number for all steps.
-        present_N: False where the step has no group at this level (None: every step has one).
-        batch_trajectory: the batch's trajectory column, in row order; `trajectories` counts in it (None: it cannot).
+        k: number of the level, its place in `Advantages.levels`; None for the episode level, whose groups are tasks.
+        row_N: int64[N], the batch row of each entry in group order.
+        starts_N: bool[N], True where a group begins.
+        compared: what is compared inside the groups.
+        ddof: of `std`, 0 population or 1 unbiased.
+        advantage_N: float64[N], the advantage inside the group.
+        weight_N: float64[N], what it is multiplied by, or one number for all steps.
+        used_N: bool[N], whether the level has something to say about the step.
+        present_N: bool[N], False where the step has no group at this level (None: every step has one).
+        batch_trajectory: int64[N], the batch's trajectory column, in row order; `trajectories` counts in it (None: it
+            cannot).
+        name: what the members of a group have in common, such as "same state"; for step levels `compute_advantages`
+            takes it from `Estimator.levels`.
 
     Example: two steps of one trajectory share a context with returns 1 and 3, a third step is alone with return 5
     (ddof 0): group [0, 0, 1], size [2, 2, 1], trajectories [1, 1, 1], mean [2, 2, 5], std [1, 1, 0],
@@ -76,15 +84,14 @@ class Level:
     k: int | None
     row_N: IntArray
     starts_N: BoolArray
-    value_N: FloatArray
+    compared: Compared
     ddof: int
     advantage_N: FloatArray
     weight_N: FloatArray | float
     used_N: BoolArray
     present_N: BoolArray | None = None
-    share_N: FloatArray | None = None
-    magnitude_N: FloatArray | None = field(default=None, kw_only=True)
     batch_trajectory: IntArray | None = field(default=None, kw_only=True)
+    name: str = field(default="same group", kw_only=True)
 
     @property
     def group(self) -> IntArray:
@@ -169,7 +176,7 @@ class Level:
         return distinct_per_run(self.batch_trajectory[self.row_N], runs)
 
     def _statistics(self) -> GroupStatistics:
-        return group_statistics(self.value_N, self.runs(), self.ddof, self.share_N, self.magnitude_N)
+        return group_statistics(self.compared, self.runs(), self.ddof)
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:
@@ -184,7 +191,8 @@ class Advantages:
     Attributes:
         values: float64[N] in the batch's row order. Units of the return for "mean_norm", else standard deviations.
         returns: float64[N], discounted step returns minus penalties.
-        levels: the step-level groups by context length (empty for estimators without), `levels[k].k == k`.
+        levels: the step groups, `levels[k].k == k`, empty for an estimator without. What they compare is the
+            estimator's affair and in `levels[k].name`: contexts of length k for HGPO, the whole task in G2PO's second.
         episode: the episode level where the estimator has one.
 
     Example: `compute_advantages(batch, history_length=1).levels[1].size` is the size of each step's level-1 group.
@@ -194,6 +202,25 @@ class Advantages:
     returns: FloatArray
     levels: tuple[Level, ...] = ()
     episode: Level | None = None
+
+    @classmethod
+    def of(cls, returns: FloatArray, terms: Iterable[Level]) -> Advantages:
+        """Advantages whose values are the sum of weight * advantage over terms that share one group order.
+
+        Args:
+            returns: float64[N] in the batch's row order.
+            terms: the episode level first, if there is one, then levels 0, 1, ….
+        """
+        episode, levels = None, tuple(terms)
+        values = _weighted_sum(levels)
+        if levels[0].k is None:
+            episode, levels = levels[0], levels[1:]
+        return cls(values, returns, levels, episode)
+
+    @property
+    def terms(self) -> tuple[Level, ...]:
+        """What `of` was given: the episode level, if there is one, then the levels."""
+        return self.levels if self.episode is None else (self.episode, *self.levels)
 
 
 def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
@@ -210,9 +237,8 @@ def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:
     return result_N
 
 
-def weighted_sum(levels: tuple[Level, ...]) -> FloatArray:
-    """Sum of weight * advantage over levels that share one group order, float64[N] in the batch's row order."""
-    total_N = np.zeros(len(levels[0].row_N))  # starts from +0.0, so a sum of nothing is never -0.0
-    for level in levels:
-        total_N += level.weight_N * level.advantage_N
-    return to_rows(total_N, levels[0].row_N)
+def _weighted_sum(terms: tuple[Level, ...]) -> FloatArray:
+    total_N = np.zeros(len(terms[0].row_N))  # starts from +0.0, so a sum of nothing is never -0.0
+    for term in terms:
+        total_N += term.weight_N * term.advantage_N
+    return to_rows(total_N, terms[0].row_N)

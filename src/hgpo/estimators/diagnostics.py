@@ -32,19 +32,27 @@ class LevelSummary:
     """One level of groups in figures. Shares are 0 to 1; None stands where there is nothing to count.
 
     Attributes:
-        k: context length of the level, None for the episode level.
+        k: number of the level, None for the episode level.
+        name: what the members of a group have in common, see `Level`.
         usable_share: share of steps the level had something to say about. With the next four, which are the reasons in
             `Unused`, it adds up to 1.
-        no_context_share, alone_share, dropped_share, only_trajectory_share: share of steps unused for that reason.
+        no_context_share: share of steps without a group at the level.
+        alone_share: share of steps alone in their group.
+        dropped_share: share of steps left out because their advantage is 0.
+        only_trajectory_share: share of steps whose trajectory is the only one of its task.
         mean_weight: mean over all steps of the weight of the level where it is used, 0 elsewhere.
         sign_agreement: among the steps where this level and the one before it (for level 0: the episode level, where
             there is one) are used and neither advantage is 0, the share where both have the same sign.
         sign_agreement_final: the same with the final advantage.
-        groups: number of groups. singleton_share: share of the groups that have one member.
-        mean_size, mean_trajectories: members and different trajectories of the group, mean over all steps (a group of
-            five counts five times, a step without a group counts 0).
-        size_p10, size_p50, size_p90, size_max: the size that 10, 50, 90 and 100 % of the steps with a group do not
-            exceed.
+        groups: number of groups.
+        singleton_share: share of the groups that have one member.
+        mean_size: members of the group, mean over all steps (a group of five counts five times, a step without a group
+            counts 0).
+        mean_trajectories: different trajectories of the group, mean over all steps.
+        size_p10: the size that 10 % of the steps with a group do not exceed.
+        size_p50: the size that 50 % of them do not exceed.
+        size_p90: the size that 90 % of them do not exceed.
+        size_max: the largest size.
         size_histogram: the groups by size, bins 1, 2-3, 4-7, 8-15, … up to the largest.
         variance_explained: 1 - W / T. T: squared deviations of the returns from the mean of their task, summed over
             the steps that have a group; W: the same from the mean of their group. HGPO's levels are nested, so what one
@@ -56,18 +64,19 @@ class LevelSummary:
         prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
         prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
 
-    Example: `summarise(batch, advantages).levels[2].usable_share`; see `summarise`.
+    Example: `summarise_levels(batch, advantages).levels[2].usable_share`; see `summarise_levels`.
     """
 
     k: int | None
+    name: str
     usable_share: float
     no_context_share: float
     alone_share: float
     dropped_share: float
     only_trajectory_share: float
     mean_weight: float
-    sign_agreement: float | None
-    sign_agreement_final: float | None
+    sign_agreement: float | None = None
+    sign_agreement_final: float | None = None
     groups: int = 0
     singleton_share: float | None = None
     mean_size: float = 0.0
@@ -82,19 +91,29 @@ class LevelSummary:
     prompts_differ_groups: float | None = None
     prompts_differ_steps: float | None = None
 
+    @property
+    def label(self) -> str:
+        """ "episode" or the number of the level: what columns, keys and charts call it."""
+        return "episode" if self.k is None else str(self.k)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
     """The advantages of a batch in figures.
 
     Attributes:
-        steps, trajectories, tasks: how many of each.
-        advantage_mean, advantage_deviation, advantage_min, advantage_max: of the final advantages.
+        steps: how many there are.
+        trajectories: how many there are.
+        tasks: how many there are.
+        advantage_mean: of the final advantages.
+        advantage_deviation: their standard deviation.
+        advantage_min: the least of them.
+        advantage_max: the largest of them.
         advantage_zero_share: share of steps whose final advantage is exactly 0.
         levels: one summary per level, `levels[k].k == k`; empty for an estimator without step groups.
         episode: the episode level, where the estimator has one.
 
-    Example: see `summarise`.
+    Example: see `summarise_levels`.
     """
 
     steps: int
@@ -107,6 +126,11 @@ class BatchSummary:
     advantage_zero_share: float
     levels: tuple[LevelSummary, ...]
     episode: LevelSummary | None
+
+    @property
+    def terms(self) -> tuple[LevelSummary, ...]:
+        """The episode level, if there is one, then the levels; see `Advantages.terms`."""
+        return self.levels if self.episode is None else (self.episode, *self.levels)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, nested as the fields are, as plain values for JSON."""
@@ -122,11 +146,10 @@ class BatchSummary:
             "advantage_deviation": self.advantage_deviation,
             "advantage_zero_share": self.advantage_zero_share,
         }
-        for level in ([] if self.episode is None else [self.episode]) + list(self.levels):
-            suffix = "episode" if level.k is None else str(level.k)
+        for level in self.terms:
             for name, field in _FLAT_NAMES.items():
                 if (figure := getattr(level, field)) is not None:
-                    figures[f"{name}_{suffix}"] = figure
+                    figures[f"{name}_{level.label}"] = figure
         return figures
 
 
@@ -143,11 +166,12 @@ _FLAT_NAMES = {
 }
 
 
-def summarise(batch: StepBatch, advantages: Advantages) -> BatchSummary:
+def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     """Figures of a batch and of each of its levels; O(N log N) per level.
 
     Args:
-        batch: the steps. advantages: what an estimator made of them.
+        batch: the steps.
+        advantages: what an estimator made of them.
 
     Raises:
         ValueError: the advantages are not those of this batch: another number of steps.
@@ -158,7 +182,7 @@ def summarise(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     >>> batch = StepBatch.from_columns(
     ...     group=["task"] * 6, trajectory=["a", "a", "b", "b", "c", "c"], step=[0, 1, 0, 1, 0, 1],
     ...     observation=["hall", "kitchen", "hall", "kitchen", "garden", "kitchen"], reward=[0, 1, 0, 0, 0, 1])
-    >>> summary = summarise(batch, compute_advantages(batch, "hgpo", gamma=1.0, history_length=1))
+    >>> summary = summarise_levels(batch, compute_advantages(batch, "hgpo", gamma=1.0, history_length=1))
     >>> [level.groups for level in summary.levels], [level.singleton_share for level in summary.levels]
     ([3, 4], [0.3333333333333333, 0.5])
     >>> [round(level.usable_share, 3) for level in summary.levels]
@@ -170,16 +194,17 @@ def summarise(batch: StepBatch, advantages: Advantages) -> BatchSummary:
             "pass the batch that the advantages were computed from"
         )
     values_N = advantages.values
-    episode = () if advantages.episode is None else (advantages.episode,)
-    items = [replace(item, batch_trajectory=batch.trajectory) for item in (*episode, *advantages.levels)]
-    sign_IN = [_signs(item) for item in items]
-    tasks = TaskSpread.of(advantages.returns, batch.group)
-    summaries = [
-        _summarise_level(
-            batch, advantages.returns, tasks, item, _agreement(sign_N, before_N), _agreement(sign_N, np.sign(values_N))
+    seen = _Seen(batch, advantages.returns, TaskSpread.of(advantages.returns, batch.group))
+    sign_IN = [_signs(term) for term in advantages.terms]
+    summaries = tuple(
+        replace(
+            _level_summary(seen, replace(term, batch_trajectory=batch.trajectory)),
+            sign_agreement=_agreement(sign_N, before_N),
+            sign_agreement_final=_agreement(sign_N, np.sign(values_N)),
         )
-        for item, sign_N, before_N in zip(items, sign_IN, [None, *sign_IN[:-1]], strict=False)
-    ]
+        for term, sign_N, before_N in zip(advantages.terms, sign_IN, [None, *sign_IN[:-1]], strict=False)
+    )
+    has_episode = advantages.episode is not None
     return BatchSummary(
         steps=len(batch),
         trajectories=len(batch.trajectory_group),
@@ -189,38 +214,39 @@ def summarise(batch: StepBatch, advantages: Advantages) -> BatchSummary:
         advantage_min=float(values_N.min()),
         advantage_max=float(values_N.max()),
         advantage_zero_share=float(np.mean(values_N == 0)),
-        levels=tuple(summaries[len(episode) :]),
-        episode=summaries[0] if episode else None,
+        levels=summaries[1:] if has_episode else summaries,
+        episode=summaries[0] if has_episode else None,
     )
 
 
-def _summarise_level(
-    batch: StepBatch,
-    return_N: FloatArray,
-    tasks: TaskSpread,
-    level: Level,
-    agreement: float | None,
-    agreement_final: float | None,
-) -> LevelSummary:
-    unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """What every level of a batch is looked at with: the steps, their returns, and the spread of each task's."""
+
+    batch: StepBatch
+    return_N: FloatArray
+    tasks: TaskSpread
+
+
+def _level_summary(seen: _Seen, level: Level) -> LevelSummary:
+    """All figures but the agreement of signs, which two levels have together."""
+    unused = np.bincount(level.unused, minlength=len(Unused)) / len(seen.batch)
     summary = LevelSummary(
         k=level.k,
+        name=level.name,
         usable_share=float(unused[Unused.NO]),
         no_context_share=float(unused[Unused.NO_CONTEXT]),
         alone_share=float(unused[Unused.ALONE]),
         dropped_share=float(unused[Unused.DROPPED]),
         only_trajectory_share=float(unused[Unused.ONLY_TRAJECTORY]),
-        mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(batch),
-        sign_agreement=agreement,
-        sign_agreement_final=agreement_final,
+        mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(seen.batch),
     )
-    return _with_groups(summary, batch, return_N, tasks, level)
+    return _with_groups(summary, seen, level)
 
 
-def _with_groups(
-    summary: LevelSummary, batch: StepBatch, return_N: FloatArray, tasks: TaskSpread, level: Level
-) -> LevelSummary:
+def _with_groups(summary: LevelSummary, seen: _Seen, level: Level) -> LevelSummary:
     """Add the figures of the level's groups, if it has any."""
+    batch, tasks = seen.batch, seen.tasks
     row_P, starts_P = level.row_N, level.starts_N
     if level.present_N is not None:
         row_P, starts_P = row_P[level.present_N], starts_P[level.present_N]
@@ -244,7 +270,7 @@ def _with_groups(
     )
     if level.k is None:
         return summary
-    return_P, task_P = return_N[row_P], batch.group[row_P]
+    return_P, task_P = seen.return_N[row_P], batch.group[row_P]
     if level.present_N is not None:  # compare with the spread of the steps that have a group
         tasks = TaskSpread.of(return_P, task_P)
     explained, adjusted = variance_explained(return_P, task_P, runs, tasks)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.checks import check_choice
 from hgpo.estimators.episode import COUNTS, episode_advantages
-from hgpo.estimators.normalise import check_choice
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import Normalisation
 from hgpo.steps import StepBatch
 
 
@@ -36,4 +38,7 @@ def dr_grpo(batch: StepBatch, gamma: float, options: DrGrpoOptions) -> Advantage
 
     gamma only enters `.returns`.
     """
-    return episode_advantages(batch, gamma, "mean_norm", options.count)
+    return episode_advantages(batch, gamma, Normalisation("mean_norm"), options.count)
+
+
+DR_GRPO = Estimator("dr_grpo", dr_grpo, DrGrpoOptions, label="Dr. GRPO")

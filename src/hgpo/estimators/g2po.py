@@ -5,21 +5,16 @@ Shapes: N steps, V nodes of the transition graph, G tasks. Source: arXiv 2606.22
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hgpo.columns import FloatArray
-from hgpo.estimators.advantages import Advantages, Level, weighted_sum
+from hgpo.estimators.advantages import Advantages, Level
+from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
-from hgpo.estimators.normalise import (
-    MODES,
-    RELATIVE_TOLERANCE,
-    check_choice,
-    check_number,
-    group_statistics,
-    normalised,
-)
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, Compared, Normalisation, group_statistics
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
@@ -64,23 +59,12 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     summed_N = _largest_sums(batch)
     gain_N = value_gains(graph, value_V, summed_N)[groups.row_N]
 
-    weight = float(options.step_advantage_w)
-    episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
-    node = step_level(
-        0,
-        groups,
-        next_value_N,
-        options.mode,
-        "mean",
-        ddof=1,
-        batch_trajectory=batch.trajectory,
-        magnitude_N=(summed_N + np.abs(batch.penalty))[groups.row_N],
-    )
-    edge = _edge_level(batch, groups, gain_N, options.mode, summed_N[groups.row_N])
-    levels = (node.weighted(weight), edge.weighted(weight))
-    return Advantages(
-        weighted_sum((episode, *levels)), discounted_returns(batch, gamma), levels=levels, episode=episode
-    )
+    how, weight = Normalisation(options.mode), float(options.step_advantage_w)
+    next_values = Compared(next_value_N, (summed_N + np.abs(batch.penalty))[groups.row_N])
+    episode = episode_level(batch, groups, how)
+    node = step_level(0, groups, next_values, how, batch.trajectory)
+    edge = _edge_level(batch, groups, Compared(gain_N, summed_N[groups.row_N]), how)
+    return Advantages.of(discounted_returns(batch, gamma), (episode, node.weighted(weight), edge.weighted(weight)))
 
 
 def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> FloatArray:
@@ -105,7 +89,7 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
     )
     by_node = np.argsort(visited, kind="stable")
     runs = Runs.from_starts(changes(visited[by_node]))
-    return group_statistics(discounted[by_node], runs, ddof=0).mean_G
+    return group_statistics(Compared(discounted[by_node]), runs, ddof=0).mean_G
 
 
 def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArray) -> FloatArray:
@@ -126,19 +110,10 @@ def _largest_sums(batch: StepBatch) -> FloatArray:
     return largest_G[batch.group]
 
 
-def _edge_level(batch: StepBatch, groups: StepGroups, gain_N: FloatArray, mode: str, magnitude_N: FloatArray) -> Level:
-    """Gains against all gains of the task, weight 1; `gain_N` and `magnitude_N` are in group order."""
-    tasks = Runs.from_starts(groups.task_starts_N)
-    statistics = group_statistics(gain_N, tasks, ddof=1, magnitude_N=magnitude_N)
-    return Level(
-        k=1,
-        row_N=groups.row_N,
-        starts_N=groups.task_starts_N,
-        value_N=gain_N,
-        ddof=1,
-        advantage_N=normalised(statistics, tasks, mode),
-        weight_N=1.0,
-        used_N=(statistics.count_G > 1.0)[tasks.run_N],
-        magnitude_N=magnitude_N,
-        batch_trajectory=batch.trajectory,
-    )
+def _edge_level(batch: StepBatch, groups: StepGroups, gains: Compared, how: Normalisation) -> Level:
+    """Gains, in group order, against all gains of the task, weight 1: the tasks are the groups of level 1."""
+    tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
+    return replace(step_level(0, tasks, gains, how, batch.trajectory), k=1)
+
+
+G2PO = Estimator("g2po", g2po, G2poOptions, label="G2PO", levels=lambda options: ("same node", "whole task"))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.estimators.advantages import Advantages, to_rows
-from hgpo.estimators.normalise import check_number
+from hgpo.estimators.checks import check_number
+from hgpo.estimators.estimator import Estimator
 from hgpo.returns import discounted_returns, discounted_suffix_sums
 from hgpo.steps import StepBatch
 
@@ -41,15 +42,21 @@ def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
 
     `.returns` are the discounted returns. A critic's regression target is `values + batch.penalty + batch.value`: with
     penalties in its values, delta would hand them on to earlier steps.
-
-    Raises:
-        ValueError: the batch has no `value` column.
     """
-    if batch.value is None:
-        raise ValueError("column 'value': estimator 'gae' needs it and the batch has none")
+    assert batch.value is not None, "`GAE.needs` says so"
     value_N = batch.value[batch.order]
     next_value_N = np.append(value_N[1:], 0.0)
     next_value_N[batch.trajectory_start[1:] - 1] = 0.0
     error_N = batch.reward[batch.order] + gamma * next_value_N - value_N
     advantage_N = discounted_suffix_sums(error_N, batch.trajectory_start, gamma * float(options.gae_lambda))
     return Advantages(to_rows(advantage_N, batch.order) - batch.penalty, discounted_returns(batch, gamma))
+
+
+GAE = Estimator(
+    "gae",
+    gae,
+    GaeOptions,
+    label="GAE",
+    needs=lambda options: ("value",),
+    untrainable="needs a critic's values, and none is trained here",
+)

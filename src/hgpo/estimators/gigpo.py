@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hgpo.estimators.advantages import Advantages, weighted_sum
+from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
-from hgpo.estimators.normalise import MODES, check_choice, check_number
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import MODES, Compared, Normalisation
 from hgpo.estimators.similarity import similar_observations
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import group_steps
@@ -55,21 +57,20 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     Raises:
         ValueError: a similarity_threshold and an observation that is not text.
     """
-    compared = batch
+    seen = batch
     if options.similarity_threshold is not None:
-        compared = replace(batch, observation=similar_observations(batch, float(options.similarity_threshold)))
-    groups = group_steps(compared, history_length=0)
-    return_N = discounted_returns(batch, gamma)
-    episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
-    step = step_level(
-        0,
-        groups,
-        return_N[groups.row_N],
-        options.mode,
-        "mean",
-        ddof=1,
-        batch_trajectory=batch.trajectory,
-        magnitude_N=discounted_magnitudes(batch, gamma, groups.row_N),
-    )
-    step = step.weighted(float(options.step_advantage_w))
-    return Advantages(weighted_sum((episode, step)), return_N, levels=(step,), episode=episode)
+        seen = replace(batch, observation=similar_observations(batch, float(options.similarity_threshold)))
+    groups = group_steps(seen, history_length=0)
+    return_N, how = discounted_returns(batch, gamma), Normalisation(options.mode)
+    compared = Compared(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    episode = episode_level(batch, groups, how)
+    step = step_level(0, groups, compared, how, batch.trajectory).weighted(float(options.step_advantage_w))
+    return Advantages.of(return_N, (episode, step))
+
+
+def level_names(options: GigpoOptions) -> tuple[str, ...]:
+    """What the steps of a group have in common."""
+    return ("same state" if options.similarity_threshold is None else "similar state",)
+
+
+GIGPO = Estimator("gigpo", gigpo, GigpoOptions, label="GiGPO", levels=level_names)

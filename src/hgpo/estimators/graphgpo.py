@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import LARGEST_REAL, FloatArray
-from hgpo.estimators.advantages import Advantages, weighted_sum
+from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
-from hgpo.estimators.normalise import MODES, check_choice, check_number
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import MODES, Compared, Normalisation
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.transition_graph import UNREACHABLE, TransitionGraph, goal_distances, transition_graph
 from hgpo.grouping import group_steps
@@ -29,7 +31,8 @@ class GraphgpoOptions:
 
     Attributes:
         mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
-        step_advantage_w, episode_advantage_w: weights of the two terms, at least 0.
+        step_advantage_w: weight of the graph term, at least 0.
+        episode_advantage_w: weight of the episode term, at least 0.
         distance_gamma: what one step of distance multiplies by, in [0, 1].
         success_reward: the graph return of a winning step, at least 0.
         unreachable: distance of a node that no path leads from to a winning end: "farthest" is one more than the
@@ -72,20 +75,11 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
     """
     groups = group_steps(batch, history_length=0)
     gain_N = graph_returns(transition_graph(batch), options)
-    episode = episode_level(batch, groups.row_N, groups.task_starts_N, options.mode)
-    step = step_level(
-        0,
-        groups,
-        (gain_N - batch.penalty)[groups.row_N],
-        options.mode,
-        "mean",
-        ddof=1,
-        batch_trajectory=batch.trajectory,
-        magnitude_N=(gain_N + np.abs(batch.penalty))[groups.row_N],
-    )
-    episode = episode.weighted(float(options.episode_advantage_w))
-    step = step.weighted(float(options.step_advantage_w))
-    return Advantages(weighted_sum((episode, step)), discounted_returns(batch, gamma), levels=(step,), episode=episode)
+    compared = Compared((gain_N - batch.penalty)[groups.row_N], (gain_N + np.abs(batch.penalty))[groups.row_N])
+    how = Normalisation(options.mode)
+    episode = episode_level(batch, groups, how).weighted(float(options.episode_advantage_w))
+    step = step_level(0, groups, compared, how, batch.trajectory).weighted(float(options.step_advantage_w))
+    return Advantages.of(discounted_returns(batch, gamma), (episode, step))
 
 
 def graph_returns(graph: TransitionGraph, options: GraphgpoOptions) -> FloatArray:
@@ -109,3 +103,6 @@ def graph_returns(graph: TransitionGraph, options: GraphgpoOptions) -> FloatArra
     if options.unreachable == "zero":
         return_N[~reachable_V[graph.target_N]] = 0.0
     return return_N
+
+
+GRAPHGPO = Estimator("graphgpo", graphgpo, GraphgpoOptions, label="GraphGPO", levels=lambda options: ("same node",))

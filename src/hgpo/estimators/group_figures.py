@@ -10,13 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.normalise import group_statistics
+from hgpo.estimators.normalise import Compared, group_statistics
 from hgpo.grouping import Runs, changes
 
 
 @dataclass(frozen=True, slots=True)
 class SizeBin:
-    """Groups of `lowest` to `highest` members (a power of two up to the next), and the steps in them.
+    """Groups of so many members (from a power of two up to the next), and the steps in them.
+
+    Attributes:
+        lowest: fewest members.
+        highest: most members.
+        groups: how many groups.
+        steps: how many steps in them.
 
     Example: `SizeBin(lowest=4, highest=7, groups=3, steps=15)`.
     """
@@ -32,7 +38,8 @@ class TaskSpread:
     """How far the returns of each task are apart.
 
     Attributes:
-        squares_J: float64[J], sum of squared deviations from the task's mean. steps_J: int64[J], steps of the task.
+        squares_J: float64[J], sum of squared deviations from the task's mean.
+        steps_J: int64[J], steps of the task.
 
     Example: returns 0, 2 of task 0 and 5 of task 1 have squares_J [2, 0] and steps_J [2, 1].
     """
@@ -45,7 +52,7 @@ class TaskSpread:
         """Spread of returns in any order; tasks are numbered from 0, and one without steps has 0 of both."""
         order_P = np.argsort(task_P, kind="stable")
         task_P = task_P[order_P]
-        deviation_P = group_statistics(return_P[order_P], Runs.from_starts(changes(task_P)), ddof=0).deviation_N
+        deviation_P = group_statistics(Compared(return_P[order_P]), Runs.from_starts(changes(task_P)), 0).deviation_N
         squares_J = np.bincount(task_P, weights=deviation_P * deviation_P).astype(np.float64, copy=False)
         return cls(squares_J, np.bincount(task_P))
 
@@ -56,12 +63,14 @@ def variance_explained(
     """Return 1 - W / T and 1 - W / E[W], see `LevelSummary`; None where the divisor is 0.
 
     Args:
-        return_P: returns, the members of a group being neighbours. task_P: number of each one's task.
-        groups: the groups, each inside one task. tasks: the spread of the same returns.
+        return_P: returns, the members of a group being neighbours.
+        task_P: number of each one's task.
+        groups: the groups, each inside one task.
+        tasks: the spread of the same returns.
 
     Example: returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, E[W] = 5 * 2 / 3, so (0.8, 0.7).
     """
-    deviation_P = group_statistics(return_P, groups, ddof=0).deviation_N
+    deviation_P = group_statistics(Compared(return_P), groups, ddof=0).deviation_N
     within = float(np.sum(deviation_P * deviation_P))
     groups_J = np.bincount(task_P[groups.start_G], minlength=len(tasks.steps_J))
     total = float(np.sum(tasks.squares_J))

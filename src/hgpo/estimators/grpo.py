@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.checks import check_choice
 from hgpo.estimators.episode import COUNTS, episode_advantages
-from hgpo.estimators.normalise import MODES, check_choice
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import MODES, Normalisation
 from hgpo.steps import StepBatch
 
 
@@ -38,4 +40,7 @@ def grpo(batch: StepBatch, gamma: float, options: GrpoOptions) -> Advantages:
 
     gamma only enters `.returns`: the advantage compares undiscounted scores.
     """
-    return episode_advantages(batch, gamma, options.mode, options.count)
+    return episode_advantages(batch, gamma, Normalisation(options.mode), options.count)
+
+
+GRPO = Estimator("grpo", grpo, GrpoOptions, label="GRPO")

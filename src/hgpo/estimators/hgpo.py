@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from hgpo.columns import BoolArray
-from hgpo.estimators.advantages import Advantages, Level, weighted_sum
+from hgpo.estimators.advantages import Advantages, Level
+from hgpo.estimators.checks import check_choice, check_integer, check_number
 from hgpo.estimators.episode import episode_level
-from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, check_choice, check_integer, check_number
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, Compared, Normalisation
 from hgpo.estimators.pooling import pooled_levels
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.weights import MISSING, length_weights
@@ -111,32 +113,58 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     R is the discounted step return minus the step's penalty. Deviations of the published code are preset "verl-agent".
 
     Raises:
-        ValueError: the context needs a column that the batch does not have.
+        ValueError: context="prompt" and a prompt that is missing.
     """
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
-    return_N, magnitude_N = returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N)
-    how = (options.mode, options.baseline, options.ddof, options.epsilon)
+    compared = Compared(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    how = Normalisation(options.mode, options.baseline, options.ddof, options.epsilon)
     if options.weight_type == "pooled":
-        levels = pooled_levels(batch, groups, return_N, *how, magnitude_N)
-        return Advantages(weighted_sum(levels), returns, levels)
-    items = [step_level(k, groups, return_N, *how, batch.trajectory, magnitude_N) for k in range(len(groups.starts))]
-    lengths = [level + options.length_offset for level in range(len(items))]
+        return Advantages.of(returns, pooled_levels(batch, groups, compared, how))
+    terms = [step_level(k, groups, compared, how, batch.trajectory) for k in range(len(groups.starts))]
+    lengths = [k + options.length_offset for k in range(len(terms))]
     if options.base_group:
-        tasks = (groups.row_N, groups.task_starts_N)
-        items.insert(0, episode_level(batch, *tasks, mode=options.mode, baseline=options.baseline))
+        terms.insert(0, episode_level(batch, groups, Normalisation(options.mode, options.baseline)))
         lengths.insert(0, 1)
+    return Advantages.of(returns, _by_length(terms, lengths, options))
 
-    used_IN = [_not_zero(item) if options.missing == "drop_zero" else item.used_N for item in items]
+
+def _by_length(terms: list[Level], lengths: list[int], options: HgpoOptions) -> list[Level]:
+    """The terms with the weights of their lengths."""
+    used_IN = [_not_zero(term) if options.missing == "drop_zero" else term.used_N for term in terms]
     weights = length_weights(lengths, options.length_weight_alpha, used_IN, options.missing)
-    items = [item.weighted(w_N, used_N) for item, w_N, used_N in zip(items, weights, used_IN, strict=True)]
-    first = 1 if options.base_group else 0
-    return Advantages(
-        weighted_sum(tuple(items)), returns, tuple(items[first:]), episode=items[0] if options.base_group else None
-    )
+    return [term.weighted(w_N, used_N) for term, w_N, used_N in zip(terms, weights, used_IN, strict=True)]
 
 
-def _not_zero(item: Level) -> BoolArray:
+def _not_zero(term: Level) -> BoolArray:
     """The published code drops levels whose advantage is exactly 0, not only those without other members."""
-    used_N: BoolArray = item.used_N & (item.advantage_N != 0.0)
+    used_N: BoolArray = term.used_N & (term.advantage_N != 0.0)
     return used_N
+
+
+def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
+    """The columns that contexts are made of, beside the observation."""
+    if options.context == "prompt":
+        return ("prompt",)
+    return ("action",) if options.context == "observation_action" and options.history_length else ()
+
+
+def level_names(options: HgpoOptions) -> tuple[str, ...]:
+    """What the steps of a level-k group have in common, k = 0..K."""
+    if options.context == "prompt":
+        return ("same prompt",)
+    lengths = [f"{k} step{'s' if k > 1 else ''} of history" for k in range(1, options.history_length + 1)]
+    actions = ", actions included" if options.context == "observation_action" else ""
+    return ("same state", *(f"same state and {length}{actions}" for length in lengths))
+
+
+HGPO = Estimator(
+    "hgpo",
+    hgpo,
+    HgpoOptions,
+    label="HGPO",
+    needs=columns_needed,
+    levels=level_names,
+    make_options=HgpoOptions.from_preset,
+    extra_keywords=("preset",),
+)

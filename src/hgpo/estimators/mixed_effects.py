@@ -21,13 +21,14 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.advantages import Advantages, to_rows
+from hgpo.estimators.checks import check_choice, check_integer, check_number
+from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import (
     EPSILON,
     MODES,
     RELATIVE_TOLERANCE,
-    check_choice,
-    check_integer,
-    check_number,
+    Compared,
+    Normalisation,
     group_statistics,
 )
 from hgpo.estimators.pooling import normalising_scale
@@ -49,7 +50,8 @@ class MixedEffectsOptions:
     Attributes:
         history_length: K, the longest context, at least 0.
         mode: "mean_std_norm" divides by the population std of the step's level-0 group + epsilon, "mean_norm" does not.
-        context, early: what must be equal, and for steps with t < k, see `group_steps`.
+        context: what must be equal, see `group_steps`.
+        early: context of steps with t < k, see `group_steps`.
         epsilon: added to the std.
 
     Example: `compute_advantages(batch, "mixed_effects", history_length=4, mode="mean_norm")`.
@@ -75,21 +77,18 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
 
     A step whose state no other step of its task shares gets 0. Where no two steps took the same action in the same
     state, nothing is known about contexts, and the baseline is m_0.
-
-    Raises:
-        ValueError: the batch has no `action` column.
     """
-    if batch.action is None:
-        raise ValueError("column 'action': estimator 'mixed_effects' needs it and the batch has none")
+    assert batch.action is not None, "`MIXED_EFFECTS.needs` says so"
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    magnitude_N = discounted_magnitudes(batch, gamma, groups.row_N)
-    statistics = group_statistics(returns[groups.row_N], runs[0], ddof=0, magnitude_N=magnitude_N)
+    compared = Compared(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    how = Normalisation(options.mode, ddof=0, epsilon=options.epsilon)
+    statistics = group_statistics(compared, runs[0], how.ddof)
     cells = [_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
 
     effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))
-    scale_N = normalising_scale(statistics, runs[0], options.mode, options.epsilon)
+    scale_N = normalising_scale(statistics, runs[0], how)
     return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
 
 
@@ -154,3 +153,12 @@ def _context_effects(
             effects[k] = shares[k] * context.means(rest_N - total_N)
             total_N += effects[k]
     return total_N
+
+
+MIXED_EFFECTS = Estimator(
+    "mixed_effects",
+    mixed_effects,
+    MixedEffectsOptions,
+    label="Mixed effects",
+    needs=lambda options: ("action",),
+)

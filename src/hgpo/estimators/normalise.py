@@ -27,12 +27,57 @@ multiplied by up to 1/EPSILON and still stay below 1e-6 of what was summed, so n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """What is compared inside the groups, in group order.
+
+    Attributes:
+        value_N: float64[N], the returns or scores.
+        magnitude_N: float64[N], the size of what was summed for each value, signs left out; None where that is the
+            value's own size. See `RELATIVE_TOLERANCE`.
+        share_N: float64[N], how much each value counts, with whole sums per group; None: 1 each. (The episode level
+            lets the steps of a trajectory share one count.)
+
+    Example: a return of 0.1 that was summed from 10.1 and -10 is `Compared(np.array([0.1]), np.array([20.1]))`.
+    """
+
+    value_N: FloatArray
+    magnitude_N: FloatArray | None = None
+    share_N: FloatArray | None = None
+
+    @property
+    def summed_N(self) -> FloatArray:
+        """The numbers whose size says what is rounding, float64[N]."""
+        return self.value_N if self.magnitude_N is None else self.magnitude_N
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """How a value becomes an advantage inside its group: (value - baseline) / F.
+
+    Attributes:
+        mode: "mean_std_norm": F = std + epsilon; "mean_norm": F = 1.
+        baseline: "mean" of the group, or "leave_one_out": the mean of the others.
+        ddof: of the std, 0 population or 1 unbiased.
+        epsilon: added to the std, in the units of the values.
+
+    Example: `Normalisation("mean_norm").baseline == "mean"`.
+    """
+
+    mode: str = "mean_std_norm"
+    baseline: str = "mean"
+    ddof: int = 1
+    epsilon: float = EPSILON
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GroupStatistics:
     """Size, mean and spread of each group, and each member's deviation.
 
     Attributes:
         count_G: float64[G], members of each group (episode level: trajectories, if those are what is counted).
-        mean_G, std_G: float64[G], units of the values. deviation_N: float64[N], value - mean, 0 where it is rounding.
+        mean_G: float64[G], units of the values.
+        std_G: float64[G], units of the values.
+        deviation_N: float64[N], value - mean, 0 where it is rounding.
 
     Example: values 1, 3 | 5 in two groups, ddof 0: count_G [2, 1], mean_G [2, 5], std_G [1, 0], deviation_N [-1, 1, 0].
     """
@@ -43,22 +88,15 @@ class GroupStatistics:
     deviation_N: FloatArray
 
 
-def group_statistics(
-    value_N: FloatArray,
-    groups: Runs,
-    ddof: int,
-    share_N: FloatArray | None = None,
-    magnitude_N: FloatArray | None = None,
-) -> GroupStatistics:
+def group_statistics(compared: Compared, groups: Runs, ddof: int) -> GroupStatistics:
     """Mean, standard deviation and deviations of each group.
 
         mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
 
-    n is the group's number of members, each with share 1; with `share_N`, the sum of its shares, a whole number (the
-    episode level lets the steps of a trajectory share one count). Members are first compared with one of them, so a
-    group of equal values has deviation exactly 0 whatever its size. `magnitude_N` says how large what was summed for
-    each value is, where that may be more than the value itself (see `RELATIVE_TOLERANCE`).
+    n is the sum of the group's shares: its number of members, unless `compared` says otherwise. Members are first
+    compared with one of them, so a group of equal values has deviation exactly 0 whatever its size.
     """
+    value_N, share_N = compared.value_N, compared.share_N
     # Fresh memory costs more than the arithmetic here, so arrays are reused where they can be.
     if share_N is None:
         count_G = groups.size_G.astype(np.float64)
@@ -72,7 +110,7 @@ def group_statistics(
     np.take(shift_G, groups.run_N, out=scratch_N, mode="clip")  # "clip" because "raise" copies; all runs are in range
     deviation_N -= scratch_N
     mean_G += shift_G
-    clear_rounding(deviation_N, value_N if magnitude_N is None else magnitude_N, groups, scratch_N)
+    clear_rounding(deviation_N, compared.summed_N, groups, scratch_N)
     std_G = _group_sums(np.multiply(deviation_N, deviation_N, out=scratch_N), groups, share_N)
     degrees_G = np.subtract(count_G, ddof, out=shift_G)
     degrees_G[degrees_G <= 0.0] = np.inf
@@ -96,15 +134,16 @@ def clear_rounding(deviation_N: FloatArray, summed_N: FloatArray, groups: Runs, 
 
 
 def normalised(
-    statistics: GroupStatistics, groups: Runs, mode: str, epsilon: float = EPSILON, factor_G: FloatArray | None = None
+    statistics: GroupStatistics, groups: Runs, how: Normalisation, factor_G: FloatArray | None = None
 ) -> FloatArray:
     """Advantage of each member inside its group, float64[N]: (value - mean) / F.
 
-    F = std + epsilon for "mean_std_norm", 1 for "mean_norm"; `factor_G` multiplies on top (see `leave_one_out`).
+    F = std + epsilon for "mean_std_norm", 1 for "mean_norm". `factor_G` multiplies on top: another baseline than the
+    mean is one (see `leave_one_out`).
     """
     scale_G = None
-    if mode == "mean_std_norm":
-        scale_G = inverse_std(statistics, epsilon)
+    if how.mode == "mean_std_norm":
+        scale_G = inverse_std(statistics, how.epsilon)
     if factor_G is not None:
         scale_G = factor_G if scale_G is None else scale_G * factor_G
     if scale_G is None:
@@ -124,40 +163,3 @@ def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
 def leave_one_out(count_G: FloatArray) -> FloatArray:
     """n / (n - 1) of each group, 0 for a single member: value - mean of the others = n / (n - 1) * (value - mean)."""
     return np.where(count_G > 1.0, count_G / np.maximum(count_G - 1.0, 1.0), 0.0)
-
-
-def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise a ValueError that names the option and what it may be."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{option} must be one of {', '.join(choices)}; got {value!r}")
-
-
-def check_number(option: str, value: object, *, finite: bool = True) -> float:
-    """Return the option as a float.
-
-    Raises:
-        ValueError: it is not a number of at least 0 (or not finite where `finite` is asked for).
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ValueError(f"{option} must be a number, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = float("inf")
-    if not number >= 0.0 or (finite and number == float("inf")):
-        raise ValueError(f"{option} must be {'finite and ' if finite else ''}at least 0, got {value!r}")
-    return number
-
-
-def check_integer(option: str, value: object, lowest: int, highest: int | None = None) -> int:
-    """Return the option as an int.
-
-    Raises:
-        ValueError: it is not an integer in the range.
-    """
-    wanted = f"an integer of at least {lowest}" if highest is None else f"an integer from {lowest} to {highest}"
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{option} must be {wanted}, got {value!r}")
-    if value < lowest or (highest is not None and value > highest):
-        raise ValueError(f"{option} must be {wanted}, got {value!r}")
-    return int(value)

@@ -18,22 +18,20 @@ import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray
 from hgpo.estimators.advantages import Level
-from hgpo.estimators.normalise import GroupStatistics, group_statistics, inverse_std, leave_one_out
+from hgpo.estimators.normalise import (
+    Compared,
+    GroupStatistics,
+    Normalisation,
+    group_statistics,
+    inverse_std,
+    leave_one_out,
+)
 from hgpo.estimators.variance_components import Blocks, Spread, shrinkage, variance_components
 from hgpo.grouping import Runs, StepGroups
 from hgpo.steps import StepBatch
 
 
-def pooled_levels(
-    batch: StepBatch,
-    groups: StepGroups,
-    return_N: FloatArray,
-    mode: str,
-    baseline: str,
-    ddof: int,
-    epsilon: float,
-    magnitude_N: FloatArray | None = None,
-) -> tuple[Level, ...]:
+def pooled_levels(batch: StepBatch, groups: StepGroups, compared: Compared, how: Normalisation) -> tuple[Level, ...]:
     """Levels 0..K with pooled weights, which add up to 1 for every step.
 
     "leave_one_out" keeps a step's own return out of every mean, puts n_k - 1 in place of n_k, and takes the variances
@@ -45,14 +43,15 @@ def pooled_levels(
     action, whatever the baseline.
 
     Args:
-        batch: the steps. groups: their hierarchy. return_N: step returns in group order.
-        mode, baseline: one of `MODES`, `BASELINES`. ddof, epsilon: of the std.
-        magnitude_N: see `group_statistics`, in group order.
+        batch: the steps.
+        groups: their hierarchy.
+        compared: the step returns, in group order.
+        how: the baseline, and what divides.
     """
-    left_out = baseline == "leave_one_out"
+    left_out = how.baseline == "leave_one_out"
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    statistics = [group_statistics(return_N, level_runs, ddof, magnitude_N=magnitude_N) for level_runs in runs]
-    scale_N = normalising_scale(statistics[0], runs[0], mode, epsilon)
+    statistics = [group_statistics(compared, level_runs, how.ddof) for level_runs in runs]
+    scale_N = normalising_scale(statistics[0], runs[0], how)
     spreads = [
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
         for level, level_runs in zip(statistics, runs, strict=True)
@@ -72,24 +71,23 @@ def pooled_levels(
                 k=k,
                 row_N=groups.row_N,
                 starts_N=groups.starts[k],
-                value_N=return_N,
-                ddof=ddof,
+                compared=compared,
+                ddof=how.ddof,
                 advantage_N=advantage_N,
                 weight_N=weight_N,
                 used_N=used_N,
                 present_N=present_N,
-                magnitude_N=magnitude_N,
                 batch_trajectory=batch.trajectory,
             )
         )
     return tuple(levels)
 
 
-def normalising_scale(statistics: GroupStatistics, runs: Runs, mode: str, epsilon: float) -> FloatArray:
+def normalising_scale(statistics: GroupStatistics, runs: Runs, how: Normalisation) -> FloatArray:
     """What every level of a step is multiplied by: 1 / (std of its level-0 group + epsilon), or 1; float64[N]."""
-    if mode == "mean_norm":
+    if how.mode == "mean_norm":
         return np.ones(len(runs.run_N))
-    scale_N: FloatArray = inverse_std(statistics, epsilon)[runs.run_N]
+    scale_N: FloatArray = inverse_std(statistics, how.epsilon)[runs.run_N]
     return scale_N
 
 

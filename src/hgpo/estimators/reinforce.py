@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.normalise import MODES, check_choice, group_statistics, normalised
+from hgpo.estimators.checks import check_choice
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics, normalised
 from hgpo.grouping import Runs
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -39,6 +41,9 @@ def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Adva
     starts_N = np.zeros(len(batch), dtype=np.bool_)
     starts_N[0] = True
     whole = Runs.from_starts(starts_N)
-    magnitude_N = discounted_magnitudes(batch, gamma, np.arange(len(batch)))
-    statistics = group_statistics(return_N, whole, ddof=0, magnitude_N=magnitude_N)
-    return Advantages(normalised(statistics, whole, options.mode), return_N)
+    how = Normalisation(options.mode, ddof=0)
+    compared = Compared(return_N, discounted_magnitudes(batch, gamma, np.arange(len(batch))))
+    return Advantages(normalised(group_statistics(compared, whole, how.ddof), whole, how), return_N)
+
+
+REINFORCE = Estimator("reinforce", reinforce, ReinforceOptions, label="REINFORCE")

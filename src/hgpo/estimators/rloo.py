@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from hgpo.estimators.advantages import Advantages
 from hgpo.estimators.episode import episode_advantages
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import Normalisation
 from hgpo.steps import StepBatch
 
 
@@ -26,4 +28,7 @@ def rloo(batch: StepBatch, gamma: float, options: RlooOptions) -> Advantages:
     S is the undiscounted sum of rewards minus the step's own penalty; each trajectory counts once, with the mean over
     its steps; a task with one trajectory gets 0. gamma only enters `.returns`.
     """
-    return episode_advantages(batch, gamma, "mean_norm", "trajectory", baseline="leave_one_out")
+    return episode_advantages(batch, gamma, Normalisation("mean_norm", "leave_one_out"))
+
+
+RLOO = Estimator("rloo", rloo, RlooOptions, label="RLOO")

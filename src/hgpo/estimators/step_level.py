@@ -5,22 +5,14 @@ Shapes: N steps in group order.
 
 from __future__ import annotations
 
-from hgpo.columns import FloatArray, IntArray
+from hgpo.columns import IntArray
 from hgpo.estimators.advantages import Level
-from hgpo.estimators.normalise import EPSILON, group_statistics, leave_one_out, normalised
+from hgpo.estimators.normalise import Compared, Normalisation, group_statistics, leave_one_out, normalised
 from hgpo.grouping import Runs, StepGroups
 
 
 def step_level(
-    k: int,
-    groups: StepGroups,
-    return_N: FloatArray,
-    mode: str,
-    baseline: str,
-    ddof: int,
-    epsilon: float = EPSILON,
-    batch_trajectory: IntArray | None = None,
-    magnitude_N: FloatArray | None = None,
+    k: int, groups: StepGroups, compared: Compared, how: Normalisation, batch_trajectory: IntArray | None = None
 ) -> Level:
     """Level k of a batch, weight 1.
 
@@ -29,15 +21,16 @@ def step_level(
     0 for a step alone in its group or without a group at this level.
 
     Args:
-        k: the level. groups: the hierarchy. return_N: step returns in group order.
-        mode, baseline: one of `MODES`, `BASELINES`. ddof: of the std, 0 population or 1 unbiased.
-        epsilon: added to the std. batch_trajectory: the batch's trajectory column, see `Level`.
-        magnitude_N: see `group_statistics`, in group order.
+        k: the level.
+        groups: the hierarchy.
+        compared: R, in group order.
+        how: what it is compared with, and F.
+        batch_trajectory: the batch's trajectory column, see `Level`.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
-    statistics = group_statistics(return_N, runs, ddof, magnitude_N=magnitude_N)
-    factor_G = leave_one_out(statistics.count_G) if baseline == "leave_one_out" else None
-    advantage_N = normalised(statistics, runs, mode, epsilon, factor_G)
+    statistics = group_statistics(compared, runs, how.ddof)
+    factor_G = leave_one_out(statistics.count_G) if how.baseline == "leave_one_out" else None
+    advantage_N = normalised(statistics, runs, how, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]
     if present_N is not None:
         advantage_N = advantage_N * present_N
@@ -46,12 +39,11 @@ def step_level(
         k=k,
         row_N=groups.row_N,
         starts_N=groups.starts[k],
-        value_N=return_N,
-        ddof=ddof,
+        compared=compared,
+        ddof=how.ddof,
         advantage_N=advantage_N,
         weight_N=1.0,
         used_N=used_N,
         present_N=present_N,
-        magnitude_N=magnitude_N,
         batch_trajectory=batch_trajectory,
     )

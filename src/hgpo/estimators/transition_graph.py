@@ -31,7 +31,8 @@ class TransitionGraph:
     """Nodes and edges of all tasks of a batch; edge n is step n.
 
     Attributes:
-        source_N, target_N: int64[N], the node each step was taken in and the one it led to.
+        source_N: int64[N], the node each step was taken in.
+        target_N: int64[N], the node it led to.
         task_V: int64[V], `batch.group` of each node.
         observation_V: int64[V], the node's number in `batch.labels["observation"]`; -1 for the end of a trajectory.
         trajectory_V: int64[V], the trajectory that ends there; -1 for an observation.

@@ -35,7 +35,8 @@ class Spread:
     """Where each step stands in its group of one level.
 
     Attributes:
-        count_N: float64[N], members of the step's group. deviation_N: float64[N], return minus the group's mean.
+        count_N: float64[N], members of the step's group.
+        deviation_N: float64[N], return minus the group's mean.
 
     Example: returns 1, 3 | 5 in two groups: count_N [2, 2, 1], deviation_N [-1, 1, 0].
     """
@@ -49,7 +50,9 @@ class Blocks:
     """The level-0 groups whose moments are summed: the steps of one task in one state.
 
     Attributes:
-        start_G: int64[G], first entry of each in group order. task_G, state_G: int64[G], whose and where.
+        start_G: int64[G], first entry of each in group order.
+        task_G: int64[G], whose.
+        state_G: int64[G], where.
 
     Example: two tasks that both pass the kitchen, 3 and 2 steps: start_G [0, 3], task_G [0, 1], state_G [7, 7].
     """
@@ -71,8 +74,10 @@ class Components:
     """Variances of one level, float64[G]: one pair for each block; units of the return squared.
 
     Attributes:
-        within_G: sigma_k^2. between_G: tau_k^2. known_G: whether anything was there to estimate them from: a level
-            with no group of two members says nothing, and both are then 0.
+        within_G: sigma_k^2.
+        between_G: tau_k^2.
+        known_G: bool[G], whether anything was there to estimate them from: a level with no group of two members says
+            nothing, and both are then 0.
 
     Example: groups with returns (0, 0), (2, 2) below one parent: within_G [0], between_G [2], known_G [True].
     """
@@ -94,7 +99,9 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
     the batch's estimate are added to each numerator and divisor.
 
     Args:
-        parent, child: the partitions. blocks: see `Blocks`.
+        parent: the coarser partition.
+        child: the finer one.
+        blocks: see `Blocks`.
         leave_task_out: estimate each block's pair from the other tasks alone, so that it is independent of the block.
     """
     inverse_N = 1.0 / child.count_N

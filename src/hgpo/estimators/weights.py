@@ -29,7 +29,8 @@ def length_weights(
     the limit: the longest used item alone.
 
     Args:
-        length_I: L of each item, at least 1, ascending. alpha: at least 0, may be inf.
+        length_I: L of each item, at least 1, ascending.
+        alpha: at least 0, may be inf.
         used_IN: per item, whether it has something to say about each step.
         missing: what happens to the weight of an item that has not.
     """

@@ -1,20 +1,60 @@
-"""The one interface between rollouts and whatever answers a prompt."""
+"""The one interface between rollouts and whatever answers a prompt, in two forms.
+
+A `BatchPolicy` answers many requests in one call: a turn of all live episodes is one batch. An `AsyncPolicy` answers
+each request in its own time, as servers and engines with continuous batching do, so that an episode goes on as soon as
+its own answer is there. Either may be given to `hgpo.rollout.collect`.
+
+Randomness travels with the request, as numbers and not as a generator: a server cannot hold a numpy generator, but it
+can be told a seed.
+
+Shape suffixes: B requests, T numbers (for most policies one per response token).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
+
+_SEED_BITS = 53  # what a float64 in [0, 1) holds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A prompt that waits for its response.
+
+    Attributes:
+        prompt: text of one user message; chat templates are the policy's business. Untrusted.
+        uniform_T: float64[T] in [0, 1), T = the policy's `numbers_per_response`: the same numbers give the same
+            response. None: the policy is greedy (temperature 0) or draws by itself.
+
+    Example: `Request("task : open the door …", uniform_T=rng.random(4)).seed` is a whole number below 2**53.
+    """
+
+    prompt: str
+    uniform_T: NDArray[np.float64] | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """The first number as a seed, for policies that draw by themselves once they are told where to begin."""
+        return None if self.uniform_T is None else int(self.uniform_T[0] * 2**_SEED_BITS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Response:
     """What a policy answered to one prompt.
 
-    `log_probs` are those of the sampled tokens under the distribution they were drawn from (temperature applied).
-    A policy without a model (scripted) leaves the three arrays empty.
+    Attributes:
+        text: the answer, control tokens left out.
+        prompt_ids, token_ids: int32, what the model read and wrote, end token included.
+        log_probs: float32, of the sampled tokens under the distribution they were drawn from (temperature applied).
+        finished: it ended by itself (end-of-turn token) and was not cut at the response limit.
+        details: what an engine says beside it and its trainer wants back; empty for most.
+
+    A policy without a model (scripted) leaves the arrays empty.
 
     Example: `Response("go to fridge 1", prompt_ids=int32[57], token_ids=int32[5], log_probs=float32[5],
     finished=True)`: four words and the end token.
@@ -24,7 +64,8 @@ class Response:
     prompt_ids: np.ndarray
     token_ids: np.ndarray
     log_probs: np.ndarray
-    finished: bool  # ended by itself (end-of-turn token), not cut at the response limit
+    finished: bool
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PromptTooLong(ValueError):
@@ -54,11 +95,62 @@ class PromptCounter(Protocol):
 
 
 class Policy(PromptCounter, Protocol):
-    """Answers prompts. Each prompt is the text of one user message; chat templates are the policy's business."""
+    """What both forms share."""
 
-    def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
-        """One response per prompt, in order. `temperature` 0 is greedy. All randomness comes from `rng`.
+    @property
+    def numbers_per_response(self) -> int:
+        """How many random numbers a request brings; 0 where the policy draws by itself."""
+        ...
 
-        A prompt longer than `max_prompt_tokens` is a `PromptTooLong`.
+    def take_weights(self, model: Any) -> None:
+        """Answer with the weights of `model`, the trained torch module, from now on.
+
+        Called after every update. Nothing to do for a policy that samples from that very module.
         """
         ...
+
+
+class BatchPolicy(Policy, Protocol):
+    """Answers requests together."""
+
+    def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
+        """One response per request, in order. `temperature` 0 is greedy.
+
+        Raises:
+            PromptTooLong: a prompt exceeds `max_prompt_tokens`.
+        """
+        ...
+
+
+class AsyncPolicy(Policy, Protocol):
+    """Answers each request in its own time; many may be under way."""
+
+    async def respond(self, request: Request, *, temperature: float) -> Response:
+        """The response to one request. `temperature` 0 is greedy.
+
+        Raises:
+            PromptTooLong: the prompt exceeds `max_prompt_tokens`.
+        """
+        ...
+
+
+AnyPolicy = BatchPolicy | AsyncPolicy
+
+
+def is_async(policy: AnyPolicy) -> TypeGuard[AsyncPolicy]:
+    """Whether a policy answers each request in its own time."""
+    return hasattr(policy, "respond")
+
+
+def draw_requests(
+    prompts: Sequence[str], policy: Policy, rng: np.random.Generator | None, *, temperature: float
+) -> list[Request]:
+    """The prompts with the numbers that decide their responses, `numbers_per_response` each, drawn from `rng`.
+
+    Greedy decoding (`temperature` 0) takes none, nor does a policy that draws by itself.
+    """
+    count = policy.numbers_per_response if temperature else 0
+    if not count or rng is None:
+        return [Request(prompt) for prompt in prompts]
+    uniform_BT = rng.random((len(prompts), count))
+    return [Request(prompt, uniform_T) for prompt, uniform_T in zip(prompts, uniform_BT, strict=True)]

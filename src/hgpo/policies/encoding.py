@@ -18,7 +18,7 @@ class PromptEncoder:
     """Each prompt becomes one user message of the tokenizer's chat template.
 
     Prompts are untrusted: a control token spelled out in one becomes ordinary text.
-    `hgpo.rollout.collect.fit_prompts` takes an encoder in place of a policy.
+    `hgpo.rollout.prompts.fit_prompts` takes an encoder in place of a policy.
 
     Example: `PromptEncoder(AutoTokenizer.from_pretrained(folder), 4096).encode_prompts(["Say hello."])`.
     """

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from hgpo.policies.base import Response
+from hgpo.policies.base import Request, Response
 
 _NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 class ScriptedPolicy:
-    """Answers each prompt with `answer(prompt, rng)`; temperature is ignored.
+    """Answers each prompt with `answer(prompt, rng)`, `rng` being the request's own; temperature is ignored.
 
     Example: `ScriptedPolicy(lambda prompt, rng: "look")`.
     """
 
     max_prompt_tokens: int | None = None
+    numbers_per_response = 1  # the seed of `rng`
 
     def __init__(self, answer: Callable[[str, np.random.Generator], str]) -> None:
         self._answer = answer
 
-    def generate(self, prompts: Sequence[str], *, temperature: float, rng: np.random.Generator) -> list[Response]:
-        """One answer per prompt, without tokens or log-probs."""
+    def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
+        """One answer per request, without tokens or log-probs."""
         return [
-            Response(self._answer(prompt, rng), _NO_TOKENS, _NO_TOKENS, _NO_LOG_PROBS, finished=True)
-            for prompt in prompts
+            Response(self._answer(request.prompt, _generator(request)), _NO_TOKENS, _NO_TOKENS, _NO_LOG_PROBS, True)
+            for request in requests
         ]
 
     def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
         """White-space separated words: a stand-in, as there is no tokenizer."""
         return [len(prompt.split()) for prompt in prompts]
+
+    def take_weights(self, model: Any) -> None:
+        """There are none."""
+
+
+def _generator(request: Request) -> np.random.Generator:
+    """The same numbers, or none, give the same generator."""
+    return np.random.default_rng(request.seed or 0)

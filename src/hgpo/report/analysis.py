@@ -6,14 +6,14 @@ Shapes: N steps of the update.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.diagnostics import BatchSummary, summarise
+from hgpo.estimators.diagnostics import BatchSummary, summarise_levels
 from hgpo.estimators.transition_graph import won
-from hgpo.report.comparison import ShownEstimator, level_estimator
+from hgpo.report.comparison import ShownEstimator, level_estimator, paper_settings
 from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_consistency
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
@@ -25,9 +25,14 @@ class UpdateFigures:
     """All steps of one update in figures; the overview is made of these.
 
     Attributes:
-        update: its number. success: share of trajectories that won. reward: mean undiscounted sum of rewards.
-        first_return: mean discounted return of the first steps. length: mean steps of a trajectory.
-        summary: of the estimator whose levels are followed. consistency: one per level, empty without prompts.
+        update: its number.
+        success: share of trajectories that won.
+        reward: mean undiscounted sum of rewards.
+        first_return: mean discounted return of the first steps.
+        length: mean steps of a trajectory.
+        summary: of the estimator whose levels are followed. Where it is not the one that trained, the episode level is
+            still that of the one that did, and its name says so.
+        consistency: one per level of HGPO, empty without prompts.
         disagreement: per pair of estimators, "key key" -> steps where both advantages are not 0, and those of them
             whose signs differ.
 
@@ -48,8 +53,12 @@ class UpdateFigures:
 class AnalysedUpdate:
     """One update under every estimator.
 
-    Attributes: steps, batch: what was read. figures: of all steps. advantages: by the estimator's key, of all steps.
-    consistency: by level.
+    Attributes:
+        steps: what was read.
+        batch: the readable steps.
+        figures: of all steps.
+        advantages: by the estimator's key, of all steps.
+        consistency: by level of HGPO.
 
     Example: `analyse(read_update(file), estimators, gamma=0.95).figures.success`.
     """
@@ -65,22 +74,21 @@ def analyse(steps: UpdateSteps, estimators: Sequence[ShownEstimator], gamma: flo
     """Compute every estimator that the columns allow, on all steps of the update.
 
     Raises:
-        ValueError: the update has no readable steps.
+        ValueError: the update has no readable steps, or lacks a column that the estimator whose levels are followed
+            needs.
     """
     if steps.batch is None:
         raise ValueError(f"update {steps.update} has no readable steps")
     batch = steps.batch
+    followed = level_estimator(estimators)
     advantages = {
         shown.key: compute_advantages(batch, shown.name, gamma, **shown.options)
         for shown in estimators
-        if all(getattr(batch, column) is not None for column in shown.needs)
+        if shown is followed or all(getattr(batch, column) is not None for column in shown.needs)
     }
-    followed = level_estimator(tuple(estimators))
     return_N = advantages[followed.key].returns
-    options = followed.options
-    consistency = prompt_consistency(
-        batch, return_N, options.get("history_length", 2), options.get("mode", "mean_std_norm")
-    )
+    options = paper_settings(estimators).parsed
+    consistency = prompt_consistency(batch, return_N, options.history_length, options.mode)
     lengths_M = np.diff(batch.trajectory_start)
     figures = UpdateFigures(
         update=steps.update,
@@ -88,11 +96,22 @@ def analyse(steps: UpdateSteps, estimators: Sequence[ShownEstimator], gamma: flo
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
-        summary=summarise(batch, advantages[followed.key]),
+        summary=_summary(batch, advantages, estimators[0], followed),
         consistency=tuple(level.figures for level in consistency),
         disagreement=_disagreement(advantages),
     )
     return AnalysedUpdate(steps, batch, figures, advantages, consistency)
+
+
+def _summary(
+    batch: StepBatch, advantages: Mapping[str, Advantages], first: ShownEstimator, followed: ShownEstimator
+) -> BatchSummary:
+    """The levels that are followed, with the episode level of the estimator that trained, where it has one."""
+    summary = summarise_levels(batch, advantages[followed.key])
+    if followed is first or first.key not in advantages:
+        return summary
+    episode = summarise_levels(batch, advantages[first.key]).episode
+    return replace(summary, episode=episode and replace(episode, name=f"{episode.name} ({first.label})"))
 
 
 def _disagreement(advantages: Mapping[str, Advantages]) -> dict[str, tuple[int, int]]:

@@ -48,14 +48,12 @@ def level_rows(report: Report) -> Rows:
 
 
 def _levels_of(figures: UpdateFigures) -> Rows:
-    summary = figures.summary
-    levels = [*([summary.episode] if summary.episode else []), *summary.levels]
-    return [{"update": figures.update, "level": level_name(level), **_figures(level)} for level in levels]
+    return [{"update": figures.update, "level": level.label, **_figures(level)} for level in figures.summary.terms]
 
 
-def level_name(level: LevelSummary) -> str:
-    """ "episode" or the number of the level."""
-    return "episode" if level.k is None else str(level.k)
+def level_names(report: Report) -> dict[str, str]:
+    """What each level compares, by its label, in the order of `level_rows`."""
+    return {level.label: level.name for figures in report.figures for level in figures.summary.terms}
 
 
 def _figures(level: LevelSummary) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hgpo.estimators import get, parse_options
@@ -33,19 +33,35 @@ class ShownEstimator:
     """One estimator with its options.
 
     Attributes:
-        key: short and unique, for links. label: what people read. name, options: for `compute_advantages`.
-        needs: columns without which it cannot be computed.
+        key: short and unique, for links.
+        label: what people read.
+        name: for `compute_advantages`.
+        options: for `compute_advantages`.
         trained: whether these are the advantages that were trained on.
 
-    Example: `ShownEstimator("verl", "HGPO (verl-agent)", "hgpo", {"preset": "verl-agent", "history_length": 2})`.
+    Example: `ShownEstimator("verl", "HGPO (verl-agent)", "hgpo", {"preset": "verl-agent"}).levels[0] == "same state"`.
     """
 
     key: str
     label: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
     trained: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns without which it cannot be computed."""
+        return get(self.name).needs(self.parsed)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """What its step levels compare; empty where it has none."""
+        return get(self.name).levels(self.parsed)
+
+    @property
+    def parsed(self) -> Any:
+        """The options as its dataclass has them."""
+        return parse_options(self.name, **self.options)
 
 
 def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
@@ -58,33 +74,43 @@ def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
     history = {"history_length": options.get("history_length", 2)}
     mode = {"mode": options["mode"]} if "mode" in options else {}
     known = (
-        ShownEstimator("paper", "HGPO (paper)", "hgpo", {"preset": "paper", **history, **mode}),
-        ShownEstimator("verl", "HGPO (verl-agent)", "hgpo", {"preset": "verl-agent", **history, **mode}),
-        ShownEstimator("pooled", "HGPO (pooled)", "hgpo", {"weight_type": "pooled", **history, **mode}),
-        ShownEstimator("gigpo", "GiGPO", "gigpo", mode),
-        ShownEstimator("grpo", "GRPO", "grpo", mode),
-        ShownEstimator("mixed", "Mixed effects", "mixed_effects", {**history, **mode}, needs=("action",)),
-        ShownEstimator("prompt", "HGPO (equal prompts)", "hgpo", {"context": "prompt", **mode}, needs=("prompt",)),
+        _known("paper", "hgpo", {"preset": "paper", **history, **mode}, "paper"),
+        _known("verl", "hgpo", {"preset": "verl-agent", **history, **mode}, "verl-agent"),
+        _known("pooled", "hgpo", {"weight_type": "pooled", **history, **mode}, "pooled"),
+        _known("gigpo", "gigpo", mode),
+        _known("grpo", "grpo", mode),
+        _known("mixed", "mixed_effects", {**history, **mode}),
+        _known("prompt", "hgpo", {"context": "prompt", **mode}, "equal prompts"),
     )
     if training is None:
         return known
     wanted = (training.estimator, parse_options(training.estimator, **options))
-    same = next((shown for shown in known if (shown.name, parse_options(shown.name, **shown.options)) == wanted), None)
+    same = next((shown for shown in known if (shown.name, shown.parsed) == wanted), None)
     if same is None:
-        label = f"{training.estimator} (as trained)"
-        first = ShownEstimator("trained", label, training.estimator, options, _needs(training.estimator), trained=True)
+        first = replace(_known("trained", training.estimator, options, "as trained"), trained=True)
     else:
-        first = ShownEstimator(same.key, same.label, same.name, same.options, same.needs, trained=True)
+        first = replace(same, trained=True)
     return (first, *(shown for shown in known if shown is not same))
 
 
-def level_estimator(estimators: tuple[ShownEstimator, ...]) -> ShownEstimator:
-    """The estimator whose levels the overview follows: the one that trained, or HGPO (paper) if that has no levels."""
-    first = estimators[0]
-    if "history_length" in get(first.name).keywords and first.name == "hgpo":
-        return first
+def _known(key: str, name: str, options: Mapping[str, Any], variant: str = "") -> ShownEstimator:
+    label = get(name).label
+    return ShownEstimator(key, f"{label} ({variant})" if variant else label, name, options)
+
+
+def paper_settings(estimators: Sequence[ShownEstimator]) -> ShownEstimator:
+    """HGPO with the paper's settings, which every report has."""
     return next(shown for shown in estimators if shown.key == "paper")
 
 
-def _needs(name: str) -> tuple[str, ...]:
-    return {"gae": ("value",), "mixed_effects": ("action",)}.get(name, ())
+def level_estimator(estimators: Sequence[ShownEstimator]) -> ShownEstimator:
+    """The estimator whose step levels are followed: the one that trained, or HGPO (paper) if that has none."""
+    return estimators[0] if estimators[0].levels else paper_settings(estimators)
+
+
+def whose_levels(estimators: Sequence[ShownEstimator]) -> str:
+    """Whose levels are followed, in words: "levels of GiGPO"."""
+    first, followed = estimators[0], level_estimator(estimators)
+    if followed is first:
+        return f"levels of {first.label}"
+    return f"step levels of {followed.label}, because {get(first.name).label}, which trained, has none"

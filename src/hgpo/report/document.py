@@ -15,6 +15,7 @@ import numpy as np
 from hgpo.columns import IntArray
 from hgpo.estimators.advantages import Unused
 from hgpo.report.charts import overview_charts
+from hgpo.report.comparison import whose_levels
 from hgpo.report.layout import place_nodes
 from hgpo.report.payload import Column, Columns, pack
 from hgpo.report.report import Report
@@ -36,7 +37,7 @@ def packed_report(report: Report) -> str:
             for e in report.estimators
         ],
         "followed": report.followed.key,
-        "followedLabel": report.followed.label,
+        "levelsOf": whose_levels(report.estimators),
         "notices": [str(notice) for notice in report.notices],
         "count": {
             "steps": report.steps,
@@ -169,7 +170,7 @@ def _level(parts: Sequence[LevelColumns], columns: Columns) -> dict[str, Any]:
     joined = {
         name: columns.add(np.concatenate([getattr(part, field) for part in parts])) for name, field in named.items()
     }
-    return {"k": parts[0].k, "group": columns.add(np.concatenate(group)), **joined}
+    return {"k": parts[0].k, "name": parts[0].name, "group": columns.add(np.concatenate(group)), **joined}
 
 
 def _consistency(shown: Sequence[ShownSteps], columns: Columns) -> list[dict[str, Any]]:

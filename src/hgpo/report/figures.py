@@ -42,15 +42,19 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     updates, levels = overview_rows(report), level_rows(report)
+    first, followed = report.estimators[0], report.followed
+    episode = "episode" if followed is first else f"episode ({first.label})"
     for name, title, fields, scale, unit in _FIGURES:
         rows = [row for row in [*updates, *levels] if row.get(fields[0]) is not None]
         if not rows:
             continue
         with mpl.rc_context(_STYLE):
             figure = Figure(figsize=(3.3, 2.2), layout="constrained")
-            _draw(figure.add_subplot(), rows, fields, scale)
-            axes = figure.axes[0]
+            axes = figure.add_subplot()
+            _draw(axes, rows, fields, scale, episode)
             axes.set(title=title, xlabel="update", ylabel=unit)
+            if "level" in rows[0]:
+                axes.legend(title=f"levels of {followed.label}")
             for suffix, options in ((".pdf", {"metadata": {"CreationDate": None}}), (".png", {"dpi": 200})):
                 path = folder / f"{name}{suffix}"
                 figure.savefig(path, **options)
@@ -58,8 +62,11 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float) -> None:
-    """One line per level, or one line; with three fields, a band from the second to the third."""
+def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float, episode: str) -> None:
+    """One line per level, or one line; with three fields, a band from the second to the third.
+
+    `episode` is what the episode level is called.
+    """
     levels = list(dict.fromkeys(row.get("level") for row in rows))
     for place, level in enumerate(levels):
         line = [row for row in rows if row.get("level") == level]
@@ -68,7 +75,7 @@ def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float) -> None:
         number = (
             len(PALETTE) - 1 if level == "episode" else (place if level is None else int(level)) % (len(PALETTE) - 1)
         )
-        label = None if level is None else ("episode" if level == "episode" else f"level {level}")
+        label = None if level is None else (episode if level == "episode" else f"level {level}")
         axes.plot(
             x,
             y,
@@ -82,8 +89,6 @@ def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float) -> None:
         if len(fields) == 3:
             low, high = ([scale * row[field] for row in line] for field in fields[1:])
             axes.fill_between(x, low, high, color=PALETTE[number], alpha=0.15, linewidth=0)
-    if levels != [None]:
-        axes.legend()
 
 
 def _dash(number: int) -> Any:

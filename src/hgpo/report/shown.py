@@ -28,10 +28,11 @@ class LevelColumns:
     Attributes: see `hgpo.estimators.advantages.Level`; k is None for the episode level, group_S counts from 0 and is -1
     where there is none.
 
-    Example: `LevelColumns(k=0, group_S=[0, 0], mean_S=[2, 2], std_S=[1, 1], advantage_S=[-1, 1], ...)`.
+    Example: `LevelColumns(k=0, name="same state", group_S=[0, 0], mean_S=[2, 2], std_S=[1, 1], ...)`.
     """
 
     k: int | None
+    name: str
     group_S: IntArray
     mean_S: FloatArray
     std_S: FloatArray
@@ -122,7 +123,8 @@ _STEP_COLUMNS = ("step_S", "reward_S", "penalty_S", "return_S", "source_S", "tar
 
 
 def _pick(level: LevelColumns, at_S: IntArray) -> LevelColumns:
-    return LevelColumns(level.k, *(getattr(level, column.name)[at_S] for column in fields(level)[1:]))
+    columns = [column.name for column in fields(level) if column.name.endswith("_S")]
+    return replace(level, **{name: getattr(level, name)[at_S] for name in columns})
 
 
 def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
@@ -176,8 +178,7 @@ def _rows(batch: StepBatch, tasks: Sequence[int]) -> IntArray:
 
 
 def _levels(computed: Advantages, row_S: IntArray) -> list[LevelColumns]:
-    episode = () if computed.episode is None else (computed.episode,)
-    return [_level(level, row_S) for level in (*episode, *computed.levels)]
+    return [_level(level, row_S) for level in computed.terms]
 
 
 def _level(level: Level, row_S: IntArray) -> LevelColumns:
@@ -185,6 +186,7 @@ def _level(level: Level, row_S: IntArray) -> LevelColumns:
     numbers, dense_S = np.unique(group_S, return_inverse=True)
     return LevelColumns(
         k=level.k,
+        name=level.name,
         group_S=dense_S.reshape(-1) - int(numbers[0] == -1),
         mean_S=level.mean[row_S],
         std_S=level.std[row_S],

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo.report.analysis import UpdateFigures
-from hgpo.report.charts import level_rows
-from hgpo.report.comparison import ShownEstimator
+from hgpo.report.charts import level_names, level_rows
+from hgpo.report.comparison import ShownEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
 from hgpo.report.visible import visible
 
@@ -38,7 +38,8 @@ def print_report(console: Console, report: Report) -> None:
     if first is None or last is None:
         return
     console.print(_levels(report, first, last))
-    for line in [*_consistency(report.figures), *_disagreements(report)]:
+    names = "; ".join(f"{level}, {name}" for level, name in level_names(report).items())
+    for line in [f"levels: {names}", *_consistency(report), *_disagreements(report)]:
         console.print(line, markup=False, highlight=False)
 
 
@@ -51,16 +52,16 @@ def print_notices(console: Console, report: Report) -> None:
 
 
 def _levels(report: Report, first: UpdateFigures, last: UpdateFigures) -> Table:
-    title = f"Levels of {report.followed.label}, update {first.update}"
+    whose = whose_levels(report.estimators)
+    title = f"{whose[0].upper()}{whose[1:]}, update {first.update}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     if first is not last:
         table.title = f"{title} → {last.update}"
     table.add_column("\nlevel")
     for heading in _COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True)
-    rows = level_rows(report)
-    at = {(row["update"], row["level"]): row for row in rows}
-    for level in dict.fromkeys(str(row["level"]) for row in rows):
+    at = {(row["update"], row["level"]): row for row in level_rows(report)}
+    for level in level_names(report):
         ends = [at.get((figures.update, level), {}) for figures in (first, last)]
         table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS.values()))
     return table
@@ -73,17 +74,18 @@ def _change(name: str, values: Sequence[float | None]) -> str:
     return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
 
 
-def _consistency(figures: Sequence[UpdateFigures]) -> list[str]:
-    """How often grouped steps had different prompts, one line per level."""
-    lines = []
-    for k in range(max((len(update.consistency) for update in figures), default=0)):
-        levels = [update.consistency[k] for update in figures if len(update.consistency) > k]
+def _consistency(report: Report) -> list[str]:
+    """How often grouped steps had different prompts, one line per level of HGPO, whoever trained."""
+    lines, paper = [], paper_settings(report.estimators)
+    for k in range(max((len(update.consistency) for update in report.figures), default=0)):
+        levels = [update.consistency[k] for update in report.figures if len(update.consistency) > k]
         grouped, steps = sum(level.grouped_steps for level in levels), sum(level.steps for level in levels)
         alone, flipped = sum(level.alone for level in levels), sum(level.flipped for level in levels)
         compared = sum(level.compared for level in levels)
         lines.append(
-            f"level {k}: {_share(steps, grouped)} of the steps in groups are grouped with other prompts; split by "
-            f"prompt, {_share(alone, steps)} of those are alone and {_share(flipped, compared)} of the rest change sign"
+            f"{paper.label}, level {k}: {_share(steps, grouped)} of the steps in groups are with other prompts; "
+            f"split by prompt, {_share(alone, steps)} of those are alone and {_share(flipped, compared)} of the rest "
+            "change sign"
         )
     return lines
 

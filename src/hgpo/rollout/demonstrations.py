@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hgpo.agents import Memory, Situation
+from hgpo.agents import Situation
 from hgpo.envs.base import Expert, Task
-from hgpo.rollout.collect import RolloutRules
+from hgpo.rollout.episode import Episode, EpisodeIds
+from hgpo.rollout.rules import RolloutRules
 
 
 def demonstrate(
@@ -18,6 +19,9 @@ def demonstrate(
 
     With probability `noise` a random admissible command is carried out, and shown, instead of the expert's: the
     imitator meets states off the expert's path, and what it learns leaves room to improve.
+
+    Raises:
+        RolloutError: the environment breaks its contract, see `Episode`.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"noise must lie in 0 to 1, not {noise}")
@@ -31,19 +35,15 @@ def _demonstrate_one(
     task: Task, expert: Expert, rules: RolloutRules, rng: np.random.Generator, noise: float
 ) -> list[tuple[Situation, str]]:
     environment = task.make()
-    observation, info = environment.reset(seed=int(rng.integers(2**31)))
-    expert.reset(observation, info)
-    memory = Memory(rules.history_length)
+    ids = EpisodeIds(task.id, f"{task.id}#expert", task.id, task.kind)
+    episode = Episode(ids, rules, *environment.reset(seed=int(rng.integers(2**31))))
+    expert.reset(episode.observation, episode.info)
     pairs: list[tuple[Situation, str]] = []
-    ended = False
-    while not ended:
-        admissible = tuple(info.get("admissible_commands") or ())
-        command = expert.act(observation, info)
-        if admissible and rng.random() < noise:
-            command = admissible[int(rng.integers(len(admissible)))]
-        situation = Situation(str(info.get("task", "")), observation, len(pairs), memory.recent(), admissible)
+    while not episode.ended:
+        situation = episode.situation()
+        command = expert.act(episode.observation, episode.info)
+        if situation.admissible and rng.random() < noise:
+            command = situation.admissible[int(rng.integers(len(situation.admissible)))]
         pairs.append((situation, command))
-        memory.remember(observation, command)
-        observation, _, terminated, truncated, info = environment.step(command)
-        ended = terminated or truncated
+        episode.advance(command, environment.step(command))
     return pairs

@@ -54,7 +54,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class EpisodeOutcome:
     """One finished trajectory in brief. `score` is the environment's grade in 0-1 (1 or 0 where it gives none)."""
 
     group: str
@@ -67,7 +67,7 @@ class Episode:
     length: int
 
 
-def episodes(steps: Sequence[StepRecord]) -> list[Episode]:
+def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
     """The episodes that `steps` make up, in order of first appearance."""
     total: dict[str, float] = {}
     length: dict[str, int] = {}
@@ -79,7 +79,7 @@ def episodes(steps: Sequence[StepRecord]) -> list[Episode]:
         if key not in last or record.step > last[key].step:
             last[key] = record
     return [
-        Episode(end.group, key, end.task_id, end.task_type, end.won, end.score, total[key], length[key])
+        EpisodeOutcome(end.group, key, end.task_id, end.task_type, end.won, end.score, total[key], length[key])
         for key, end in last.items()
     ]
 

@@ -9,8 +9,11 @@ from hgpo.config import Config, ConfigError
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
-from hgpo.rollout.collect import RolloutRules
+from hgpo.estimators import Advantages, compute_advantages
+from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.folder import RunDirectory, write_json
+from hgpo.steps import StepBatch
 
 
 def build_suite(config: Config) -> LimitedSuite:
@@ -77,3 +80,10 @@ def rollout_rules(config: Config) -> RolloutRules:
         invalid_action_penalty=config.rollout.invalid_action_penalty,
         state=config.rollout.state,
     )
+
+
+def estimate(steps: Sequence[StepRecord], config: Config) -> tuple[StepBatch, Advantages]:
+    """The steps as estimators take them, and what the run's estimator makes of them; rows in the order of `steps`."""
+    batch = to_step_batch(steps)
+    advantage = config.advantage
+    return batch, compute_advantages(batch, advantage.estimator, advantage.gamma, **config.estimator_options)

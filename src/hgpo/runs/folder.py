@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError, dump_config, load_config
+from hgpo.config import Config, ConfigError, dump_config, read_config
 from hgpo.files import write_text
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.lock import LOCK_FILE, exclusive
 
 _PARTIAL = ".*.partial"
@@ -26,8 +26,6 @@ _TRAINING_LEFTOVERS = (
     *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
     *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
     "rollouts/.[0-9]*.parquet.*.partial",
-    "checkpoints/.[0-9]*.partial",
-    "checkpoints/.[0-9]*.replaced",
 )
 
 
@@ -120,19 +118,27 @@ def _is_left_over(name: str) -> bool:
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a killed training process was writing. Only whoever holds the run may (`exclusive`)."""
+    """Delete what a killed training process was writing; a checkpoint that it was replacing is there again.
+
+    Only whoever holds the run may (`exclusive`).
+    """
+    recover(run.checkpoints)
     for pattern in _TRAINING_LEFTOVERS:
         for path in list(run.path.glob(pattern)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            path.unlink()
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
-    """An existing run and its settings, for resuming and for evaluation."""
+    """An existing run and its settings.
+
+    Nothing that they name is imported: to read a run is not to run its code. Whoever goes on to compute calls
+    `hgpo.config.check_names`, which does.
+    """
     run = RunDirectory(path)
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     try:
-        config = load_config(run.config)
+        config = read_config(run.config)
     except ConfigError as error:
         raise RunDirectoryError(f"{run.config}: {error}") from error
     return run, config
@@ -140,10 +146,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
 
 def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:
     """Add one update's metrics; the line is flushed to disk before this returns."""
-    with run.metrics.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(row) + "\n")
-        lines.flush()
-        os.fsync(lines.fileno())
+    _append_rows(run.metrics, [row])
 
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
@@ -166,11 +169,17 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
     rows = read_metrics(run)
     later = [row for row in rows if row["update"] > update]
     if later:
-        with run.path.joinpath("metrics.superseded.jsonl").open("a", encoding="utf-8") as lines:
-            lines.writelines(json.dumps(row) + "\n" for row in later)
+        _append_rows(run.path / "metrics.superseded.jsonl", later)
     if run.metrics.exists():
         kept = "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update)
         write_text(run.metrics, kept, durable=True)
+
+
+def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+        lines.flush()
+        os.fsync(lines.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,20 +1,88 @@
-"""The figures of one update, from its steps and their advantages. Every key is explained in docs/metrics.md."""
+"""The row of `metrics.jsonl` that an update leaves, whichever engine made it. docs/metrics.md explains every key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from hgpo.estimators import Advantages
-from hgpo.estimators.diagnostics import summarise
-from hgpo.rollout.records import StepRecord, episodes
+from hgpo.estimators.diagnostics import summarise_levels
+from hgpo.rollout.records import StepRecord, outcomes
 from hgpo.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall time of an update's phases. Example: `Seconds(collect=2.5, advantages=0.1, update=4.9)`."""
+
+    collect: float
+    advantages: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        """All phases together."""
+        return self.collect + self.advantages + self.update
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFacts:
+    """What an engine knows of an update that is done.
+
+    Example: `UpdateFacts(3, steps, batch, advantages, {"loss": -0.02, "samples": 812}, resampled_groups=0,
+    tasks_drawn=48, seconds=Seconds(2.5, 0.1, 4.9), peak_memory_gib=0.53)`.
+
+    Attributes:
+        update: Its number, from 1.
+        played: The steps of all episodes, also of groups that were left out: what stays was picked by its outcome.
+        batch: The steps that stayed, as the estimator took them.
+        advantages: Theirs.
+        trained: Figures of the losses and the optimiser by name, and how much they were trained on.
+        resampled_groups: Groups that made way for others drawn anew.
+        tasks_drawn: Tasks used by the run so far.
+        seconds: Wall time.
+        peak_memory_gib: The most memory so far, in GiB; None where nobody looked.
+        engine_counts: Counts that only one engine has, by name.
+    """
+
+    update: int
+    played: Sequence[StepRecord]
+    batch: StepBatch
+    advantages: Advantages
+    trained: Mapping[str, float]
+    resampled_groups: int
+    tasks_drawn: int
+    seconds: Seconds
+    peak_memory_gib: float | None = None
+    engine_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def update_row(facts: UpdateFacts) -> dict[str, Any]:
+    """The row of the update."""
+    rollout = rollout_metrics(facts.played)
+    tokens = rollout["prompt_tokens"] + rollout["response_tokens"]
+    row = {
+        "update": facts.update,
+        **rollout,
+        **advantage_metrics(facts.batch, facts.advantages),
+        **facts.trained,
+        **facts.engine_counts,
+        "resampled_groups": facts.resampled_groups,
+        "tasks_drawn": facts.tasks_drawn,
+        "tokens_per_second": tokens / facts.seconds.total,
+        "seconds_collect": facts.seconds.collect,
+        "seconds_advantages": facts.seconds.advantages,
+        "seconds_update": facts.seconds.update,
+    }
+    return row if facts.peak_memory_gib is None else {**row, "peak_memory_gib": facts.peak_memory_gib}
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     """Success, reward, lengths and how well responses kept to the format."""
-    played = episodes(steps)
+    played = outcomes(steps)
     listed = [record.admissible for record in steps if record.admissible is not None]
     metrics = {
         "success": float(np.mean([episode.won for episode in played])),
@@ -37,4 +105,4 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
 
 def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, float]:
     """Spread of the advantages, and per level what its groups had to say; see `hgpo.estimators.diagnostics`."""
-    return summarise(batch, advantages).flat()
+    return summarise_levels(batch, advantages).flat()

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from hgpo.config import Config
 from hgpo.envs.base import TaskSuite
 from hgpo.evaluation import Evaluation, Rate, evaluate
-from hgpo.policies.base import Policy
+from hgpo.policies.base import AnyPolicy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
-from hgpo.runs.progress import Reporter
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.progress import Reporter
 
 
 def evaluate_policy(
-    run: RunDirectory, name: str, policy: Policy, suite: TaskSuite, config: Config, reporter: Reporter
+    run: RunDirectory, name: str, policy: AnyPolicy, suite: TaskSuite, config: Config, reporter: Reporter
 ) -> Evaluation:
     """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
     settings = config.evaluation
@@ -29,9 +29,14 @@ def evaluate_policy(
             temperature=settings.temperature,
             on_progress=count,
         )
+    store_evaluation(run, name, evaluation, reporter)
+    return evaluation
+
+
+def store_evaluation(run: RunDirectory, name: str, evaluation: Evaluation, reporter: Reporter) -> None:
+    """Write `evaluations/<name>.json` and say what came out."""
     write_json(run.evaluation(name), evaluation.as_dict())
     reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
-    return evaluation
 
 
 def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from hgpo.config import Config
 from hgpo.evaluation import Evaluation, gain
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics, write_json
 from hgpo.runs.panel import percent, stored_evaluation
 from hgpo.runs.progress import Reporter
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics, write_json
 
 
 def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:

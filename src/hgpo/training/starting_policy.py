@@ -1,30 +1,30 @@
-"""Where training starts: a given model, or a tiny one that is built here and taught by demonstrations."""
+"""The start of a run: a given model, or a tiny one that is built here, taught by demonstrations."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hgpo.agents import Situation
 from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
+from hgpo.files import flush, flush_tree
 from hgpo.policies.device import resolve_device
-from hgpo.policies.transformers import TransformersPolicy, load_pretrained
-from hgpo.rollout.collect import RolloutRules, fit_prompts
+from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.demonstrations import demonstrate
+from hgpo.rollout.prompts import fit_prompts
+from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.assemble import rollout_rules
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
-from hgpo.training.checkpoint import load_model, newest_complete
+from hgpo.training.policies import limits_of, load_language_model, run_policy
 from hgpo.training.warm_start import warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
@@ -32,18 +32,8 @@ from hgpo.training.warm_start import warm_start
 _WARM_START_SEED = 1
 
 
-def start_model(run: RunDirectory, config: Config) -> str:
-    """Folder or hub name of the policy before the first update."""
-    return str(run.start) if config.warm_start.enabled else config.policy.model
-
-
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
-    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all.
-
-    Either engine begins with this, so it also sets how many threads tensors take from here on.
-    """
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    """Make `start/` if the run needs one and does not have it yet; it appears whole or not at all."""
     if not config.warm_start.enabled or run.start.exists():
         return
     partial = run.start.with_name("start.partial")
@@ -52,48 +42,14 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     rules = rollout_rules(config)
     tasks = suite.tasks(config.environment.train_split)
     shown = _demonstrations(tasks, suite, rules, rng, config, reporter)
-    policy = _untrained(config, rules, shown)
-    report = _imitate(policy, shown, tasks, rules, rng, config, reporter)
-    policy.model.save_pretrained(partial)
-    policy.tokenizer.save_pretrained(partial)
+    language_model = _untrained(config, rules, shown)
+    report = _imitate(language_model, shown, tasks, rules, rng, config, reporter)
+    language_model.model.save_pretrained(partial)
+    language_model.tokenizer.save_pretrained(partial)
     write_json(partial / "warm_start.json", report)
+    flush_tree(partial)
     os.replace(partial, run.start)
-
-
-def load_policy(source: str | Path, config: Config) -> TransformersPolicy:
-    """A policy with the run's limits from a folder or hub name; weights in float32, as training needs them."""
-    return wrap_model(*load_pretrained(source, device=config.policy.device, dtype="float32"), config)
-
-
-def wrap_model(model: Any, tokenizer: Any, config: Config) -> TransformersPolicy:
-    """A policy with the run's limits around a model that is already there."""
-    return TransformersPolicy(
-        model,
-        tokenizer,
-        max_prompt_tokens=config.policy.max_prompt_tokens,
-        max_response_tokens=config.policy.max_response_tokens,
-        precision=config.training.precision,
-    )
-
-
-def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[TransformersPolicy, str]:
-    """The policy of a run for playing: `newest`, `start` or an update's number; also what was meant by it."""
-    if checkpoint == "start":
-        if config.warm_start.enabled and not run.start.is_dir():
-            raise RunDirectoryError(_nothing_to_play(run, config, "start"))
-        return load_policy(start_model(run, config), config), "start"
-    folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
-    if folder is None or not folder.is_dir():
-        raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
-    return wrap_model(*load_model(folder, device=config.policy.device), config), folder.name
-
-
-def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
-    there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
-    there += [path.name for path in sorted(run.checkpoints.glob("[0-9]*")) if path.is_dir()]
-    if not there:
-        return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"
-    return f"{run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(there)}"
+    flush(run.start.parent)
 
 
 def _demonstrations(
@@ -118,10 +74,10 @@ def _demonstrations(
     return shown
 
 
-def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> TransformersPolicy:
+def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> LanguageModel:
     """The model that is to imitate: a tiny one with the demonstrations' words, or the configured one."""
     if config.policy.model != "tiny":
-        return load_policy(config.policy.model, config)
+        return load_language_model(config.policy.model, config)
     from hgpo.policies.tiny import build_model, build_tokenizer
 
     tiny = config.policy.tiny
@@ -137,11 +93,11 @@ def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situat
         max_tokens=config.policy.max_prompt_tokens + config.policy.max_response_tokens,
         seed=config.run.seed,
     )
-    return wrap_model(model.to(resolve_device(config.policy.device)), tokenizer, config)
+    return LanguageModel.of(model.to(resolve_device(config.policy.device)), tokenizer, limits_of(config))
 
 
 def _imitate(
-    policy: TransformersPolicy,
+    language_model: LanguageModel,
     shown: Sequence[tuple[Situation, str]],
     tasks: Sequence[Task],
     rules: RolloutRules,
@@ -153,18 +109,22 @@ def _imitate(
     settings = config.warm_start
     probe = tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
 
+    policy = run_policy(config, language_model)
+
     def success() -> float:
+        policy.take_weights(language_model.model)
         evaluation = evaluate(
             probe, policy, rules, split="probe", seeds=(config.run.seed,), temperature=config.evaluation.temperature
         )
         reporter.say(f"  warm start: success {percent(evaluation.success.mean)} on {len(probe)} games it was not shown")
         return evaluation.success.mean
 
-    parameters = sum(parameter.numel() for parameter in policy.model.parameters())
+    parameters = sum(parameter.numel() for parameter in language_model.model.parameters())
     reporter.say(f"Imitating them with a model of {parameters:,} parameters")
-    prompts, _ = fit_prompts([situation for situation, _ in shown], policy, rules.template)
+    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template)
     responses = [rules.template.respond(command) for _, command in shown]
-    report = warm_start(policy, list(zip(prompts, responses, strict=True)), success, settings, rng)
+    pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
+    report = warm_start(language_model, pairs, success, settings, rng)
     if report.stopped != "target":
         reporter.say(
             f"  the warm start ended ({report.stopped}) at {percent(report.success)}, outside its target of "
@@ -176,5 +136,5 @@ def _imitate(
         "supervised_updates": report.update,
         "parameters": parameters,
         "demonstrated_steps": len(shown),
-        "probes": [[probe.update, probe.loss, probe.success] for probe in report.evaluations],
+        "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,16 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.config import Config
+from hgpo.config import Config, check_names
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
-from hgpo.estimators import Advantages, compute_advantages
+from hgpo.estimators import Advantages
+from hgpo.policies.base import AnyPolicy
 from hgpo.policies.device import resolve_device
-from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
-from hgpo.rollout.records import StepRecord, episodes, to_step_batch
-from hgpo.rollout.writing import write_rollouts
-from hgpo.runs.assemble import record_environment, rollout_rules, training_suite
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.assemble import estimate, record_environment, rollout_rules, training_suite
+from hgpo.runs.checkpoints import newest_complete
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
@@ -39,22 +39,26 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.generators import generator_state, restore_generator
 from hgpo.runs.lock import exclusive
-from hgpo.runs.metrics import advantage_metrics, rollout_metrics
+from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
+from hgpo.runs.resampling import exchange_uniform, uniform_groups
+from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
-from hgpo.steps import StepBatch
-from hgpo.training.checkpoint import load_checkpoint, newest_complete, save_checkpoint
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
+from hgpo.training.peak_memory import peak_memory_gib
+from hgpo.training.policies import check_policy, limits_of, load_language_model, run_policy, start_model
 from hgpo.training.samples import Sample
-from hgpo.training.starting_policy import load_policy, prepare_start, start_model, wrap_model
+from hgpo.training.starting_policy import prepare_start
+from hgpo.training.threads import use_threads
 from hgpo.training.update import make_optimizer, update_policy
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Carry out a new run. `started` is the clock (`time.monotonic`) from which its seconds count."""
     resolve_device(config.policy.device)  # what is not there is refused before anything is written
+    check_policy(config)
     suite = training_suite(config)
     run = create_run_directory(config)
     with exclusive(run.path):
@@ -66,6 +70,7 @@ def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> R
     run, config = open_run_directory(path)
     if run.complete:
         return run
+    check_names(config)
     with exclusive(run.path):
         return _run(run, config, training_suite(config), reporter, started)
 
@@ -74,6 +79,7 @@ def _run(
     run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
 ) -> RunDirectory:
     started = time.monotonic() if started is None else started
+    use_threads(config)
     remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
@@ -111,25 +117,26 @@ class _Trainer:
     def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
         self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
         self.tasks = suite.tasks(config.environment.train_split)
-        start = load_policy(start_model(run, config), config)
-        self.reference = copy.deepcopy(start.model).requires_grad_(False) if config.training.kl_coefficient else None
-        self.policy = start
-        self.optimizer: torch.optim.Optimizer = make_optimizer(start.model, config.training)
+        self.trained = load_language_model(start_model(run, config), config)
+        start = self.trained.model
+        self.reference = copy.deepcopy(start).requires_grad_(False) if config.training.kl_coefficient else None
+        self.optimizer: torch.optim.Optimizer = make_optimizer(start, config.training)
         rollout_seed, update_seed = np.random.SeedSequence(config.run.seed).spawn(2)
         self.rollout_rng = np.random.default_rng(rollout_seed)
         self.update_rng = np.random.default_rng(update_seed)
         self.progress = Progress()
         self._restore()
+        self.policy = run_policy(config, self.trained)
 
-    def policy_before(self) -> TransformersPolicy:
+    def policy_before(self) -> AnyPolicy:
         """The policy before the first update, also where a checkpoint has taken its place by now."""
-        return load_policy(start_model(self.run, self.config), self.config) if self.progress.update else self.policy
+        if not self.progress.update:
+            return self.policy
+        return run_policy(self.config, load_language_model(start_model(self.run, self.config), self.config))
 
     def train(self, started: float) -> None:
         """Run all updates that are still to be done."""
-        name = self._due_evaluation()
-        if name and not self.run.evaluation(name).exists():  # a process died in it, after it had saved the checkpoint
-            self._evaluate(name)
+        self._evaluate_between()  # a process may have died in it, after it had saved the checkpoint
         updates = self.config.training.updates
         left = updates - self.progress.update
         self.reporter.say(f"Training with {self.config.advantage.estimator}: {left} updates")
@@ -142,8 +149,7 @@ class _Trainer:
                 if worth_a_line(self.progress.update, updates):
                     self.reporter.say(update_line(row, updates))
                 self._checkpoint(started)
-                if name := self._due_evaluation():
-                    self._evaluate(name)
+                self._evaluate_between()
 
     def _one_update(self) -> dict[str, Any]:
         """Collect, estimate, update, store; returns the update's metrics."""
@@ -151,17 +157,36 @@ class _Trainer:
         clock = time.perf_counter
         began = clock()
         drawn = self._collect(update)
-        steps = drawn.steps
         collected = clock()
-        batch = to_step_batch(steps)
-        advantages = self._advantages(batch)
+        batch, advantages = estimate(drawn.steps, self.config)
         estimated = clock()
+        trained = self._train_on(drawn.steps, advantages)
+        self.policy.take_weights(self.trained.model)
+        updated = clock()
+        store_steps(self.run, self.config, update, drawn.steps, advantages)
+        self.progress = replace(self.progress, update=update)
+        return update_row(
+            UpdateFacts(
+                update=update,
+                played=[*drawn.steps, *drawn.replaced],
+                batch=batch,
+                advantages=advantages,
+                trained=trained,
+                resampled_groups=drawn.resampled_groups,
+                tasks_drawn=self.progress.tasks_drawn,
+                seconds=Seconds(collected - began, estimated - collected, updated - estimated),
+                peak_memory_gib=peak_memory_gib(self.trained.model.device),
+            )
+        )
+
+    def _train_on(self, steps: Sequence[StepRecord], advantages: Advantages) -> dict[str, float]:
+        """The policy update itself; returns its figures."""
         samples = [
             Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value), cut=not record.finished)
             for record, value in zip(steps, advantages.values, strict=True)
         ]
-        update_metrics = update_policy(
-            self.policy.model,
+        return update_policy(
+            self.trained.model,
             self.reference,
             self.optimizer,
             samples,
@@ -169,24 +194,6 @@ class _Trainer:
             self.update_rng,
             temperature=self.config.rollout.temperature,
         )
-        updated = clock()
-        self._store(update, steps, advantages)
-        self.progress = replace(self.progress, update=update)
-        metrics = rollout_metrics([*steps, *drawn.replaced])  # what is left was picked by its outcome
-        tokens = metrics["prompt_tokens"] + metrics["response_tokens"]
-        return {
-            "update": update,
-            **metrics,
-            **advantage_metrics(batch, advantages),
-            **update_metrics,
-            "resampled_groups": drawn.resampled_groups,
-            "tasks_drawn": self.progress.tasks_drawn,
-            "tokens_per_second": tokens / (updated - began),
-            "seconds_collect": collected - began,
-            "seconds_advantages": estimated - collected,
-            "seconds_update": updated - estimated,
-            "peak_memory_gib": peak_memory_gib(self.policy.model.device),
-        }
 
     def _collect(self, update: int) -> _Collected:
         """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""
@@ -199,12 +206,11 @@ class _Trainer:
             if not uniform:
                 break
             fresh = self._play(f"{update}.{attempt}/", len(uniform))
-            useful = {record.group for record in fresh} - uniform_groups(fresh)
-            leaving = set(sorted(uniform)[: len(useful)]) | {record.group for record in fresh} - useful
+            change = exchange_uniform(steps, fresh)
             drawn = [*steps, *fresh]
-            steps = [record for record in drawn if record.group not in leaving]
-            replaced += [record for record in drawn if record.group in leaving]
-            resampled += len(useful)
+            steps = [record for record in drawn if record.group not in change.leaving]
+            replaced += [record for record in drawn if record.group in change.leaving]
+            resampled += change.replaced
         return _Collected(steps, replaced, resampled)
 
     def _play(self, label: str, count: int) -> list[StepRecord]:
@@ -220,20 +226,6 @@ class _Trainer:
             label=label,
         )
 
-    def _advantages(self, batch: StepBatch) -> Advantages:
-        return compute_advantages(
-            batch,
-            estimator=self.config.advantage.estimator,
-            gamma=self.config.advantage.gamma,
-            **self.config.estimator_options,
-        )
-
-    def _store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages) -> None:
-        every = self.config.rollout.store_every
-        if every and update % every == 0:
-            extra = {"advantage": advantages.values, "return": advantages.returns}
-            write_rollouts(self.run.rollout_file(update), steps, extra)
-
     def _checkpoint(self, started: float) -> None:
         """Save the state where it is due."""
         settings, update = self.config.training, self.progress.update
@@ -241,8 +233,8 @@ class _Trainer:
             save_checkpoint(
                 self.run.checkpoints,
                 update,
-                model=self.policy.model,
-                tokenizer=self.policy.tokenizer,
+                model=self.trained.model,
+                tokenizer=self.trained.tokenizer,
                 optimizer=self.optimizer,
                 state={
                     "tasks_drawn": self.progress.tasks_drawn,
@@ -253,22 +245,24 @@ class _Trainer:
                 keep=settings.keep_checkpoints,
             )
 
-    def _due_evaluation(self) -> str | None:
-        """The name of the evaluation between first and last that is due after the newest update; None: none is."""
-        every, update = self.config.evaluation.every, self.progress.update
-        due = every and update and update % every == 0 and update < self.config.training.updates
-        return f"update-{update}" if due else None
+    def _evaluate_between(self) -> None:
+        """Play the panel between first and last where it is due, unless the run has that evaluation already.
 
-    def _evaluate(self, name: str) -> None:
-        """Its generator is its own, so nothing that follows depends on whether and when it is played."""
-        evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
+        Its generator is its own, so nothing that follows depends on whether and when it is played.
+        """
+        update, updates = self.progress.update, self.config.training.updates
+        name = evaluation_name(update, updates)
+        due = 0 < update < updates and evaluation_due(update, updates, self.config.evaluation.every)
+        if due and not self.run.evaluation(name).exists():
+            evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
 
     def _restore(self) -> None:
         """Continue from the newest complete checkpoint, if there is one."""
         folder = newest_complete(self.run.checkpoints)
         if folder is not None:
-            checkpoint = load_checkpoint(folder, self.config.training, device=self.config.policy.device)
-            self.policy = wrap_model(checkpoint.model, checkpoint.tokenizer, self.config)
+            limits, device = limits_of(self.config), self.config.policy.device
+            checkpoint = load_checkpoint(folder, self.config.training, limits, device=device)
+            self.trained = checkpoint.language_model
             self.optimizer = checkpoint.optimizer
             state = checkpoint.state
             self.rollout_rng = restore_generator(state["rollout_rng"])
@@ -276,12 +270,4 @@ class _Trainer:
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
-
-
-def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
-    """Names of the groups whose rollouts all earned the same total reward: they teach a group estimator little."""
-    totals: dict[str, set[float]] = {}
-    for episode in episodes(steps):
-        totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
-    sizes = Counter(episode.group for episode in episodes(steps))
-    return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
+        rewind_evaluations(self.run, self.progress.update, self.config.training.updates)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import WarmStartSettings
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses import token_mean
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, score_responses
@@ -25,7 +25,7 @@ _BATCHES_SORTED_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Probe:
     """One look at the model: after `update` updates of its own, with the mean loss since the look before."""
 
     update: int
@@ -35,13 +35,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartReport:
-    """How the warm start went. `evaluations` holds every look, rolled-back ones included, in order of time."""
+    """How the warm start went. `probes` holds every look, rolled-back ones included, in order of time."""
 
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
     update: int  # updates behind the model that was kept
     updates_taken: int  # rolled-back ones included
-    evaluations: tuple[Evaluation, ...]
+    probes: tuple[Probe, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +53,39 @@ class _Snapshot:
 
 
 def warm_start(
-    policy: TransformersPolicy,
+    language_model: LanguageModel,
     demonstrations: Sequence[tuple[str, str]],
     evaluate: Callable[[], float],
     settings: WarmStartSettings,
     rng: np.random.Generator,
 ) -> WarmStartReport:
-    """Train `policy.model` in place on (prompt, response) pairs.
+    """Train `language_model.model` in place on (prompt, response) pairs.
 
-    The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the policy's precision.
-    `evaluate` returns the success
-    rate in [0, 1] of the policy as it stands; it is called every `evaluate_every` updates. Training stops when success
-    lies in the target window ("target"). Where it jumps over the window, model and optimiser go back to the evaluation
-    before and go on in half as many updates at a time; "overshoot" means that even a single update jumps. After
-    "overshoot" and "budget" the model closest to the window is kept.
+    The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
+    `evaluate` returns the success rate in [0, 1] of the model as it stands; it is called every `evaluate_every`
+    updates. Training stops when success lies in the target window ("target"). Where it jumps over the window, model
+    and optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that
+    even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
 
     Raises:
-        ValueError: there are no demonstrations, or one exceeds the policy's limits.
+        ValueError: there are no demonstrations, or one exceeds the model's limits.
         FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
     """
-    return _WarmStart(policy, demonstrations, settings, rng).run(evaluate)
+    return _WarmStart(language_model, demonstrations, settings, rng).run(evaluate)
 
 
 class _WarmStart:
     def __init__(
         self,
-        policy: TransformersPolicy,
+        language_model: LanguageModel,
         demonstrations: Sequence[tuple[str, str]],
         settings: WarmStartSettings,
         rng: np.random.Generator,
     ) -> None:
-        self._model = policy.model
-        self._precision = policy.precision
+        self._model = language_model.model
+        self._precision = language_model.limits.precision
         self._settings = settings
-        self._samples = encode_demonstrations(policy, demonstrations)
+        self._samples = encode_demonstrations(language_model, demonstrations)
         self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -99,11 +98,11 @@ class _WarmStart:
         stopped: Literal["target", "overshoot", "budget"] = "budget"
         interval = settings.evaluate_every
         below = closest = self._snapshot(success=float("-inf"))
-        evaluations: list[Evaluation] = []
+        probes: list[Probe] = []
         while self._updates_taken < settings.max_updates:
             loss = self._train(min(interval, settings.max_updates - self._updates_taken))
             success = evaluate()
-            evaluations.append(Evaluation(self._update, loss, success))
+            probes.append(Probe(self._update, loss, success))
             if self._distance(success) <= self._distance(closest.success):
                 closest = self._snapshot(success)
             if self._distance(success) == 0:
@@ -119,7 +118,7 @@ class _WarmStart:
                 break
         self._restore(closest)
         self._optimizer.zero_grad(set_to_none=True)
-        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(evaluations))
+        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
 
     def _train(self, updates: int) -> float:
         losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(updates)]
@@ -168,21 +167,22 @@ class _WarmStart:
                 self._optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
 
 
-def encode_demonstrations(policy: TransformersPolicy, demonstrations: Sequence[tuple[str, str]]) -> list[Sample]:
+def encode_demonstrations(language_model: LanguageModel, demonstrations: Sequence[tuple[str, str]]) -> list[Sample]:
     """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
 
     Raises:
-        ValueError: there are none, or one exceeds the policy's limits.
+        ValueError: there are none, or one exceeds the model's limits.
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
-    prompts = policy.encode_prompts([prompt for prompt, _ in demonstrations])
-    responses = policy.encode_responses([response for _, response in demonstrations])
+    limits = language_model.limits
+    prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
+    responses = language_model.encode_responses([response for _, response in demonstrations])
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) > policy.max_prompt_tokens or len(response) > policy.max_response_tokens:
+        if len(prompt) > limits.prompt_tokens or len(response) > limits.response_tokens:
             raise ValueError(
                 f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
-                f"{policy.max_prompt_tokens} (max_prompt_tokens) and {policy.max_response_tokens} (max_response_tokens)"
+                f"{limits.prompt_tokens} (max_prompt_tokens) and {limits.response_tokens} (max_response_tokens)"
             )
     return [
         Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)

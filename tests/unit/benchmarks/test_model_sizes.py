@@ -49,7 +49,8 @@ def test_sizes_are_called_what_they_are(name: str) -> None:
 @pytest.mark.slow
 def test_a_size_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "sizes.json"
-    quick = ["environment.options.train_games=60", "warm_start.demonstrations=20", "rollout.tasks_per_update=2"]
+    games = ["environment.options.train_games=60", "warm_start.demonstrations=20", "warm_start.probe_games=4"]
+    quick = [*games, "warm_start.max_updates=20", "evaluation.games=4", "rollout.tasks_per_update=2", "run.threads=1"]
     words = [str(tmp_path), "--device", "cpu", "--sizes", "0.1M", "--updates", "2", "-o", str(output), *quick]
     monkeypatch.setattr("sys.argv", ["model_sizes.py", *words])
     main()

@@ -13,7 +13,8 @@ from hgpo.agents import get_template
 from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
 from hgpo.policies.scripted import ScriptedPolicy
-from hgpo.rollout.collect import RolloutRules, collect
+from hgpo.rollout.collect import collect
+from hgpo.rollout.rules import RolloutRules
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.reading import read_rollouts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -168,5 +170,41 @@ def test_names_are_unique() -> None:
 
 def test_the_page_shows_the_stored_figures() -> None:
     text = yardstick_tables.PAGE.read_text(encoding="utf-8")
-    assert len(yardstick_tables.MARKED.findall(text)) == 8
+    assert len(yardstick_tables.MARKED.findall(text)) == 2
     assert yardstick_tables.rewritten(text) == text
+
+
+def stored(file: str, measure: str) -> dict[tuple[str, str, int], float]:
+    rows = json.loads((yardstick_tables.FOLDER / file).read_text(encoding="utf-8"))["rows"]
+    return {(row["estimator"], row["problem"], row["N"]): row[measure] for row in rows}
+
+
+def test_what_the_page_says_beside_its_tables_is_in_the_stored_figures() -> None:
+    cosine = stored("yardsticks.json", "cosine")
+    problems, counts = {problem for _, problem, _ in cosine}, {count for *_, count in cosine}
+    for problem, count in itertools.product(problems, counts):
+        level_0 = cosine["level 0", problem, count]
+        for same in ("gigpo", "g2po", "graphgpo", "dr_grpo", "rloo"):
+            assert cosine[same, problem, count] == level_0
+        assert abs(cosine["grpo std", problem, count] - level_0) <= 0.004
+        best = max(value for (_, *where), value in cosine.items() if where == [problem, count])
+        if problem.startswith("A "):
+            assert cosine["mixed_effects", problem, count] == best
+        if problem == "P":
+            assert cosine["mixed_effects", problem, count] >= level_0
+    text = yardstick_tables.PAGE.read_text(encoding="utf-8")
+    for count in (4, 32):
+        names = ("level 0", "paper", "pooled", "mixed_effects")
+        cells = [
+            ", ".join(f"{cosine[name, problem, count]:.3f}"[1:] for problem in ("A extreme", "P")) for name in names
+        ]
+        assert f"| N = {count} | {' | '.join(cells)} |" in text
+
+
+def test_leaving_the_task_out_leaves_no_bias() -> None:
+    """On the page: at most .004, and never more than 2.1 times what sampling alone leaves."""
+    angle = stored("yardsticks_leave_one_out.json", "direction_bias")
+    error = stored("yardsticks_leave_one_out.json", "direction_error")
+    assert len(angle) == 18
+    assert max(angle.values()) <= 0.004
+    assert max(angle[cell] / error[cell] for cell in angle) <= 2.1

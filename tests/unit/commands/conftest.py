@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from hgpo.config import load_config
@@ -27,3 +29,13 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_run(_trained: Path, tmp_path: Path) -> Path:
     """A copy of its folder, so that a test may damage it. It has the checkpoints 1 and 2."""
     return Path(shutil.copytree(_trained, tmp_path / "corridor"))
+
+
+@pytest.fixture
+def three_threads(trained_run: Path) -> Iterator[Path]:
+    """The run with `run.threads` at a number that nothing else here sets; afterwards threads are as they were."""
+    before = torch.get_num_threads()
+    path = trained_run / "config.toml"
+    path.write_text(path.read_text().replace("threads = 1", "threads = 3"))
+    yield trained_run
+    torch.set_num_threads(before)

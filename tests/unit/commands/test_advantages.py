@@ -13,7 +13,7 @@ import pytest
 from hgpo.cli import main
 from hgpo.commands.advantages import level_columns
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.diagnostics import summarise
+from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -99,7 +99,7 @@ def test_json_is_the_summary_and_nothing_else(
     computed = compute_advantages(
         batch, gamma=0.5, preset="verl-agent", mode="mean_norm", length_weight_alpha=float("inf")
     )
-    expected = json.loads(json.dumps(summarise(batch, computed).to_dict()))
+    expected = json.loads(json.dumps(summarise_levels(batch, computed).to_dict()))
     assert {name: value for name, value in printed.items() if name in expected} == expected
 
 

@@ -36,12 +36,12 @@ def test_verl_is_reported_and_not_required(monkeypatch: pytest.MonkeyPatch) -> N
     from hgpo.integrations.verl import versions
 
     monkeypatch.setattr(versions, "installed_version", lambda package: None)
-    what, found, remedy = doctor._verl()
+    what, found, remedy = doctor._verl_row()
     assert what == "verl"
     assert found in ("missing", doctor._version("verl"))
     assert "pip install 'hgpo[verl]'" in remedy
     monkeypatch.setattr(versions, "installed_version", lambda package: "0.9.2")
-    assert doctor._verl() == ("verl", "0.9.2", "")
+    assert doctor._verl_row() == ("verl", "0.9.2", "")
 
 
 @pytest.mark.parametrize("error", [ImportError("libcudart.so.12: cannot open"), OSError("[WinError 126] c10.dll")])
@@ -94,6 +94,6 @@ def test_it_says_at_once_that_it_is_looking(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
-    assert doctor._alfworld_data()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
+    assert doctor._alfworld_data_row()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
-    assert doctor._alfworld_data()[1] == str(tmp_path)
+    assert doctor._alfworld_data_row()[1] == str(tmp_path)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from hgpo.cli import main
 
@@ -23,6 +24,12 @@ def test_fewer_games_are_stored_beside_the_whole_panel(trained_run: Path, capsys
     assert main(["eval", str(trained_run), "--games", "2"]) == 0
     assert stored(trained_run) == {"held_out-2-t0.4-s1.json": 3, "held_out-2-t0.4-s1-first2.json": 2}
     assert "held_out-2-t0.4-s1-first2.json" in capsys.readouterr().out
+
+
+def test_it_takes_the_threads_of_the_run(three_threads: Path) -> None:
+    """Sums are rounded differently with another number, so figures would not be those of the training's evaluations."""
+    assert main(["eval", str(three_threads), "--games", "1", "--quiet"]) == 0
+    assert torch.get_num_threads() == 3
 
 
 def test_a_run_can_be_evaluated_while_it_is_trained(trained_run: Path) -> None:

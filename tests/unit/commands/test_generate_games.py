@@ -8,7 +8,7 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import load_config
-from hgpo.envs.alfworld.splits import DEFAULT_GAMES
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 
 FEW = ["--train", "6", "--valid-seen", "0", "--valid-unseen", "0"]
 QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart" / "hgpo.toml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from hgpo.cli import main
 from hgpo.storage.reading import read_rollouts
@@ -17,6 +18,12 @@ def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: P
     table = read_rollouts(output)
     assert len(set(table.column("trajectory").to_pylist())) == 6
     assert set(table.column("task_id").to_pylist()) == {"train/1", "train/3"}
+
+
+def test_it_takes_the_threads_of_the_run(three_threads: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "rollouts.parquet")
+    assert main(["rollout", str(three_threads), "-o", output, "--games", "1", "--quiet"]) == 0
+    assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize(("option", "value"), [("--games", "0"), ("--games", "-190"), ("--group-size", "0")])

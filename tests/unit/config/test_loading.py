@@ -89,12 +89,17 @@ def test_every_setting_is_described():
     assert {name.partition(".")[0] for name, _, _ in rows} == set(Config.model_fields)
 
 
+def test_a_setting_that_one_engine_alone_reads_says_so():
+    said = {name for name, _, description in describe_settings() if description.endswith("(verl only)")}
+    assert said == {name for name, _, _ in describe_settings() if name.startswith("verl.")}
+
+
 @pytest.mark.parametrize(
     "statement",
     ["import hgpo, hgpo.config", "import hgpo.config as c; c.load_config(None, ['warm_start.enabled=true'])"],
 )
 def test_settings_are_checked_before_anything_heavy_is_imported(statement):
-    heavy = ("torch", "transformers", "ray", "vllm", "pandas")
+    heavy = ("torch", "transformers", "ray", "verl", "vllm", "pandas", "pyarrow", "hydra", "omegaconf")
     code = f"{statement}; import sys; print([m for m in {heavy} if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -14,7 +14,7 @@ import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages, diagnostics, names
 from hgpo.estimators.advantages import Advantages, Level
-from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise
+from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise_levels
 from hgpo.steps import StepBatch
 
 PAGE = Path(__file__).parents[3] / "docs" / "diagnostics.md"
@@ -33,7 +33,7 @@ KITCHENS = StepBatch.from_columns(
 def summary_of(
     batch: StepBatch = KITCHENS, gamma: float = 0.5, estimator: str = "hgpo", **options: Any
 ) -> BatchSummary:
-    return summarise(batch, compute_advantages(batch, estimator, gamma, **options))
+    return summarise_levels(batch, compute_advantages(batch, estimator, gamma, **options))
 
 
 def test_kitchens_by_hand() -> None:
@@ -108,7 +108,7 @@ def test_every_estimator_can_be_summarised(estimator: str) -> None:
         next_observation=list("b.c.b."), success=[False, True, False, False, False, True],
     )  # fmt: skip
     advantages = compute_advantages(batch, estimator)
-    summary = summarise(batch, advantages)
+    summary = summarise_levels(batch, advantages)
     assert summary.advantage_max == advantages.values.max()
     assert [level.k for level in summary.levels] == [level.k for level in advantages.levels]
     for figure, level in zip(summary.levels, advantages.levels, strict=True):
@@ -128,7 +128,7 @@ def test_a_level_that_no_step_reaches() -> None:
 def test_another_batch_is_an_error() -> None:
     other = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[0])
     with pytest.raises(ValueError, match="the batch has 1 steps and the advantages 7"):
-        summarise(other, compute_advantages(KITCHENS))
+        summarise_levels(other, compute_advantages(KITCHENS))
 
 
 def test_to_dict_is_json_and_flat_has_no_gaps() -> None:
@@ -212,7 +212,7 @@ def test_the_summary_equals_the_loops(batch: Columns, gamma: float, options: dic
     _, items = reference.hgpo(batch, gamma, options)
     steps = StepBatch.from_columns(**batch)
     advantages = compute_advantages(steps, "hgpo", gamma, **options)
-    summary = summarise(steps, advantages)
+    summary = summarise_levels(steps, advantages)
     levels = ([advantages.episode] if advantages.episode else []) + list(advantages.levels)
     figures = ([summary.episode] if summary.episode else []) + list(summary.levels)
     for level, figure, item in zip(levels, figures, items, strict=True):

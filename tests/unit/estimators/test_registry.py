@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,91 @@ def scaled(batch: StepBatch, gamma: float, options: ScaledOptions) -> Advantages
     return Advantages(values=batch.reward * options.scale, returns=batch.reward.copy())
 
 
-def test_names() -> None:
-    assert names() == (
-        "dr_grpo", "g2po", "gae", "gigpo", "graphgpo", "grpo", "hgpo", "mixed_effects", "reinforce", "rloo",
-    )  # fmt: skip
+# Everything an estimator may need. Two tasks, so that leave-one-out has others; c is longer than one step of history.
+COLUMNS: dict[str, Any] = {
+    "group": [0] * 5 + [1],
+    "trajectory": ["a", "a", "b", "c", "c", "d"],
+    "step": [0, 1, 0, 0, 1, 0],
+    "observation": ["hall", "kitchen", "hall", "hall", "attic", "hall"],
+    "reward": [0.0, 1.0, 0.0, 0.0, 2.0, 1.0],
+    "action": ["go"] * 6,
+    "prompt": ["p"] * 6,
+    "value": [0.5] * 6,
+}
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in names()),
+    ("gigpo", {"similarity_threshold": 0.9}),
+    ("hgpo", {"history_length": 0}),
+    ("hgpo", {"history_length": 4, "early": "drop", "base_group": True}),
+    ("hgpo", {"context": "observation_action", "history_length": 0}),
+    ("hgpo", {"context": "observation_action"}),
+    ("hgpo", {"context": "prompt", "history_length": 3}),
+    ("hgpo", {"weight_type": "pooled"}),
+    ("mixed_effects", {"context": "observation_action"}),
+]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_name_stands_for_its_estimator(name: str) -> None:
+    entry = get(name)
+    assert entry.name == name
+    assert entry.label
+    assert entry.options().__class__ is entry.options
+
+
+def test_keywords() -> None:
     assert get("hgpo").keywords[:2] == ("preset", "history_length")
     assert get("grpo").keywords == ("mode", "count")
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options: dict[str, Any]) -> None:
+    needs = get(name).needs(parse_options(name, **options))
+    spare = {"action", "prompt", "value"} - set(needs)
+    compute_advantages(StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - spare}), name, **options)
+    for column in needs:
+        without = StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - {column}})
+        with pytest.raises(
+            ValueError, match=f"column '{column}': estimator '{name}' .*needs it and the batch has none"
+        ):
+            compute_advantages(without, name, **options)
+
+
+def test_a_missing_column_is_said_with_the_options_that_ask_for_it() -> None:
+    with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
+        compute_advantages(BATCH, "hgpo", context="prompt")
+    with pytest.raises(ValueError, match="column 'value': estimator 'gae' needs it"):
+        compute_advantages(BATCH, "gae")
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_levels_are_numbered_by_their_place_and_named_by_the_estimator(name: str, options: dict[str, Any]) -> None:
+    result = compute_advantages(StepBatch.from_columns(**COLUMNS), name, **options)
+    named = get(name).levels(parse_options(name, **options))
+    assert tuple(level.name for level in result.levels) == named
+    assert [level.k for level in result.terms] == [None] * (result.episode is not None) + list(range(len(named)))
+
+
+def test_what_levels_are_called() -> None:
+    def called(name: str, **options: Any) -> tuple[str, ...]:
+        return get(name).levels(parse_options(name, **options))
+
+    assert called("gigpo") == ("same state",)
+    assert called("gigpo", similarity_threshold=0.9) == ("similar state",)
+    assert called("g2po") == ("same node", "whole task")
+    assert called("grpo") == ()
+    assert called("hgpo", history_length=2) == (
+        "same state",
+        "same state and 1 step of history",
+        "same state and 2 steps of history",
+    )
+    assert called("hgpo", history_length=1, context="observation_action")[1].endswith("history, actions included")
+
+
+def test_gae_alone_cannot_be_trained_with() -> None:
+    assert [name for name in names() if not get(name).trainable] == ["gae"]
+    assert get("gae").untrainable.startswith("needs a critic's values")
 
 
 def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +119,29 @@ def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
         register("scaled", scaled, ScaledOptions)
     with pytest.raises(ValueError, match="must be a dataclass"):
         register("other", scaled, dict)
+    entry = get("scaled")
+    assert (entry.label, entry.trainable, entry.needs(ScaledOptions()), entry.levels(ScaledOptions())) == (
+        "scaled",
+        True,
+        (),
+        (),
+    )
+
+
+def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators.ESTIMATORS, "_parts", dict(estimators.ESTIMATORS._parts))
+
+    def regrouped(batch: StepBatch, gamma: float, options: ScaledOptions) -> Advantages:
+        return compute_advantages(batch, "gigpo", gamma)
+
+    facts: dict[str, Any] = {"label": "Regrouped", "needs": lambda options: ("value",)}
+    register("regrouped", regrouped, ScaledOptions, levels=lambda options: ("same colour",), **facts)
+    with pytest.raises(ValueError, match=r"column 'value': estimator 'regrouped' with scale=3\.0 needs it"):
+        compute_advantages(BATCH, "regrouped", scale=3.0)
+    assert compute_advantages(StepBatch.from_columns(**COLUMNS), "regrouped").levels[0].name == "same colour"
+    register("miscounted", regrouped, ScaledOptions, levels=lambda options: ("same colour", "same shape"))
+    with pytest.raises(ValueError, match="'miscounted' returned 1 levels and names 2: same colour, same shape"):
+        compute_advantages(BATCH, "miscounted")
 
 
 def test_unknown_names_list_the_known_ones() -> None:
@@ -71,3 +174,9 @@ def test_importing_the_package_is_light() -> None:
         "assert 'compute_advantages' in dir(hgpo); assert not hasattr(hgpo, 'no_such_part')"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_computing_leaves_the_module_path_alone() -> None:
+    """A path may name a module of the working folder; the package's own names must not make others findable there."""
+    program = "import sys; path = [*sys.path]; import hgpo; hgpo.estimators.get('gigpo'); assert sys.path == path"
+    subprocess.run([sys.executable, "-P", "-c", program], check=True)

@@ -6,11 +6,11 @@ import pytest
 from hgpo.policies import encoding
 from hgpo.policies.encoding import PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
-from tiny_models import tiny_policy
+from tiny_models import tiny_model
 
 
 def encoder():
-    return PromptEncoder(tiny_policy().tokenizer, 40)
+    return PromptEncoder(tiny_model().tokenizer, 40)
 
 
 def test_control_tokens_in_a_prompt_are_read_as_text():
@@ -23,7 +23,7 @@ def test_control_tokens_in_a_prompt_are_read_as_text():
 
 
 def test_a_tokenizer_without_chat_template_is_refused():
-    tokenizer = tiny_policy().tokenizer
+    tokenizer = tiny_model().tokenizer
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match="chat template"):
         PromptEncoder(tokenizer, 40)

@@ -3,38 +3,39 @@ import pytest
 import torch
 
 from hgpo.policies.sampling import draw_tokens, sample_responses
-from tiny_models import random_prompts, tiny_policy
+from hgpo.policies.transformers import TransformersPolicy
+from tiny_models import generate, random_prompts, tiny_model
 
 LOGITS = torch.tensor([[0.0, 1.0, float("-inf"), 2.0]])
 
 
-def sample_without_cache(policy, prompt_ids, uniform_T, temperature):
+def sample_without_cache(language_model, prompt_ids, uniform_T, temperature):
     """The whole sequence through the model once per token: slow, and plainly what sampling means."""
     ids = prompt_ids.tolist()
     token_ids, log_probs = [], []
     for uniform in uniform_T:
         with torch.no_grad():
-            logits = policy.model(input_ids=torch.tensor([ids])).logits[0, -1].double()
+            logits = language_model.model(input_ids=torch.tensor([ids])).logits[0, -1].double()
         probs = (logits / temperature).softmax(-1)
         token = int((probs.cumsum(-1) <= uniform).sum())
         token_ids.append(token)
         log_probs.append(float(probs[token].log()))
         ids.append(token)
-        if token == policy.tokenizer.eos_token_id:
+        if token == language_model.tokenizer.eos_token_id:
             break
     return token_ids, log_probs
 
 
 def test_cached_loop_equals_loop_without_cache():
-    policy = tiny_policy(max_response_tokens=8)
-    prompts = policy.encode_prompts([*random_prompts(12), "go", "go"])
+    language_model = tiny_model(max_response_tokens=8)
+    prompts = language_model.encoder.encode_prompts([*random_prompts(12), "go", "go"])
     uniform_BT = np.random.default_rng(1).random((len(prompts), 8))
     sampled = sample_responses(
-        policy.model, prompts, uniform_BT=uniform_BT, temperature=1.3, max_tokens=8, end_tokens=[2], pad_token=0
+        language_model.model, prompts, uniform_BT=uniform_BT, temperature=1.3, max_tokens=8, end_tokens=[2], pad_token=0
     )
     lengths = set()
     for prompt, uniform_T, response in zip(prompts, uniform_BT, sampled, strict=True):
-        token_ids, log_probs = sample_without_cache(policy, prompt, uniform_T, 1.3)
+        token_ids, log_probs = sample_without_cache(language_model, prompt, uniform_T, 1.3)
         assert response.token_ids.tolist() == token_ids
         np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
         assert response.finished == (token_ids[-1] == 2)
@@ -64,7 +65,7 @@ def test_greedy_takes_the_likeliest_token():
 
 
 def test_broken_weights_are_an_error():
-    policy = tiny_policy()
-    policy.model.get_input_embeddings().weight.data.fill_(float("nan"))
+    language_model = tiny_model()
+    language_model.model.get_input_embeddings().weight.data.fill_(float("nan"))
     with pytest.raises(FloatingPointError, match="not finite"):
-        policy.generate(["go"], temperature=1.0, rng=np.random.default_rng(0))
+        generate(TransformersPolicy(language_model), ["go"])

@@ -7,15 +7,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.base import PromptTooLong
+from hgpo.policies.language_model import LanguageModel, Limits
 from hgpo.policies.tiny import END, PAD, save_tiny_model
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs
-from tiny_models import WORDS, random_prompts, tiny_policy
-
-
-def generate(policy, prompts, *, temperature=1.0, seed=0):
-    return policy.generate(prompts, temperature=temperature, rng=np.random.default_rng(seed))
+from tiny_models import WORDS, generate, random_prompts, tiny_model, tiny_policy
 
 
 def assert_same(one, other):
@@ -30,14 +27,14 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(temperature):
     policy = tiny_policy()
     responses = generate(policy, random_prompts(20), temperature=temperature)
     samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
-    scored = response_log_probs(policy.model, samples, temperature=temperature, max_tokens=200)
+    scored = response_log_probs(policy.language_model.model, samples, temperature=temperature, max_tokens=200)
     for response, log_probs in zip(responses, scored, strict=True):
         np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "gpt2", "mistral", "gemma2"])
 def test_any_causal_model_family_will_do(family):
-    tokenizer = tiny_policy().tokenizer
+    tokenizer = tiny_model().tokenizer
     options = {"num_key_value_heads": 1, "head_dim": 8} if family != "gpt2" else {}
     config = AutoConfig.for_model(
         family,
@@ -53,7 +50,7 @@ def test_any_causal_model_family_will_do(family):
         **options,
     )
     model = AutoModelForCausalLM.from_config(config)
-    policy = TransformersPolicy(model, tokenizer, max_prompt_tokens=40, max_response_tokens=8)
+    policy = TransformersPolicy(LanguageModel.of(model, tokenizer, Limits(40, 8)))
     responses = generate(policy, random_prompts(10))
     samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
     for response, log_probs in zip(responses, response_log_probs(model, samples), strict=True):
@@ -80,18 +77,18 @@ def test_sampling_is_reproducible_and_moves_the_generator_by_a_fixed_amount():
     policy = tiny_policy()
     prompts = random_prompts(5)
     rng, shadow = np.random.default_rng(3), np.random.default_rng(3)
-    first = policy.generate(prompts, temperature=1.0, rng=rng)
-    shadow.random((5, policy.max_response_tokens))
+    first = generate(policy, prompts, rng=rng)
+    shadow.random((5, policy.numbers_per_response))
     assert rng.bit_generator.state == shadow.bit_generator.state
-    for one, other in zip(first, generate(policy, prompts, seed=3), strict=True):
+    for one, other in zip(first, generate(policy, prompts, rng=np.random.default_rng(3)), strict=True):
         assert_same(one, other)
-    assert [r.text for r in first] != [r.text for r in generate(policy, prompts, seed=4)]
+    assert [r.text for r in first] != [r.text for r in generate(policy, prompts, rng=np.random.default_rng(4))]
 
 
 def test_greedy_takes_no_random_numbers():
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
-    tiny_policy().generate(["go"], temperature=0, rng=rng)
+    generate(tiny_policy(), ["go"], temperature=0, rng=rng)
     assert rng.bit_generator.state == before
 
 
@@ -105,7 +102,7 @@ def test_response_limit_leaves_the_answer_unfinished():
     assert {len(response.token_ids) for response in responses} == {1}
     unfinished = [response for response in responses if not response.finished]
     assert unfinished
-    end = tiny_policy().tokenizer.eos_token_id
+    end = tiny_model().tokenizer.eos_token_id
     assert all((response.token_ids[-1] == end) == response.finished for response in responses)
 
 
@@ -155,8 +152,8 @@ def test_limits_beyond_the_models_positions_are_refused():
 
 def test_loads_a_folder(tmp_path):
     folder = save_tiny_model(tmp_path, [" ".join(WORDS)], hidden_size=16, layers=1, heads=2, max_tokens=64)
-    policy = TransformersPolicy.from_pretrained(folder, device="cpu", max_prompt_tokens=40, max_response_tokens=4)
-    assert policy.model.dtype == torch.float32
+    policy = TransformersPolicy(LanguageModel.from_pretrained(folder, Limits(40, 4), device="cpu"))
+    assert policy.language_model.model.dtype == torch.float32
     assert policy.max_prompt_tokens == 40
     assert len(generate(policy, ["go to fridge 1"])[0].token_ids) <= 4
 
@@ -175,7 +172,7 @@ def test_sampling_follows_the_weights_as_they_are_trained():
     policy = tiny_policy()
     before = generate(policy, ["go"], temperature=0)[0]
     with torch.no_grad():
-        for parameter in policy.model.parameters():
+        for parameter in policy.language_model.model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     assert generate(policy, ["go"], temperature=0)[0].token_ids.tolist() != before.token_ids.tolist()
 

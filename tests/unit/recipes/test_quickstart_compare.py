@@ -46,7 +46,7 @@ def test_every_name_is_an_estimator_with_known_options() -> None:
     ("figures", "page", "tables"),
     [
         ("comparison.json", FOLDER / "README.md", ("success_table", "difference_table")),
-        ("comparison_states.json", FOLDER.parents[1] / "docs" / "choosing.md", ("success_table",)),
+        ("comparison_states.json", FOLDER.parents[1] / "docs" / "log.md", ("success_table",)),
     ],
 )
 def test_the_page_shows_what_was_measured(figures: str, page: Path, tables: tuple[str, ...]) -> None:

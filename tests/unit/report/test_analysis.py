@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hgpo.report.analysis import analyse
-from hgpo.report.comparison import shown_estimators
+from hgpo.report.comparison import Training, shown_estimators
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_update
 
@@ -24,6 +24,15 @@ def test_sign_disagreement_counts_steps_where_both_speak(update):
     paper, grpo = (np.sign(update.advantages[key].values) for key in ("paper", "grpo"))
     both = paper * grpo
     assert update.figures.disagreement["paper grpo"] == (int((both != 0).sum()), int((both < 0).sum()))
+
+
+def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder, rows, write):
+    """One that is only set beside it is left out instead."""
+    path = write(folder.parent / "bare" / "1.jsonl", [{k: v for k, v in row.items() if k != "prompt"} for row in rows])
+    steps = read_update(find_step_files(path)[0])
+    assert "prompt" not in analyse(steps, shown_estimators(None), gamma=0.5).advantages
+    with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
+        analyse(steps, shown_estimators(Training("hgpo", {"context": "prompt"})), gamma=0.5)
 
 
 def test_an_update_without_steps_is_refused(folder, write):

@@ -1,8 +1,18 @@
+import numpy as np
 import pytest
 
-from hgpo.report.charts import level_rows, overview_charts, overview_rows
+from hgpo import compute_advantages
+from hgpo.report.charts import level_names, level_rows, overview_charts, overview_rows
 from hgpo.report.comparison import Training
 from hgpo.report.report import build_report
+from hgpo.storage.discover import find_step_files
+from hgpo.storage.reading import read_update
+
+PAPER = {
+    "0": "same state",
+    "1": "same state and 1 step of history",
+    "2": "same state and 2 steps of history",
+}
 
 
 def test_rows_are_the_figures_of_the_updates(folder):
@@ -36,8 +46,26 @@ def test_every_chart_has_values_and_every_level_its_colour_dash_and_shape(folder
         assert len(set(map(str, encoding[channel]["scale"]["range"]))) == 3
 
 
-@pytest.mark.parametrize("estimator", ["gigpo", "grpo"])
-def test_an_estimator_without_hgpos_levels_is_followed_by_papers(folder, estimator):
+@pytest.mark.parametrize(
+    ("estimator", "followed", "names"),
+    [
+        ("gigpo", "gigpo", {"episode": "whole trajectories of the task", "0": "same state"}),
+        ("g2po", "trained", {"episode": "whole trajectories of the task", "0": "same node", "1": "whole task"}),
+        ("grpo", "paper", {"episode": "whole trajectories of the task (GRPO)", **PAPER}),
+        ("reinforce", "paper", PAPER),
+        ("gae", "paper", PAPER),  # the steps have no column `value`, so it cannot even be computed
+    ],
+)
+def test_the_levels_are_those_of_the_estimator_that_trained_or_the_papers(folder, estimator, followed, names):
     report = build_report(folder, Training(estimator))
-    assert report.followed.key == "paper"
-    assert {row["level"] for row in level_rows(report)} == {"0", "1", "2"}
+    assert report.followed.key == followed
+    assert level_names(report) == names
+    assert {row["level"] for row in level_rows(report)} == names.keys()
+
+
+def test_the_episode_level_beside_the_papers_levels_is_that_of_the_estimator_that_trained(folder):
+    grpo, paper = build_report(folder, Training("grpo")), build_report(folder)
+    for figures, expected in zip(grpo.figures, paper.figures, strict=True):
+        advantages = compute_advantages(read_update(find_step_files(folder)[figures.update - 1]).batch, "grpo")
+        assert figures.summary.episode.usable_share == np.mean(advantages.episode.used)
+        assert figures.summary.levels == expected.summary.levels

@@ -1,6 +1,6 @@
 import pytest
 
-from hgpo.report.comparison import Training, level_estimator, shown_estimators
+from hgpo.report.comparison import Training, level_estimator, shown_estimators, whose_levels
 
 
 def test_the_well_known_estimators_are_compared():
@@ -24,6 +24,38 @@ def test_the_one_that_trained_comes_first_and_once(training, key):
     assert shown[0].trained
     assert len({estimator.key for estimator in shown}) == len(shown) == (8 if key == "trained" else 7)
     assert level_estimator(shown).name == "hgpo"
+
+
+@pytest.mark.parametrize(
+    ("training", "label", "whose"),
+    [
+        (None, "HGPO (paper)", "levels of HGPO (paper)"),
+        (Training("gigpo"), "GiGPO", "levels of GiGPO"),
+        (Training("gigpo", {"step_advantage_w": 0.5}), "GiGPO (as trained)", "levels of GiGPO (as trained)"),
+        (Training("g2po"), "G2PO (as trained)", "levels of G2PO (as trained)"),
+        (Training("hgpo", {"context": "prompt"}), "HGPO (equal prompts)", "levels of HGPO (equal prompts)"),
+        (Training("grpo"), "GRPO", "step levels of HGPO (paper), because GRPO, which trained, has none"),
+        (
+            Training("rloo"),
+            "RLOO (as trained)",
+            "step levels of HGPO (paper), because RLOO, which trained, has none",
+        ),
+    ],
+)
+def test_whose_levels_are_followed(training, label, whose):
+    shown = shown_estimators(training)
+    assert shown[0].label == label
+    assert whose_levels(shown) == whose
+
+
+def test_what_an_estimator_needs_and_compares_is_what_the_registry_says():
+    shown = {estimator.key: estimator for estimator in shown_estimators(None)}
+    assert {key: estimator.needs for key, estimator in shown.items() if estimator.needs} == {
+        "mixed": ("action",),
+        "prompt": ("prompt",),
+    }
+    assert shown["gigpo"].levels == ("same state",)
+    assert shown_estimators(Training("gae"))[0].needs == ("value",)
 
 
 def test_all_share_history_length_and_mode():

@@ -56,5 +56,15 @@ def test_values_that_json_has_not_do_no_harm(folder):
     assert [row["update"] for row in length] == [1, 2, 9]
 
 
+def test_levels_bring_their_own_names(folder):
+    header, _ = unpack(packed_report(build_report(folder, Training("g2po"))))
+    assert header["levelsOf"] == "levels of G2PO (as trained)"
+    names = {stored["key"]: [level["name"] for level in stored["levels"]] for stored in header["advantages"]}
+    assert names["trained"] == ["whole trajectories of the task", "same node", "whole task"]
+    assert names["paper"][1] == "same state and 1 step of history"
+    assert names["prompt"] == ["same prompt"]
+    assert [level["name"] for level in header["figures"][0]["summary"]["levels"]] == ["same node", "whole task"]
+
+
 def test_the_same_report_gives_the_same_bytes(folder):
     assert packed_report(build_report(folder)) == packed_report(build_report(folder))

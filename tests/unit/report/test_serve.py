@@ -14,7 +14,7 @@ from hgpo.report.serve import LiveReport, make_server, version_of
 @pytest.fixture
 def server(folder):
     made = make_server(LiveReport(folder, lambda: build_report(folder)), port=0)
-    thread = Thread(target=made.serve_forever, daemon=True)
+    thread = Thread(target=made.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield made
     made.shutdown()

@@ -2,6 +2,7 @@ import io
 
 from rich.console import Console
 
+from hgpo.report.comparison import Training
 from hgpo.report.report import build_report
 from hgpo.report.summary import print_report
 
@@ -30,3 +31,19 @@ def test_notices_are_shown_without_anything_that_acts(folder, rows, write):
     assert "\u202e" not in text
     (folder / "00002.jsonl").write_text("[bold]not json[/bold]")
     assert "  ! 00002.jsonl line 1: not JSON" in printed(build_report(folder))
+
+
+def test_a_gigpo_run_is_headed_with_its_own_levels(folder):
+    text = printed(build_report(folder, Training("gigpo")))
+    assert "Levels of GiGPO, update 1 → 2" in text
+    assert "Levels of HGPO" not in text
+    assert "levels: episode, whole trajectories of the task; 0, same state" in text
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith((" episode", " 0", " 1", " 2"))]
+    assert rows == ["episode", "0"]
+
+
+def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(folder):
+    text = " ".join(printed(build_report(folder, Training("grpo"))).split())
+    assert "Step levels of HGPO (paper), because GRPO, which trained, has none, update 1 → 2" in text
+    assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
+    assert "HGPO (paper), level 0: 37.5 % of the steps in groups" in text

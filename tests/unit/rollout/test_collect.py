@@ -1,3 +1,4 @@
+import asyncio
 import math
 from functools import partial
 from itertools import pairwise
@@ -9,9 +10,12 @@ from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
+from hgpo.policies.base import Response
 from hgpo.policies.scripted import ScriptedPolicy
-from hgpo.rollout.collect import RolloutError, RolloutRules, collect, fit_prompts
-from hgpo.rollout.records import episodes
+from hgpo.rollout.collect import collect
+from hgpo.rollout.prompts import fit_prompts
+from hgpo.rollout.records import outcomes
+from hgpo.rollout.rules import RolloutError, RolloutRules
 
 
 def rules(**changes):
@@ -33,9 +37,9 @@ class CountingPolicy(ScriptedPolicy):
         super().__init__(answer)
         self.batches = []
 
-    def generate(self, prompts, *, temperature, rng):
-        self.batches.append(len(prompts))
-        return super().generate(prompts, temperature=temperature, rng=rng)
+    def generate(self, requests, *, temperature):
+        self.batches.append(len(requests))
+        return super().generate(requests, temperature=temperature)
 
 
 def test_groups_share_a_start_and_ids_are_explicit(corridor_suite):
@@ -44,7 +48,7 @@ def test_groups_share_a_start_and_ids_are_explicit(corridor_suite):
     assert {record.group for record in steps} == {"7/0/train/1", "7/1/train/3", "7/2/train/5"}
     assert len({record.trajectory for record in steps}) == 9
     assert len({(record.trajectory, record.step) for record in steps}) == len(steps)
-    assert all(episode.won and episode.length == int(episode.task_id[-1]) + 1 for episode in episodes(steps))
+    assert all(episode.won and episode.length == int(episode.task_id[-1]) + 1 for episode in outcomes(steps))
 
 
 def test_only_live_environments_are_generated_for(corridor_suite):
@@ -137,7 +141,7 @@ def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
 
 def test_fitting_renders_nothing_twice_without_need(corridor_suite):
     policy = ScriptedPolicy(walker)
-    assert fit_prompts([], policy, get_template("compact")) == ([], [])
+    assert fit_prompts([], policy, get_template("compact")) == []
 
 
 class BrokenReward(Corridor):
@@ -183,7 +187,7 @@ def test_a_win_is_paid_once():
     steps = collect([Task("endless", "corridor", partial(Endless, 1))], ScriptedPolicy(walker), rules(), rng())
     assert [step.won for step in steps] == [False, True, True, True]
     assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
-    [episode] = episodes(steps)
+    [episode] = outcomes(steps)
     assert (episode.won, episode.total_reward) == (True, 1.0)
 
 
@@ -200,3 +204,71 @@ def test_an_observation_that_is_no_text_names_the_task():
 def test_a_group_needs_a_member(corridor_suite):
     with pytest.raises(ValueError, match="group_size must be at least 1"):
         collect(corridor_suite.tasks("train"), ScriptedPolicy(walker), rules(), rng(), group_size=0)
+
+
+class AsyncWalker:
+    """Answers each request in its own time: later ones first, so that no order can be relied on."""
+
+    max_prompt_tokens = None
+    numbers_per_response = 2
+
+    def __init__(self, delay=0.0):
+        self.delay, self.under_way, self.most, self.answered = delay, 0, 0, []
+
+    def count_prompt_tokens(self, prompts):
+        return [len(prompt.split()) for prompt in prompts]
+
+    def take_weights(self, model):
+        pass
+
+    async def respond(self, request, *, temperature):
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        generator = np.random.default_rng(request.seed)
+        await asyncio.sleep(self.delay * generator.random())
+        self.under_way -= 1
+        self.answered.append(request.prompt)
+        text = walker(request.prompt, None) if generator.random() < 0.7 else "go left"
+        return Response(text, NONE, NONE, NONE.astype(np.float32), finished=True)
+
+
+NONE = np.empty(0, dtype=np.int32)
+
+
+def test_with_a_policy_that_answers_in_its_own_time_no_episode_waits(corridor_suite):
+    policy, done = AsyncWalker(delay=0.02), []
+    tasks = LimitedSuite(corridor_suite, 12).tasks("train")
+    steps = collect(tasks, policy, rules(), rng(), group_size=4, on_progress=lambda *count: done.append(count))
+    assert policy.most == 12
+    assert done == [(number, 12) for number in range(1, 13)]
+    turns = [prompt.count("past") for prompt in policy.answered[:24]]
+    assert turns != sorted(turns)  # some had their second answer before others had their first
+    for before, after in pairwise(steps):
+        assert after.step == (before.step + 1 if before.trajectory == after.trajectory else 0)
+
+
+def test_which_answer_comes_first_changes_nothing(corridor_suite):
+    tasks = LimitedSuite(corridor_suite, 12).tasks("train")
+    prompt, slow = (collect(tasks, AsyncWalker(delay), rules(), rng(), group_size=4) for delay in (0.0, 0.01))
+    assert [(step.trajectory, step.step, step.action) for step in prompt] == [
+        (step.trajectory, step.step, step.action) for step in slow
+    ]
+    assert {step.action for step in prompt} == {"go left", "go right", "open door"}
+
+
+def test_an_error_in_one_episode_ends_all_and_is_the_one_that_is_raised(corridor_suite):
+    class Dying(AsyncWalker):
+        async def respond(self, request, *, temperature):
+            if "place 3 " in request.prompt:
+                raise ConnectionError("the server is gone")
+            return await super().respond(request, temperature=temperature)
+
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        collect(corridor_suite.tasks("train"), Dying(), rules(), rng())
+
+
+def test_an_async_policy_also_plays_where_a_loop_is_running(corridor_suite):
+    async def notebook():
+        return collect(corridor_suite.tasks("train")[:1], AsyncWalker(), rules(), rng())
+
+    assert asyncio.run(notebook())

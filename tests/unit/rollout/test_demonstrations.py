@@ -3,8 +3,8 @@ import pytest
 
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
-from hgpo.rollout.collect import RolloutRules
 from hgpo.rollout.demonstrations import demonstrate
+from hgpo.rollout.rules import RolloutRules
 
 RULES = RolloutRules(get_template("compact"), history_length=2, temperature=1.0)
 

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.metrics import Seconds, UpdateFacts, advantage_metrics, update_row
 from hgpo.steps import StepBatch
-from hgpo.runs.metrics import advantage_metrics
-
-PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+from metric_keys import explained, general
 
 BATCH = StepBatch.from_columns(
     group=["task"] * 7,
@@ -37,5 +37,63 @@ def test_the_keys_by_level() -> None:
 @pytest.mark.parametrize("estimator", ["hgpo", "gigpo", "grpo", "reinforce"])
 def test_every_key_is_explained(estimator: str) -> None:
     metrics = advantage_metrics(BATCH, compute_advantages(BATCH, estimator))
-    explained = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
-    assert {re.sub(r"_(\d+|episode)$", "_k", key) for key in metrics} <= explained
+    assert general(metrics) <= explained()
+
+
+def facts(**changes: Any) -> UpdateFacts:
+    steps = [
+        StepRecord(
+            group="task",
+            trajectory="a",
+            step=step,
+            task_id="task",
+            task_type="kind",
+            observation="hall",
+            prompt="1",
+            response="there",
+            action="go",
+            valid=True,
+            fault="",
+            admissible=None,
+            reward=0.0,
+            penalty=0.0,
+            won=False,
+            score=0.0,
+            terminated=False,
+            truncated=step == 1,
+            finished=True,
+            forgotten=0,
+            next_observation="hall",
+            prompt_ids=np.zeros(30, dtype=np.int32),
+            token_ids=np.zeros(10, dtype=np.int32),
+        )
+        for step in range(2)
+    ]
+    plain = UpdateFacts(
+        update=3,
+        played=steps,
+        batch=BATCH,
+        advantages=compute_advantages(BATCH, "hgpo"),
+        trained={"loss": -0.5, "samples": 7},
+        resampled_groups=1,
+        tasks_drawn=48,
+        seconds=Seconds(collect=1.0, advantages=0.5, update=2.5),
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def test_the_row_of_an_update() -> None:
+    row = update_row(facts())
+    assert row["update"] == 3
+    assert (row["steps"], row["prompt_tokens"], row["response_tokens"]) == (2, 60, 20)
+    assert row["tokens_per_second"] == 80 / 4.0
+    assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (1.0, 0.5, 2.5)
+    assert (row["loss"], row["samples"], row["resampled_groups"], row["tasks_drawn"]) == (-0.5, 7, 1, 48)
+    assert list(row)[:2] == ["update", "success"]
+    assert general(row) <= explained()
+
+
+def test_what_nobody_looked_at_is_left_out_and_what_one_engine_counts_is_added() -> None:
+    assert "peak_memory_gib" not in update_row(facts())
+    row = update_row(facts(peak_memory_gib=0.5, engine_counts={"lost_trajectories": 2}))
+    assert (row["peak_memory_gib"], row["lost_trajectories"]) == (0.5, 2)

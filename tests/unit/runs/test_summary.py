@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hgpo.runs.progress import Reporter
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary, show_summary
 
 SUMMARY = {

@@ -9,8 +9,9 @@ import pytest
 from hgpo.agents import get_template
 from hgpo.estimators import compute_advantages
 from hgpo.policies.scripted import ScriptedPolicy
-from hgpo.rollout.collect import RolloutRules, collect
+from hgpo.rollout.collect import collect
 from hgpo.rollout.records import to_step_batch
+from hgpo.rollout.rules import RolloutRules
 from hgpo.rollout.writing import write_rollouts
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.problems import StorageError

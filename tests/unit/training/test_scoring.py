@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hgpo.policies.padding import length_buckets
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
-from tiny_models import tiny_policy, tiny_samples
+from tiny_models import tiny_model, tiny_samples
 
 
 def test_scores_equal_plain_forward_passes():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = tiny_samples(7)
     scores = score_responses(model, samples, temperature=0.7)
     for row, sample in enumerate(samples):
@@ -27,7 +27,7 @@ def test_scores_equal_plain_forward_passes():
 
 
 def test_bucket_size_changes_nothing():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = tiny_samples(9)
     for one, other in zip(
         response_log_probs(model, samples, max_tokens=1),
@@ -38,7 +38,7 @@ def test_bucket_size_changes_nothing():
 
 
 def test_autocast_scores_are_close():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = tiny_samples(3)
     exact = score_responses(model, samples).log_prob_BT
     rough = score_responses(model, samples, precision="bfloat16").log_prob_BT

@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from hgpo.config import TrainingSettings
 from hgpo.training.scoring import response_log_probs
 from hgpo.training.update import make_optimizer, update_policy
-from tiny_models import tiny_policy, tiny_samples
+from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=10)
 
 
 def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, **options):
-    model = model or tiny_policy().model
+    model = model or tiny_model().model
     reference = reference or copy.deepcopy(model)
     optimizer = make_optimizer(model, settings)
     metrics = update_policy(model, reference, optimizer, samples, settings, np.random.default_rng(seed), **options)
@@ -52,7 +52,7 @@ def test_micro_batch_size_does_not_change_the_update():
 
 def test_first_step_by_hand():
     """One sample, plain SGD in place of AdamW: the parameters move along the gradient written out here."""
-    model = tiny_policy().model
+    model = tiny_model().model
     [sample] = on_policy_samples(model, 1)
     expected = copy.deepcopy(model)
     ids = torch.tensor([[*sample.prompt_ids, *sample.response_ids]], dtype=torch.int64)
@@ -71,7 +71,7 @@ def test_first_step_by_hand():
 
 
 def test_likely_actions_become_likelier_and_others_rarer():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = on_policy_samples(model)
     before = response_log_probs(model, samples)
     settings = SETTINGS.model_copy(update={"learning_rate": 1e-4, "epochs": 3})
@@ -82,7 +82,7 @@ def test_likely_actions_become_likelier_and_others_rarer():
 
 
 def test_metrics_at_the_start():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = on_policy_samples(model)
     settings = SETTINGS.model_copy(update={"mini_batch_size": 20})
     _, metrics = train(samples, settings, model=model)
@@ -113,7 +113,7 @@ def test_the_generator_decides_the_order():
 
 
 def test_kl_pulls_back_to_the_reference():
-    reference = tiny_policy().model
+    reference = tiny_model().model
     model = copy.deepcopy(reference)
     with torch.no_grad():
         for index, parameter in enumerate(model.parameters()):
@@ -131,7 +131,7 @@ def test_kl_pulls_back_to_the_reference():
 
 def test_without_kl_no_reference_is_needed():
     settings = SETTINGS.model_copy(update={"kl_coefficient": 0.0})
-    model = tiny_policy().model
+    model = tiny_model().model
     metrics = update_policy(
         model, None, make_optimizer(model, settings), tiny_samples(5), settings, np.random.default_rng(0)
     )
@@ -162,7 +162,7 @@ def test_samples_that_teach_nothing_can_be_left_out():
     assert metrics["samples"] == 6
     for name, value in parameters(model).items():
         assert torch.equal(value, parameters(alone)[name])
-    untouched = parameters(tiny_policy().model)
+    untouched = parameters(tiny_model().model)
     model, metrics = train(silent, settings)
     assert metrics == {"samples": 0, "tokens": 0, "empty_responses": 0, "mini_batches": 0}
     for name, value in parameters(model).items():
@@ -188,7 +188,7 @@ def test_recomputed_log_probs_start_at_ratio_one():
 
 
 def test_temperature_is_that_of_sampling():
-    model = tiny_policy().model
+    model = tiny_model().model
     samples = tiny_samples(10)
     log_probs = response_log_probs(model, samples, temperature=0.5)
     samples = [replace(sample, log_probs=values) for sample, values in zip(samples, log_probs, strict=True)]
@@ -198,7 +198,7 @@ def test_temperature_is_that_of_sampling():
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_non_finite_numbers_leave_the_parameters_alone(what):
-    model = tiny_policy().model
+    model = tiny_model().model
     optimizer = make_optimizer(model, SETTINGS)
     reference = copy.deepcopy(model)
     if what == "loss":
@@ -216,7 +216,7 @@ def test_non_finite_numbers_leave_the_parameters_alone(what):
 
 def test_low_precision_weights_are_refused():
     with pytest.raises(ValueError, match="float32"):
-        make_optimizer(tiny_policy().model.to(torch.bfloat16), SETTINGS)
+        make_optimizer(tiny_model().model.to(torch.bfloat16), SETTINGS)
 
 
 def test_autocast_trains_float32_weights():

@@ -4,8 +4,9 @@ import torch
 from pydantic import ValidationError
 
 from hgpo.config import WarmStartSettings
+from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.warm_start import encode_demonstrations, warm_start
-from tiny_models import WORDS, tiny_policy
+from tiny_models import WORDS, generate, tiny_model
 
 LETTERS = WORDS[:12]
 DEMONSTRATIONS = [(f"take {letter}", f"go to {letter} 1") for letter in LETTERS]
@@ -21,15 +22,15 @@ SETTINGS = WarmStartSettings(
 
 
 def untrained():
-    return tiny_policy(initializer_range=0.08)
+    return tiny_model(initializer_range=0.08)
 
 
-def accuracy_of(policy):
-    """Share of demonstrations the policy repeats word for word."""
+def accuracy_of(language_model):
+    """Share of demonstrations the language_model repeats word for word."""
 
     def evaluate():
-        responses = policy.generate(
-            [prompt for prompt, _ in DEMONSTRATIONS], temperature=0, rng=np.random.default_rng(0)
+        responses = generate(
+            TransformersPolicy(language_model), [prompt for prompt, _ in DEMONSTRATIONS], temperature=0
         )
         right = [r.finished and r.text == text for r, (_, text) in zip(responses, DEMONSTRATIONS, strict=True)]
         return float(np.mean(right))
@@ -37,28 +38,30 @@ def accuracy_of(policy):
     return evaluate
 
 
-def run(policy, settings=SETTINGS, evaluate=None):
-    return warm_start(policy, DEMONSTRATIONS, evaluate or accuracy_of(policy), settings, np.random.default_rng(0))
+def run(language_model, settings=SETTINGS, evaluate=None):
+    return warm_start(
+        language_model, DEMONSTRATIONS, evaluate or accuracy_of(language_model), settings, np.random.default_rng(0)
+    )
 
 
 def test_learns_the_demonstrations_and_stops_in_the_window():
-    policy = untrained()
-    report = run(policy)
+    language_model = untrained()
+    report = run(language_model)
     assert report.stopped == "target"
     assert report.success >= 0.9
     assert report.update == report.updates_taken < 200
-    assert accuracy_of(policy)() == report.success
-    assert report.evaluations[-1].loss < report.evaluations[0].loss
-    [response] = policy.generate(["take c"], temperature=0, rng=np.random.default_rng(0))
+    assert accuracy_of(language_model)() == report.success
+    assert report.probes[-1].loss < report.probes[0].loss
+    [response] = generate(TransformersPolicy(language_model), ["take c"], temperature=0)
     assert response.text == "go to c 1"
 
 
 def test_is_reproducible():
     reports, weights = [], []
     for _ in range(2):
-        policy = untrained()
-        reports.append(run(policy, SETTINGS.model_copy(update={"max_updates": 30})))
-        weights.append(policy.model.get_input_embeddings().weight)
+        language_model = untrained()
+        reports.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 30})))
+        weights.append(language_model.model.get_input_embeddings().weight)
     assert reports[0] == reports[1]
     assert torch.equal(*weights)
 
@@ -67,73 +70,73 @@ def test_budget_ends_the_training():
     report = run(untrained(), SETTINGS.model_copy(update={"max_updates": 5}))
     assert report.stopped == "budget"
     assert report.updates_taken == 5
-    assert len(report.evaluations) == 1
+    assert len(report.probes) == 1
 
 
 def test_overshooting_rolls_back_and_takes_smaller_steps():
-    policy = untrained()
+    language_model = untrained()
     seen = []
 
     def evaluate():
-        seen.append(policy.model.get_input_embeddings().weight.detach().clone())
+        seen.append(language_model.model.get_input_embeddings().weight.detach().clone())
         return [0.1, 0.8, 0.2, 0.4][len(seen) - 1]
 
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
-    report = run(policy, settings, evaluate)
+    report = run(language_model, settings, evaluate)
     assert report.stopped == "target"
-    assert [evaluation.update for evaluation in report.evaluations] == [8, 16, 12, 16]
+    assert [probe.update for probe in report.probes] == [8, 16, 12, 16]
     assert report.update == 16
     assert report.updates_taken == 24
-    assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
+    assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
 
 
 def test_a_window_no_step_hits_ends_with_the_closest_model():
-    policy = untrained()
+    language_model = untrained()
     seen = []
 
     def evaluate():
-        seen.append(policy.model.get_input_embeddings().weight.detach().clone())
+        seen.append(language_model.model.get_input_embeddings().weight.detach().clone())
         return 0.1 if len(seen) == 1 else 0.6
 
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 4})
-    report = run(policy, settings, evaluate)
+    report = run(language_model, settings, evaluate)
     assert report.stopped == "overshoot"
-    assert [evaluation.update for evaluation in report.evaluations] == [4, 8, 6, 5]
+    assert [probe.update for probe in report.probes] == [4, 8, 6, 5]
     assert report.success == 0.6
-    assert torch.equal(policy.model.get_input_embeddings().weight, seen[-1])
+    assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
 
 
 def test_micro_batches_change_nothing():
     weights = []
     for tokens in (1, 10_000):
-        policy = untrained()
-        run(policy, SETTINGS.model_copy(update={"max_updates": 5, "micro_batch_tokens": tokens}))
-        weights.append(policy.model.get_input_embeddings().weight)
+        language_model = untrained()
+        run(language_model, SETTINGS.model_copy(update={"max_updates": 5, "micro_batch_tokens": tokens}))
+        weights.append(language_model.model.get_input_embeddings().weight)
     torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
 
 
 def test_the_arithmetic_is_the_policys():
     losses = []
     for precision in ("auto", "float32", "bfloat16"):
-        policy = tiny_policy(initializer_range=0.08, precision=precision)
-        losses.append(run(policy, SETTINGS.model_copy(update={"max_updates": 2})).evaluations[0].loss)
+        language_model = tiny_model(initializer_range=0.08, precision=precision)
+        losses.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 2})).probes[0].loss)
     assert losses[0] == losses[1] != losses[2]  # auto is float32 on a CPU
     assert losses[2] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_demonstrations_end_with_the_end_token():
-    policy = tiny_policy()
-    [sample] = encode_demonstrations(policy, [("take a", "go to a 1")])
-    assert policy.tokenizer.decode(sample.response_ids) == "go to a 1<|end|>"
-    assert sample.prompt_ids.tolist() == policy.encode_prompts(["take a"])[0].tolist()
+    language_model = tiny_model()
+    [sample] = encode_demonstrations(language_model, [("take a", "go to a 1")])
+    assert language_model.tokenizer.decode(sample.response_ids) == "go to a 1<|end|>"
+    assert sample.prompt_ids.tolist() == language_model.encoder.encode_prompts(["take a"])[0].tolist()
 
 
 def test_impossible_demonstrations_are_refused():
-    policy = tiny_policy(max_response_tokens=4)
+    language_model = tiny_model(max_response_tokens=4)
     with pytest.raises(ValueError, match="no demonstrations"):
-        encode_demonstrations(policy, [])
+        encode_demonstrations(language_model, [])
     with pytest.raises(ValueError, match=r"demonstration 1 has .* 5 response tokens.*4 \(max_response_tokens\)"):
-        encode_demonstrations(policy, [("take a", "go"), ("take a", "go to a 1")])
+        encode_demonstrations(language_model, [("take a", "go"), ("take a", "go to a 1")])
 
 
 def test_settings_need_a_window():

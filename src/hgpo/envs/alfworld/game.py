@@ -1,6 +1,7 @@
 """The content of one household game: what stands where, what can be done with it, and what is asked.
 
-Real ALFWorld files (`pddl.py`) and the generator (`generator.py`) both produce a `Game`; the engine plays it.
+The readers of game files (`tw_pddl/`, `generation/json_lines.py`) and the generator (`generation/furnishing.py`) all
+produce a `Game`; `engine/` plays it.
 """
 
 from __future__ import annotations

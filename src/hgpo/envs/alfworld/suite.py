@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.env import AlfworldEnv
-from hgpo.envs.alfworld.expert import Expert
-from hgpo.envs.alfworld.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
-from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.game_files import read_games
-from hgpo.envs.alfworld.real_games import UNSOLVABLE, FoundGames, find_games, split_folder
-from hgpo.envs.alfworld.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
+from hgpo.envs.alfworld.expert.expert import Expert
+from hgpo.envs.alfworld.game import TASK_TYPES
+from hgpo.envs.alfworld.game_folders import find_games, split_folder
+from hgpo.envs.alfworld.generation.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
+from hgpo.envs.alfworld.generation.json_lines import read_games
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
+from hgpo.envs.alfworld.split_tasks import SplitTasks, tasks_of_games
 from hgpo.envs.base import Task
 from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
 
@@ -25,9 +24,9 @@ DATA_VARIABLE = "ALFWORLD_DATA"
 class AlfworldSuite:
     """Tasks of one or more splits, each found or generated when first asked for. `alfworld_suite` builds it."""
 
-    def __init__(self, find: Mapping[str, Callable[[], FoundGames]]) -> None:
+    def __init__(self, find: Mapping[str, Callable[[], SplitTasks]]) -> None:
         self._find = dict(find)
-        self._found: dict[str, FoundGames] = {}
+        self._found: dict[str, SplitTasks] = {}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ class AlfworldSuite:
         """A player to learn from: what it does depends on no more than a short memory can hold."""
         return Expert(order="likely", recall=False)
 
-    def _games(self, split: str) -> FoundGames:
+    def _games(self, split: str) -> SplitTasks:
         if split not in self._find:
             raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._find)}")
         if split not in self._found:
@@ -83,13 +82,13 @@ def alfworld_suite(
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     _check_types(data_dir, size, games, named, seed)
     check_task_types(task_types)
-    wishes = {**(games or {}), **{split: count for split, count in named.items() if count is not None}}
-    generated = {"size": size, "seed": seed, "games": wishes or None}
+    requested = {**(games or {}), **{split: count for split, count in named.items() if count is not None}}
+    generated = {"size": size, "seed": seed, "games": requested or None}
     chosen = [name for name, value in generated.items() if value is not None]
     if data_dir is None and not chosen:
         data_dir = os.environ.get(DATA_VARIABLE) or None
     if data_dir is None:
-        return _generated_suite(size or "small", {**DEFAULT_GAMES, **wishes}, task_types, seed or 0)
+        return _generated_suite(size or "small", {**DEFAULT_GAMES, **requested}, task_types, seed or 0)
     if chosen:
         raise ValueError(
             f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
@@ -126,16 +125,16 @@ def _generated_suite(
     check_request(counts, task_types)
     size = named_size(size)
 
-    def generate(split: str) -> FoundGames:
+    def generate(split: str) -> SplitTasks:
         # A split's games depend on the training games, and on no other split.
         wanted = {"train": counts["train"], split: counts[split]}
-        return _as_tasks(split, generate_splits(seed, wanted, size=size, task_types=task_types)[split])
+        return tasks_of_games(split, generate_splits(seed, wanted, size=size, task_types=task_types)[split])
 
     return AlfworldSuite({split: partial(generate, split) for split in SPLITS if counts[split]})
 
 
 def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
-    find: dict[str, Callable[[], FoundGames]] = {}
+    find: dict[str, Callable[[], SplitTasks]] = {}
     for split in SPLITS:
         folder = split_folder(data_dir, split)
         file = data_dir / f"{split}.jsonl"
@@ -152,17 +151,5 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
     return AlfworldSuite(find)
 
 
-def _read_tasks(file: Path, split: str, task_types: Sequence[str]) -> FoundGames:
-    return _as_tasks(split, read_games(file), task_types)
-
-
-def _as_tasks(split: str, games: Iterable[Game], task_types: Sequence[str] = TASK_TYPES) -> FoundGames:
-    tasks: list[Task] = []
-    skipped: Counter[str] = Counter()
-    for number, game in enumerate(games):
-        if not game.solvable:
-            skipped[UNSOLVABLE] += 1
-        elif game.goal.task_type in task_types:
-            name = f"{split}/{number:04d}-{game.name}"
-            tasks.append(Task(name, game.goal.task_type, partial(AlfworldEnv, game)))
-    return FoundGames(tuple(tasks), skipped)
+def _read_tasks(file: Path, split: str, task_types: Sequence[str]) -> SplitTasks:
+    return tasks_of_games(split, read_games(file), task_types)

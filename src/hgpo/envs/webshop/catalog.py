@@ -60,8 +60,7 @@ class Catalog:
         nouns: str = "blank",
         human_goals: str | Path | None = None,
     ) -> Catalog:
-        """Read the official JSON files and draw prices and goals as the official simulator does after
-        `random.seed(seed)`.
+        """Read the official JSON files; draw prices and goals as the official simulator does after `random.seed(seed)`.
 
         `products` is a list of products (`items_shuffle*.json`), `attributes` maps ids to attributes and
         instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are the ones
@@ -75,13 +74,13 @@ class Catalog:
         found = tuple(read_products(records, facts, source=str(products)))
         if not found:
             raise ValueError(f"{products}: no product with an id of 1 to 10 characters")
-        rng = goal_rules.official_draws(seed)
+        rng = goal_rules.official_generator(seed)
         prices = goal_rules.draw_prices(found, rng)
         if human_goals is None:
             goals = goal_rules.synthetic_goals(found, prices, facts, rng)
         else:
             goals = goal_rules.human_goals(found, prices, read_mapping(Path(human_goals)), rng)
-        return cls(found, np.array(prices), tuple(goal_rules.shuffled(goals)), nouns=nouns)
+        return cls(found, np.array(prices), tuple(goal_rules.in_official_order(goals)), nouns=nouns)
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
         """Write everything to a new folder, whole or not at all; `about` is kept with it, to tell it from others.

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.envs.webshop.blob import TextArray
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex
 from hgpo.envs.webshop.product import Product
+from hgpo.envs.webshop.text_array import TextArray
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"

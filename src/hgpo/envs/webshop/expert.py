@@ -20,10 +20,10 @@ _MOST_PAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What an instruction asks for.
+class Instruction:
+    """What an instruction asks for, read from its sentence.
 
-    Example: `parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)`.
+    Example: "wool scarf , color blue , price under 30" is `Instruction("wool scarf", ("blue",), 30.0)`.
     """
 
     words: str
@@ -31,16 +31,17 @@ class Wish:
     price_upper: float
 
 
-def parse_wish(instruction: str) -> Wish:
+def parse_instruction(sentence: str) -> Instruction:
     """Read an instruction of a generated shop or a synthetic one of the official catalogue."""
-    price = _PRICE.search(instruction)
+    price = _PRICE.search(sentence)
     limit = float(price[1].rstrip(".")) if price else float("inf")
-    if " , " in instruction:
-        words, *wishes = instruction.split(" , ")
-        return Wish(words, tuple(wish.split(" ", 1)[1] for wish in wishes if not wish.startswith("price ")), limit)
-    without_price = instruction[: price.start()].removesuffix(", and ") if price else instruction
-    head, *wishes = re.split(r"(?: with |, and )(?=(?:(?! with )[\w ])+: )", without_price)
-    return Wish(head.removeprefix("Find me "), tuple(wish.partition(": ")[2] for wish in wishes), limit)
+    if " , " in sentence:
+        words, *conditions = sentence.split(" , ")
+        values = tuple(text.split(" ", 1)[1] for text in conditions if not text.startswith("price "))
+        return Instruction(words, values, limit)
+    without_price = sentence[: price.start()].removesuffix(", and ") if price else sentence
+    head, *conditions = re.split(r"(?: with |, and )(?=(?:(?! with )[\w ])+: )", without_price)
+    return Instruction(head.removeprefix("Find me "), tuple(text.partition(": ")[2] for text in conditions), limit)
 
 
 class Expert:
@@ -54,12 +55,12 @@ class Expert:
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Start a session. The task is `info["task"]`."""
-        self._wish = parse_wish(str(info["task"]))
+        self._instruction = parse_instruction(str(info["task"]))
         self._rejected: set[str] = set()
         self._chosen: set[str] = set()
         self._opened = ""
         self._pages_turned = 0
-        self._makes_do = False
+        self._accepts_any = False
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
         """The next action, given the answer to the last one, whoever chose that. Call it once per step."""
@@ -70,27 +71,27 @@ class Expert:
         self._chosen.clear()  # leaving the product's page for any but its own sub-pages loses them
         if available["has_search_bar"]:
             self._pages_turned = 0
-            return f"search[{self._wish.words}]"
+            return f"search[{self._instruction.words}]"
         return self._on_results(observation, clickables) if "next >" in clickables else "click[< prev]"
 
     def _on_results(self, observation: str, clickables: Sequence[str]) -> str:
         offers = read_offers(observation, clickables)
         for offer in offers:
-            if self._makes_do or (offer.asin not in self._rejected and self._fits(offer)):
+            if self._accepts_any or (offer.asin not in self._rejected and self._fits(offer)):
                 self._opened = offer.asin
                 return f"click[{offer.asin}]"
         if offers and self._pages_turned < _MOST_PAGES:
             self._pages_turned += 1
             return "click[next >]"
-        self._makes_do = True
+        self._accepts_any = True
         return "click[back to search]"
 
     def _on_item(self, observation: str, clickables: Sequence[str]) -> str:
-        if not self._makes_do and any(value not in clickables for value in self._wish.options):
+        if not self._accepts_any and any(value not in clickables for value in self._instruction.options):
             self._rejected.add(self._opened)
             return "click[< prev]"
         chosen = self._read_chosen(observation)
-        for value in self._wish.options:
+        for value in self._instruction.options:
             if value in clickables and value not in chosen:
                 self._chosen.add(value)
                 return f"click[{value}]"
@@ -104,9 +105,9 @@ class Expert:
         return set(last.removeprefix("chosen ").split(" , ")) if last.startswith("chosen ") else set()
 
     def _fits(self, offer: Offer) -> bool:
-        if offer.price > self._wish.price_upper:
+        if offer.price > self._instruction.price_upper:
             return False
-        return not offer.brief or set(self._wish.words.split()) <= set(offer.title.split())
+        return not offer.brief or set(self._instruction.words.split()) <= set(offer.title.split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
     kinds = [(name, kind) for name, department in DEPARTMENTS.items() for kind in department.kinds]
     sold = rng.sample(kinds, size.kinds)
     words = {name: rng.sample(sorted(DEPARTMENTS[name].attributes), size.attribute_words) for name, _ in sold}
-    filler = _Filler(size.description_words, rng)
+    description = _InventedText(size.description_words, rng)
     for asin in _ids(size.products, rng):
         name, kind = rng.choice(sold)
         attributes = tuple(rng.sample(words[name], size.attributes))
@@ -117,7 +117,7 @@ def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
         yield Product(
             asin=asin,
             title=" ".join([*attributes, kind]),
-            description=filler.text(),
+            description=description.text(),
             bullet_points=(rng.choice(PRAISE),),
             options=options,
             prices=(float(rng.randint(4, 79)),),
@@ -138,8 +138,8 @@ def _goals(number: int, product: Product, rng: random.Random) -> Iterator[Goal]:
     upper, _ = goal_rules.draw_price_limit(product.prices[0], rng)
     for values in itertools.product(*product.options.values()):
         options = dict(zip(product.options, values, strict=True))
-        wishes = [f"{name} {value}" for name, value in options.items()]
-        instruction = " , ".join([product.title, *wishes, f"price under {upper:g}"])
+        wanted = [f"{name} {value}" for name, value in options.items()]
+        instruction = " , ".join([product.title, *wanted, f"price under {upper:g}"])
         yield Goal(number, product.asin, instruction, product.attributes, options, upper)
 
 
@@ -152,7 +152,7 @@ def _ids(count: int, rng: random.Random) -> Sequence[str]:
     return [string.ascii_uppercase[letter] + f"{rest:0{digits}}"[:digits] for letter, rest in numbers]
 
 
-class _Filler:
+class _InventedText:
     """Invented words, few of them frequent and most of them rare, as in any language."""
 
     def __init__(self, words: int, rng: random.Random) -> None:
@@ -163,10 +163,10 @@ class _Filler:
         if not self._words:
             return ""
         ranks = np.minimum(self._rng.zipf(1.2, self._words), 10**6)
-        return " ".join(map(_invented, ranks.tolist()))
+        return " ".join(map(_word_of_rank, ranks.tolist()))
 
 
-def _invented(rank: int) -> str:
+def _word_of_rank(rank: int) -> str:
     word = ""
     while rank:
         rank, rest = divmod(rank, len(_SYLLABLES))

@@ -16,7 +16,7 @@ SHUFFLE_SEED = 233
 _PRICE_LIMITS = [10.0 * tens for tens in range(1, 100)]
 
 
-def official_draws(seed: int) -> random.Random:
+def official_generator(seed: int) -> random.Random:
     """The generator in the state in which the official simulator begins to draw prices after `random.seed(seed)`.
 
     One word is gone by then: the simulator reports that it has read the products through `rich`, whose modules are
@@ -75,17 +75,19 @@ def synthetic_goals(
         names = sorted(product.options)
         for values in itertools.product(*(product.options[name] for name in names)):
             options = dict(zip(names, values, strict=True))
-            wish = ", and ".join(f"{name}: {value}" for name, value in options.items())
-            text = f"{instruction}{' with ' + wish if wish else ''}{price_text}"
+            wanted_options = ", and ".join(f"{name}: {value}" for name, value in options.items())
+            text = f"{instruction}{' with ' + wanted_options if wanted_options else ''}{price_text}"
             goals.append(Goal(number, product.asin, text, wanted, options, price_upper))
-    return _weighed(goals)
+    return _weighted_by_rarity(goals)
 
 
 def human_goals(
     products: Sequence[Product], prices: Sequence[float], instructions: Mapping[str, Any], rng: random.Random
 ) -> list[Goal]:
-    """The goals that people wrote: `instructions` maps ids to lists of `instruction`, `instruction_attributes`
-    and `instruction_options`. One without attributes is left out. All weigh the same."""
+    """The goals that people wrote, all of the same weight; one without attributes is left out.
+
+    `instructions` maps ids to lists of `instruction`, `instruction_attributes` and `instruction_options`.
+    """
     goals: list[Goal] = []
     for number, product in enumerate(products):
         for written in instructions.get(product.asin, ()):
@@ -101,7 +103,7 @@ def human_goals(
     return goals
 
 
-def shuffled(goals: Sequence[Goal]) -> list[Goal]:
+def in_official_order(goals: Sequence[Goal]) -> list[Goal]:
     """The goals in the official order, which the splits refer to."""
     order = list(goals)
     random.Random(SHUFFLE_SEED).shuffle(order)
@@ -117,7 +119,7 @@ def draw_price_limit(price: float, rng: random.Random) -> tuple[float, str]:
     return upper, f", and price lower than {upper:.2f} dollars"
 
 
-def _weighed(goals: Sequence[Goal]) -> list[Goal]:
+def _weighted_by_rarity(goals: Sequence[Goal]) -> list[Goal]:
     counts = Counter(attribute for goal in goals for attribute in goal.attributes)
     return [
         replace(goal, weight=sum(1.0 / counts[name] for name in goal.attributes) / len(goal.attributes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from hgpo.envs.webshop.pages import Kind, Piece
+from hgpo.envs.webshop.pages import Piece, PieceKind
 from hgpo.envs.webshop.session import Session
 
 _STYLE = (
@@ -36,17 +36,17 @@ def document(title: str, body: str) -> str:
 
 def _lines(session: Session) -> Iterator[str]:
     for piece in session.pieces:
-        if piece.text.strip() and not (session.view.kind == "search" and piece.kind is Kind.BUTTON):
+        if piece.text.strip() and not (session.view.kind == "search" and piece.kind is PieceKind.BUTTON):
             yield _line(piece, session)
 
 
 def _line(piece: Piece, session: Session) -> str:
     text = escape(piece.text)
-    if piece.kind is Kind.PLAIN:
+    if piece.kind is PieceKind.PLAIN:
         return f"<p>{text}</p>"
-    argument = piece.text if piece.kind is Kind.OPTION else piece.text.lower()
-    kind = {Kind.PRODUCT: "product", Kind.OPTION: "option", Kind.BUTTON: "button"}[piece.kind]
-    if piece.kind is Kind.OPTION and session.view.chosen.get(piece.name) == piece.text:
+    argument = piece.text if piece.kind is PieceKind.OPTION else piece.text.lower()
+    kind = {PieceKind.PRODUCT: "product", PieceKind.OPTION: "option", PieceKind.BUTTON: "button"}[piece.kind]
+    if piece.kind is PieceKind.OPTION and session.view.chosen.get(piece.name) == piece.text:
         kind += " chosen"
     # Enter in the search field must not press the first button, so only that page has a button without a value.
     return f'<button class="{kind}" name="action" value="{escape(f"click[{argument}]")}">{text}</button>'

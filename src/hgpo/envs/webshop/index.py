@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.envs.webshop.analysis import term, terms, words
-from hgpo.envs.webshop.blob import TextArray, mapped
+from hgpo.envs.webshop.text_array import TextArray, memory_map
 
 K1, B = 0.9, 0.4
 MAX_QUERY_TERMS = 1024
@@ -50,7 +50,7 @@ class SearchIndex:
         self._document_H = document_H
         self._saturation_H = saturation_H
         self._rank_P = rank_P
-        self._remembered = lru_cache(maxsize=4096)(self._search)
+        self._cached_search = lru_cache(maxsize=4096)(self._search)
 
     @classmethod
     def build(cls, ids: Sequence[str], texts: Iterable[str]) -> SearchIndex:
@@ -70,7 +70,7 @@ class SearchIndex:
 
     def search(self, query: str, limit: int) -> list[int]:
         """Positions of the `limit` best documents, best first; only those that have a word of the query."""
-        return list(self._remembered(query, limit))
+        return list(self._cached_search(query, limit))
 
     def scores(self, query: str) -> NDArray[np.float32]:
         """The score of every document, 0 where none of its words is in the query."""
@@ -89,7 +89,7 @@ class SearchIndex:
     def open(cls, folder: Path) -> SearchIndex:
         """Map the files of `save`; nothing is read until a search needs it, and processes share the memory."""
         names = ("term_start", "document", "saturation", "rank")
-        start, document, saturation, rank = (mapped(folder / f"{name}.npy") for name in names)
+        start, document, saturation, rank = (memory_map(folder / f"{name}.npy") for name in names)
         return cls(TextArray.open(folder / "terms"), start, document, saturation, rank)
 
     @property
@@ -98,8 +98,11 @@ class SearchIndex:
         return len(self._document_H)
 
     def _search(self, query: str, limit: int) -> tuple[int, ...]:
-        """Rare terms first: once the frequent ones left cannot lift a document among the best, they are only looked up
-        for the documents that can still get there."""
+        """Add up the rare terms first.
+
+        Once the frequent ones left cannot lift a document among the best, they are only looked up for the documents
+        that can still get there.
+        """
         score_P = np.zeros(len(self._rank_P))
         weighted = sorted(self._weighted(query), key=lambda pair: pair[1].stop - pair[1].start)
         left = float(sum(weight for weight, _ in weighted))

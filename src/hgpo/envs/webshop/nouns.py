@@ -68,7 +68,7 @@ _ABBREVIATION = re.compile(
     r"|(?:[Dd]o|[Gg]o|[Hh]av|[Ll]ov|[NnMm]oth|[Nn]uth|[Ss]ometh)in['’]|[Oo]l['’]|w/o"
 )
 """Kept whole, and so not alphabetic."""
-_RUN_TOGETHER = re.compile(
+_CONTRACTION = re.compile(
     r"(?!(?:it?s|ill|ire|[hw]ell|were|she(?:d|ll)|whore)$)"
     r"(?:(ai|are|ca|could|dare|did|do|does|had|has|have|is|may|might|must|need|ought|sha|should|was|were|wo|would)(nt)(ve)?"
     r"|(i|you|he|she|it|we|they|who|what|when|where|why|how|this|that|these|those|there)(d|s|ll|re)(ve)?"
@@ -119,7 +119,7 @@ def _whole(chunk: str) -> list[str] | None:
     """The parts of a run that is a word of its own kind: address, abbreviation or contraction; None for any other."""
     if _ABBREVIATION.fullmatch(chunk) or _ADDRESS.fullmatch(chunk):
         return []
-    parts = _RUN_TOGETHER.fullmatch(chunk[:1].lower() + chunk[1:])
+    parts = _CONTRACTION.fullmatch(chunk[:1].lower() + chunk[1:])
     return None if parts is None else [part for part in parts.groups() if part]
 
 

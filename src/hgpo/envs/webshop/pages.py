@@ -21,10 +21,10 @@ HIDDEN_SUB_PAGE = "Attributes"
 """No button leads there, but an option value of that name does."""
 _BASE = "http://127.0.0.1:3000"
 _WHITE_SPACE = " \n\t\f\r"
-_UNSEEN = ("", "\n")
+_INVISIBLE = ("", "\n")
 
 
-class Kind(Enum):
+class PieceKind(Enum):
     """What a visible string is."""
 
     PLAIN = auto()
@@ -37,11 +37,11 @@ class Kind(Enum):
 class Piece:
     """One visible string. `name` is the option's name for an option, the product's position for a product.
 
-    Example: `Piece("navy | red", Kind.OPTION, "color")`.
+    Example: `Piece("navy | red", PieceKind.OPTION, "color")`.
     """
 
     text: str
-    kind: Kind = Kind.PLAIN
+    kind: PieceKind = PieceKind.PLAIN
     name: str = ""
     product: int = -1
 
@@ -90,33 +90,33 @@ def pieces(view: View) -> list[Piece]:
 
 def clickables(page: Collection[Piece]) -> dict[str, Piece]:
     """What can be clicked, by the argument of `click[…]`: buttons, products, then options."""
-    buttons = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.BUTTON]
-    products = [(piece.text.lower(), piece) for piece in page if piece.kind is Kind.PRODUCT]
-    return dict([*buttons, *products, *((piece.text, piece) for piece in page if piece.kind is Kind.OPTION)])
+    buttons = [(piece.text.lower(), piece) for piece in page if piece.kind is PieceKind.BUTTON]
+    products = [(piece.text.lower(), piece) for piece in page if piece.kind is PieceKind.PRODUCT]
+    return dict([*buttons, *products, *((piece.text, piece) for piece in page if piece.kind is PieceKind.OPTION)])
 
 
 def as_text(page: Collection[Piece]) -> str:
     """The observation mode `text`."""
-    return SEPARATOR.join(piece.text.strip() for piece in page if piece.text not in _UNSEEN)
+    return SEPARATOR.join(piece.text.strip() for piece in page if piece.text not in _INVISIBLE)
 
 
 def as_rich_text(page: Collection[Piece], address: str, visited: Collection[str]) -> str:
-    """The observation mode `text_rich`; `visited`: ids of the products clicked since the last fresh start."""
+    """The observation mode `text_rich`; `visited`: ids of the products clicked since the search page."""
     text = ""
     for piece in page:
-        if piece.text in _UNSEEN:
+        if piece.text in _INVISIBLE:
             continue
         match piece.kind:
-            case Kind.BUTTON:
+            case PieceKind.BUTTON:
                 text += f"[button] {piece.text} [button_]\n"
-            case Kind.OPTION if f'"{piece.text}"' in address:
+            case PieceKind.OPTION if f'"{piece.text}"' in address:
                 text = f"You have clicked {piece.text}.\n{text}  [clicked button] {piece.text} [clicked button_]\n"
-            case Kind.OPTION:
+            case PieceKind.OPTION:
                 text += f"  [button] {piece.text} [button_]\n"
-            case Kind.PRODUCT:
+            case PieceKind.PRODUCT:
                 mark = "clicked button" if piece.text in visited else "button"
                 text += f"\n[{mark}] {piece.text} [{mark}_]\n"
-            case Kind.PLAIN:
+            case PieceKind.PLAIN:
                 text += f"{piece.text}\n"
     return text
 
@@ -128,7 +128,7 @@ def _collapsed(piece: Piece) -> Piece:
 
 
 def _button(text: str) -> Piece:
-    return Piece(text, Kind.BUTTON)
+    return Piece(text, PieceKind.BUTTON)
 
 
 def _head(view: View) -> Iterator[Piece]:
@@ -151,7 +151,7 @@ def _results(view: View) -> Iterator[Piece]:
         yield _button(PREVIOUS)
     yield _button(NEXT)
     for number, product in view.products:
-        yield Piece(product.asin, Kind.PRODUCT, product=number)
+        yield Piece(product.asin, PieceKind.PRODUCT, product=number)
         yield Piece(product.title)
         yield Piece(product.price_tag)
 
@@ -163,7 +163,7 @@ def _item(view: View) -> Iterator[Piece]:
     for name, values in product.options.items():
         yield Piece(name)
         for value in values:
-            yield Piece(value, Kind.OPTION, name)
+            yield Piece(value, PieceKind.OPTION, name)
     yield Piece(product.title)
     yield Piece(f"Price: {product.price_tag}")
     yield Piece("Rating: N.A.")

@@ -120,6 +120,9 @@ def _count_option_hits(chosen: Collection[str], goal: Goal) -> int:
 
 
 def _as_compared(name: str, value: str) -> str:
-    """The published rule looks for a colour *among* (name, value), not within either, and then compares the pair's
-    Python notation."""
+    """What of a wanted option is compared with a chosen one.
+
+    The published rule looks for a colour *among* (name, value), not within either, and then compares the pair's Python
+    notation.
+    """
     return next((color for color in COLORS if color in (name, value)), repr((name, value)))

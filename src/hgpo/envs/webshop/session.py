@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hgpo.envs.webshop.pages import BACK, BUY, HIDDEN_SUB_PAGE, NEXT, PREVIOUS, SUB_PAGES, Kind, Piece, View
+from hgpo.envs.webshop.pages import BACK, BUY, HIDDEN_SUB_PAGE, NEXT, PREVIOUS, SUB_PAGES, Piece, PieceKind, View
 from hgpo.envs.webshop.pages import clickables as clickables_of
 from hgpo.envs.webshop.pages import pieces as pieces_of
 from hgpo.envs.webshop.reward import RewardParts, score_purchase
@@ -35,9 +35,9 @@ class Session:
         self.purchase: RewardParts | None = None
         self._results, self._page_size = results, page_size
         self._rng = random.Random(goal)
-        self._bought = -1
+        self._product_number = -1
         self._start = View("search", self.goal.instruction, str(goal))
-        self._fresh_start()
+        self._return_to_search()
 
     def act(self, action: str) -> None:
         """Carry out `search[words]` or `click[what]`; anything else leaves the page as it is."""
@@ -51,16 +51,16 @@ class Session:
             self._click(argument, self.clickables[argument])
 
     def _click(self, argument: str, piece: Piece) -> None:
-        view, place = self.view, self._place()
+        view, page_kind = self.view, self._page_kind()
         if argument == BUY.lower():
             self._buy()
         elif argument == BACK.lower():
-            self._fresh_start()
-        elif argument == NEXT.lower() and place == "results":
+            self._return_to_search()
+        elif argument == NEXT.lower() and page_kind == "results":
             self._search(view.keywords, view.page + 1)
-        elif argument == PREVIOUS.lower() and place == "results":
+        elif argument == PREVIOUS.lower() and page_kind == "results":
             self._search(view.keywords, view.page - 1)
-        elif argument == PREVIOUS.lower() and place == "item":
+        elif argument == PREVIOUS.lower() and page_kind == "item":
             self._search(view.keywords, view.page)
         elif argument in _SUB_PAGES:
             self._show(replace(view, kind="sub", sub_page=_SUB_PAGES[argument]))
@@ -70,11 +70,11 @@ class Session:
     def _open(self, argument: str, piece: Piece) -> None:
         """Show a product, or the same one with an option chosen, or the same one again."""
         view = replace(self.view, kind="item", products=(), total=0)
-        if piece.kind is Kind.PRODUCT:
-            self._bought = piece.product
+        if piece.kind is PieceKind.PRODUCT:
+            self._product_number = piece.product
             view = replace(view, product=self.catalog.products[piece.product])
             self.visited.add(piece.text)
-        elif piece.kind is Kind.OPTION:
+        elif piece.kind is PieceKind.OPTION:
             view = replace(view, chosen={**view.chosen, piece.name: argument})
         self._show(view)
 
@@ -88,8 +88,10 @@ class Session:
         )
 
     def _find(self, keywords: tuple[str, ...]) -> list[int]:
-        """Positions of products. `<r>` is a random choice; `<a>`, `<c>` and `<q>` list an attribute, a category
-        or a query of the catalogue."""
+        """Positions of the products that some words find.
+
+        `<r>` is a random choice; `<a>`, `<c>` and `<q>` list an attribute, a category or a query of the catalogue.
+        """
         rest = " ".join(keywords[1:]).strip()
         match keywords[0]:
             case "<r>":
@@ -107,11 +109,11 @@ class Session:
         catalog, product = self.catalog, self.view.product
         assert product is not None
         wanted = catalog.products[self.goal.product]
-        price = float(catalog.prices[self._bought])
+        price = float(catalog.prices[self._product_number])
         self.purchase = score_purchase(product, wanted, self.goal, price, self.view.chosen, catalog.noun_tagger)
         self._show(replace(self.view, kind="done", reward=self.purchase.reward))
 
-    def _fresh_start(self) -> None:
+    def _return_to_search(self) -> None:
         self.visited: set[str] = set()
         self._show(self._start)
 
@@ -120,7 +122,7 @@ class Session:
         self.pieces = pieces_of(view)
         self.clickables = clickables_of(self.pieces)
 
-    def _place(self) -> str:
+    def _page_kind(self) -> str:
         """The kind of page by its address, where the first known name wins, be it in the customer's query."""
         address = self.view.address
         return next((kind for name, kind in _PAGE_KINDS.items() if name in address), "search")

@@ -39,7 +39,7 @@ class CatalogSource:
 
     def kept_in(self, folder: str | Path) -> CatalogSource:
         """The same catalogue in a folder of its own, written there if there is none yet."""
-        return _kept(self, _expanded(folder))
+        return _saved_in(self, _expanded(folder))
 
 
 def find_files(
@@ -83,7 +83,7 @@ def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str],
     )
 
 
-def _kept(source: CatalogSource, folder: Path) -> CatalogSource:
+def _saved_in(source: CatalogSource, folder: Path) -> CatalogSource:
     """The same catalogue in a folder of its own, written there on first use."""
     if source.folder:
         raise ValueError(f"keep_in={folder}: data_dir={source.folder} is a saved catalogue already")

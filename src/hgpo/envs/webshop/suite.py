@@ -27,7 +27,7 @@ _UNSEEN_SHOPS = 1_000_000
 class WebShopSuite:
     """Tasks of one or more splits. `webshop_suite` builds it; `description` says what it is made of."""
 
-    def __init__(self, splits: Mapping[str, _Goals], description: Mapping[str, Any]) -> None:
+    def __init__(self, splits: Mapping[str, _SplitTasks], description: Mapping[str, Any]) -> None:
         self._splits = dict(splits)
         self.description = dict(description)
 
@@ -127,7 +127,7 @@ def make_env(
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
 
 
-class _Goals(Sequence[Task]):
+class _SplitTasks(Sequence[Task]):
     """The tasks of a split, made when asked for, of (source, goal) pairs."""
 
     def __init__(
@@ -163,15 +163,15 @@ class _Goals(Sequence[Task]):
 
 def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: int | None) -> WebShopSuite:
     names = split_names(scheme)
-    all_goals = source.open().goals
+    all_goals, sizes = source.open().goals, (RESULTS, PAGE_SIZE)
     splits = {
-        name: _Goals(name, _Pairs(source, split_goals(all_goals, scheme, name)), mode, (RESULTS, PAGE_SIZE), max_steps)
+        name: _SplitTasks(name, _SourceGoals(source, split_goals(all_goals, scheme, name)), mode, sizes, max_steps)
         for name in names
     }
     return WebShopSuite(splits, {**asdict(source), "split_scheme": scheme, "observation_mode": mode})
 
 
-class _Pairs(Sequence[tuple[CatalogSource, int]]):
+class _SourceGoals(Sequence[tuple[CatalogSource, int]]):
     """All goals of one source."""
 
     def __init__(self, source: CatalogSource, goals: Sequence[int]) -> None:
@@ -183,16 +183,16 @@ class _Pairs(Sequence[tuple[CatalogSource, int]]):
     @overload
     def __getitem__(self, index: int) -> tuple[CatalogSource, int]: ...
     @overload
-    def __getitem__(self, index: slice) -> _Pairs: ...
-    def __getitem__(self, index: int | slice) -> tuple[CatalogSource, int] | _Pairs:
+    def __getitem__(self, index: slice) -> _SourceGoals: ...
+    def __getitem__(self, index: int | slice) -> tuple[CatalogSource, int] | _SourceGoals:
         if isinstance(index, slice):
-            return _Pairs(self._source, self._goals[index])
+            return _SourceGoals(self._source, self._goals[index])
         return self._source, self._goals[index]
 
 
 def _generated_suite(
     size: str | ShopSize | Mapping[str, Any],
-    wishes: Mapping[str, int],
+    requested: Mapping[str, int],
     mode: str,
     nouns: str,
     seed: int,
@@ -200,7 +200,7 @@ def _generated_suite(
 ) -> WebShopSuite:
     noun_tagger(nouns)
     shop_size = named_size(size)
-    counts = {**DEFAULT_GOALS, **wishes}
+    counts = {**DEFAULT_GOALS, **requested}
     _check_counts(counts)
     in_training, kept_back = max(1, shop_size.products // 2), max(1, shop_size.products // 10)
     shops = -(-counts["train"] // in_training)
@@ -219,7 +219,7 @@ def _generated_suite(
         sources = (CatalogSource(size=shop_size, shop=number, seed=seed, nouns=nouns) for number in numbers)
         pairs = list(islice(((source, goal) for source in sources for goal in goals), counts[split]))
         if pairs:
-            splits[split] = _Goals(split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
+            splits[split] = _SplitTasks(split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
     description = {"size": asdict(shop_size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
     return WebShopSuite(splits, description)
 

@@ -18,13 +18,12 @@ import transfer_queue
 from numpy.typing import NDArray
 from tensordict import TensorDict
 
-from hgpo.config import Config, TrainingSettings
-from hgpo.estimators import Advantages, compute_advantages
+from hgpo.config import TrainingSettings
+from hgpo.estimators import Advantages
 from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.agent_loop import RECORD_KEY
 from hgpo.integrations.verl.episodes import record_from
-from hgpo.rollout.records import StepRecord, to_step_batch
-from hgpo.steps import StepBatch
+from hgpo.rollout.records import StepRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +64,6 @@ def read_steps(batch: Any) -> BatchSteps:
             record_from(plain, prompt.astype(np.int32), response.astype(np.int32), log_probs.astype(np.float32))
         )
     return BatchSteps(records, keys)
-
-
-def estimate(steps: BatchSteps, config: Config) -> tuple[StepBatch, Advantages]:
-    """The core's input and its result, in the order of the records."""
-    step_batch = to_step_batch(steps.records)
-    advantages = compute_advantages(
-        step_batch,
-        estimator=config.advantage.estimator,
-        gamma=config.advantage.gamma,
-        **config.estimator_options,
-    )
-    return step_batch, advantages
 
 
 def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSettings) -> set[str]:

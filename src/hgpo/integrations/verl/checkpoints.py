@@ -1,17 +1,23 @@
-"""A verl checkpoint's weights as a checkpoint of this project, so that `hgpo eval` plays either."""
+"""verl's checkpoints: their weights published as a checkpoint of this project, so that `hgpo eval` plays either.
+
+verl writes `global_step_<update>/` and then, in place, the update's number into `TRACKER_FILE`, from which it resumes.
+Old ones are deleted here, after that and after publishing: verl would delete them before the new one is named, and
+knows nothing of those that an earlier process of the run has written.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hgpo.training.checkpoint import FORMAT_VERSION, STATE_FILE
+from hgpo.files import write_text
+from hgpo.runs.checkpoints import surplus, whole_checkpoint
 
 STATE_NAME = "hgpo.json"
+TRACKER_FILE = "latest_checkpointed_iteration.txt"
 
 
 def verl_folder(checkpoints: Path, update: int) -> Path:
@@ -19,25 +25,38 @@ def verl_folder(checkpoints: Path, update: int) -> Path:
     return checkpoints / f"global_step_{update}"
 
 
-def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> Path:
+def delete_old_folders(checkpoints: Path, newest: int, keep: int) -> None:
+    """Delete all of verl's checkpoints but that of the update `newest` and the `keep` - 1 highest of the others."""
+    for folder in surplus(_verl_folders(checkpoints), verl_folder(checkpoints, newest), keep):
+        shutil.rmtree(folder)
+
+
+def mend_tracker(checkpoints: Path) -> None:
+    """Write the number that verl resumes from where a process died while verl wrote it, which leaves the file empty.
+
+    By then the newest checkpoint was whole.
+    """
+    tracker, folders = checkpoints / TRACKER_FILE, _verl_folders(checkpoints)
+    if folders and tracker.exists() and not tracker.read_text(encoding="utf-8").strip():
+        write_text(tracker, str(_update_of(folders[-1])), durable=True)
+
+
+def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:
     """Make `folder`/<update> from the Hugging Face files in `weights`, whole or not at all; keep the newest.
 
     `keep` is how many stay. Files are linked where the file system can, else copied. Optimiser and generators stay
     with verl, whose checkpoint is what a run resumes from.
     """
-    partial, final = folder / f".{update}.partial", folder / str(update)
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(weights, partial, copy_function=_link_or_copy)
-    files = {str(path.relative_to(partial)): path.stat().st_size for path in partial.rglob("*") if path.is_file()}
-    document = {"format_version": FORMAT_VERSION, "update": update, "files": files, "state": dict(state)}
-    (partial / STATE_FILE).write_text(json.dumps(document, indent=1), encoding="utf-8")
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
-    numbered = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
-    older = sorted((path for path in numbered if path != final), key=lambda path: int(path.name))
-    for path in older[: max(0, len(older) + 1 - keep)]:
-        shutil.rmtree(path)
-    return final
+    with whole_checkpoint(folder, update, state, keep) as partial:
+        shutil.copytree(weights, partial, copy_function=_link_or_copy, dirs_exist_ok=True)
+
+
+def _verl_folders(checkpoints: Path) -> list[Path]:
+    return sorted((path for path in checkpoints.glob("global_step_*") if path.is_dir()), key=_update_of)
+
+
+def _update_of(folder: Path) -> int:
+    return int(folder.name.rsplit("_", 1)[1])
 
 
 def _link_or_copy(source: str, target: str) -> str:

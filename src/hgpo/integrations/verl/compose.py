@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, check_names
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
 from hgpo.integrations.verl.versions import require_verl
 
@@ -28,8 +28,13 @@ RECIPE_KEY = "hgpo"
 def compose(config: Config, *, model: str, run_directory: Path) -> Any:
     """The complete, validated `DictConfig` of the run; `RECIPE_KEY` in it holds the recipe for the workers.
 
-    `model` is the folder or hub name of the start policy. `ConfigError` names the setting that is unknown to verl,
-    said twice, or refused by one of verl's checks.
+    Args:
+        config: the recipe.
+        model: folder or hub name of the start policy.
+        run_directory: where the run writes.
+
+    Raises:
+        ConfigError: names the setting that is unknown to verl, said twice, or refused by one of verl's checks.
     """
     require_verl()
     check_for_verl(config)
@@ -51,7 +56,11 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
 
 
 def recipe_of(verl_config: Any) -> tuple[Config, Path]:
-    """The recipe and the run directory that `compose` put into verl's configuration."""
+    """The recipe and the run directory that `compose` put into verl's configuration.
+
+    Raises:
+        ConfigError: the configuration is not of `compose`.
+    """
     from omegaconf import OmegaConf
 
     if RECIPE_KEY not in verl_config:
@@ -59,7 +68,9 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
             f"verl's configuration has no `{RECIPE_KEY}`: start the run with `hgpo train RECIPE.toml --engine verl`"
         )
     stored: dict[str, Any] = OmegaConf.to_container(verl_config[RECIPE_KEY], resolve=False)
-    return Config.model_validate(stored["settings"]), Path(stored["run_directory"])
+    config = Config.model_validate(stored["settings"])
+    check_names(config)  # in every process: a module that the recipe names may register other parts
+    return config, Path(stored["run_directory"])
 
 
 def _defaults() -> Any:

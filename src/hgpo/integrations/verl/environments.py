@@ -76,8 +76,8 @@ class EnvironmentPool:
     Example::
 
         pool = EnvironmentPool(WorkerSettings("alfworld", {}, max_steps=50, step_timeout=60.0), workers=2)
-        episode = await pool.start("train", 17, seed=3)
-        observation, reward, terminated, truncated, info = await episode.step("look")
+        environment = await pool.start("train", 17, seed=3)
+        observation, reward, terminated, truncated, info = await environment.step("look")
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EnvironmentPool:
         self._slots = itertools.count()
         self.replaced = 0
 
-    async def start(self, split: str, index: int, *, seed: int) -> RemoteEpisode:
+    async def start(self, split: str, index: int, *, seed: int) -> RemoteEnvironment:
         """Begin task number `index` of `split`. `EpisodeLost` if its worker dies or is silent meanwhile."""
         place = min(range(len(self._workers)), key=lambda position: self._loads[position])
         self._loads[place] += 1
@@ -106,7 +106,7 @@ class EnvironmentPool:
         except BaseException:
             self._loads[place] -= 1
             raise
-        return RemoteEpisode(self, worker, place, slot, answer["observation"], answer["info"])
+        return RemoteEnvironment(self, worker, place, slot, answer["observation"], answer["info"])
 
     async def close(self) -> None:
         """End all processes."""
@@ -225,7 +225,7 @@ class EnvironmentPool:
                 request.done.set_exception(EpisodeLost(gone))
 
 
-class RemoteEpisode:
+class RemoteEnvironment:
     """One environment in a worker, at its start; `EnvironmentPool.start` makes them."""
 
     def __init__(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
@@ -22,7 +22,9 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
-from hgpo.training.starting_policy import prepare_start, start_model
+from hgpo.training.policies import start_model
+from hgpo.training.starting_policy import prepare_start
+from hgpo.training.threads import use_threads
 
 PLUGIN = "hgpo.integrations.verl.plugin"
 _LEAST_CPUS = 16  # verl's processes ask for one each, though most of them wait most of the time
@@ -73,6 +75,7 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
     run, config = open_run_directory(path.resolve())
     if run.complete:
         return run
+    check_names(config)
     checkpoints = checkpoint_folder(config, run.path)
     if _shared(checkpoints, run):
         claim(checkpoints, run.path)
@@ -89,6 +92,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    use_threads(config)  # of this process; the others are told by `OMP_NUM_THREADS`
     remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)

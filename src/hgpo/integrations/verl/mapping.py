@@ -21,6 +21,7 @@ LOCATION_FILE = "verl.json"
 TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
+_DEVICES = ("auto", "cuda", "cpu")
 _STRATEGY = "fsdp2"  # checkpoints are published from it, and on a CPU verl has no other
 _NO_DUAL_CLIP = 1e9  # verl has no switch for it, but a bound that is never reached
 _ENDLESS = 10**9
@@ -30,7 +31,11 @@ Tree = dict[str, Any]
 
 
 def check_for_verl(config: Config) -> None:
-    """Refuse, with the remedy, what this engine cannot do. `ConfigError` names the setting."""
+    """Refuse, with the remedy, what this engine cannot do.
+
+    Raises:
+        ConfigError: names the setting.
+    """
     ranks = ranks_of(config)
     training = config.training
     name = config.environment.name
@@ -38,6 +43,11 @@ def check_for_verl(config: Config) -> None:
         raise ConfigError(
             f"environment.name = {name!r} was registered in this process alone, and environments live in others: name "
             "it 'package.module:factory', or give its package an entry point (docs/environments.md)"
+        )
+    if config.policy.device not in _DEVICES:
+        raise ConfigError(
+            f"policy.device = {config.policy.device!r}: verl gives each training process a GPU of its own, and takes "
+            f"{' or '.join(map(repr, _DEVICES))}; which GPUs there are is said by CUDA_VISIBLE_DEVICES"
         )
     if training.mini_batch_size % ranks:
         raise ConfigError(
@@ -76,7 +86,13 @@ def checkpoint_folder(config: Config, run_directory: Path) -> Path:
 
 
 def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
-    """verl's settings that follow from the recipe, nested as verl nests them. `model` is a folder or hub name."""
+    """verl's settings that follow from the recipe, nested as verl nests them.
+
+    Args:
+        config: the recipe.
+        model: folder or hub name of the start policy.
+        run_directory: where the run writes.
+    """
     return {
         "data": _data(config),
         "actor_rollout_ref": {
@@ -251,7 +267,7 @@ def _trainer(config: Config, run_directory: Path) -> Tree:
         "val_only": config.verl.evaluate_only,
         "test_freq": config.evaluation.every or max(1, settings.updates),
         "save_freq": settings.checkpoint_every,
-        "max_actor_ckpt_to_keep": settings.keep_checkpoints,
+        "max_actor_ckpt_to_keep": None,  # the trainer deletes old ones, once the new one is named and published
         "resume_mode": "auto",
         "default_local_dir": str(checkpoint_folder(config, run_directory)),
         "project_name": "hgpo",

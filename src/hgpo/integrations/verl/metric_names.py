@@ -15,15 +15,13 @@ _NAMES = {
     "dual_clip_fraction": "actor/pg_clipfrac_lower",
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
-    "peak_memory_gib": "actor/perf/max_memory_allocated_gb",  # verl's gb are GiB
 }
+_PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
     """The update's means; `loss` is put together from its terms as the built-in trainer does."""
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
-    if found.get("peak_memory_gib") == 0:  # what verl says on a CPU: it did not look
-        del found["peak_memory_gib"]
     if "policy_loss" in found:
         found["loss"] = (
             found["policy_loss"]
@@ -31,3 +29,8 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
             - settings.entropy_coefficient * found.get("entropy", 0.0)
         )
     return found
+
+
+def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
+    """The most memory that tensors have held; None on a CPU, of which verl says 0 because it did not look."""
+    return float(verl_metrics.get(_PEAK_MEMORY, 0)) or None

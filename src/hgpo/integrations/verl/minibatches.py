@@ -8,7 +8,13 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`mini_batches` of `size` rows each, `padding` rows among them."""
+    """How a batch is cut.
+
+    Attributes:
+        mini_batches: how many there are.
+        size: rows of each.
+        padding: rows among all of them that are no steps.
+    """
 
     mini_batches: int
     size: int
@@ -20,6 +26,14 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
 
     The built-in trainer cuts a batch the same way; filling up to whole mini-batches, as verl does by itself, would let
     the last one train on a handful of steps. Fewer rows are padding than a mini-batch has, so none is padding alone.
+
+    Args:
+        steps: rows to be trained on.
+        mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
+        ranks: training processes, each of which takes an equal share of a mini-batch.
+
+    Raises:
+        ValueError: there are no steps, or the ranks cannot share a mini-batch.
 
     Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
     """

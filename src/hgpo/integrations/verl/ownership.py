@@ -1,4 +1,4 @@
-"""Whose a folder of verl's checkpoints is.
+"""Which run a folder of verl's checkpoints belongs to.
 
 verl continues from whatever checkpoint its folder holds, and below `$CHECKPOINTS_DIR` that folder has the name of the
 experiment alone, which recipes share. So a run writes its own path into the folder before anything else, and a folder

@@ -8,9 +8,9 @@ from typing import Any
 
 import transfer_queue
 
-from hgpo.integrations.verl.batches import read_steps
+from hgpo.integrations.verl.batches import BatchSteps, read_steps
 from hgpo.rollout.records import StepRecord
-from hgpo.training.trainer import uniform_groups
+from hgpo.runs.resampling import exchange_uniform, uniform_groups
 
 logger = logging.getLogger(__name__)
 
@@ -41,46 +41,34 @@ class ResamplingBuffer:
             return batch, metrics
         self.resampled, self.replaced, self.lost = 0, [], self._lost(batch, batch_size)
         for _ in range(self._attempts):
-            uniform = self._uniform(batch)
+            steps = read_steps(batch)
+            uniform = len(uniform_groups(steps.records))
             if not uniform:
                 break
-            self._draw(len(uniform))
-            fresh, _ = self._buffer.sample(
-                global_steps=global_steps, partition_id=partition_id, batch_size=len(uniform)
-            )
-            self.lost += self._lost(fresh, len(uniform))
-            self._replace(batch, sorted(uniform), fresh)
+            self._draw(uniform)
+            fresh, _ = self._buffer.sample(global_steps=global_steps, partition_id=partition_id, batch_size=uniform)
+            self.lost += self._lost(fresh, uniform)
+            self._exchange(batch, steps, fresh)
         if self.lost:
             logger.error("%d trajectories of update %d were lost and are left out", self.lost, global_steps)
         return batch, metrics
 
-    def _uniform(self, batch: Any) -> set[str]:
-        """verl's ids of the groups without a difference in score."""
-        steps = read_steps(batch)
-        names = uniform_groups(steps.records)
-        return {_group_id(key) for record, key in zip(steps.records, steps.keys, strict=True) if record.group in names}
+    def _exchange(self, batch: Any, steps: BatchSteps, fresh: Any) -> None:
+        """Useful fresh groups take the place of as many uniform ones; whatever is left over leaves the queue.
 
-    def _replace(self, batch: Any, uniform: list[str], fresh: Any) -> None:
-        """Useful fresh groups take the place of as many uniform ones; whatever is left over leaves the queue."""
-        useful = {_group_id(key) for key in fresh.keys} - self._uniform(fresh)
-        leaving = set(uniform[: len(useful)])
-        rows = [*zip(batch.keys, batch.tags, strict=True)]
-        new_rows = [*zip(fresh.keys, fresh.tags, strict=True)]
-        kept = [row for row in rows if _group_id(row[0]) not in leaving]
-        kept += [row for row in new_rows if _group_id(row[0]) in useful]
-        names = {key for key, _ in kept}
-        for steps in (read_steps(batch), read_steps(fresh)):
-            pairs = zip(steps.keys, steps.records, strict=True)
-            self.replaced += [record for key, record in pairs if key not in names]
-        if dropped := [key for key, _ in [*rows, *new_rows] if key not in names]:
-            transfer_queue.kv_clear(keys=dropped, partition_id=batch.partition_id)
+        `steps` are those of `batch`.
+        """
+        drawn = read_steps(fresh)
+        change = exchange_uniform(steps.records, drawn.records)
+        played = zip([*steps.keys, *drawn.keys], [*steps.records, *drawn.records], strict=True)
+        leaving = {key: record for key, record in played if record.group in change.leaving}
+        if leaving:
+            transfer_queue.kv_clear(keys=list(leaving), partition_id=batch.partition_id)
+        rows = zip([*batch.keys, *fresh.keys], [*batch.tags, *fresh.tags], strict=True)
+        kept = [(key, tag) for key, tag in rows if key not in leaving]
         batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
-        self.resampled += len(useful)
+        self.replaced += leaving.values()
+        self.resampled += change.replaced
 
     def _lost(self, batch: Any, groups: int) -> int:
         return groups * self._group_size - len({key.rsplit("_", 1)[0] for key in batch.keys})
-
-
-def _group_id(key: str) -> str:
-    """`{uid}` of `{uid}_{session}_{step}`."""
-    return key.rsplit("_", 2)[0]

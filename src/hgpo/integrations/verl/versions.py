@@ -11,9 +11,12 @@ NEEDED = "verl>=0.9.1,<0.10"
 
 
 def require_verl() -> str:
-    """The installed version of verl, or a `ConfigError` that says what to install.
+    """The installed version of verl.
 
     verl's internals move between minor versions, so a newer one is refused instead of failing hours later.
+
+    Raises:
+        ConfigError: verl or what it needs is missing or another version; the message says what to install.
     """
     installed = installed_version("verl")
     if installed is None:

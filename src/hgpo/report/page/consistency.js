@@ -10,7 +10,7 @@ function consistencyView(data) {
   const levels = totalsByLevel(data);
   return [
     heading,
-    h("p", {}, "A level calls steps alike when their observations are. The policy saw prompts. For every group whose prompts are not all equal, the group is split by prompt and each step's advantage in its part is set beside the one in the whole group (paper's arithmetic, before weights)."),
+    h("p", {}, "A level of HGPO calls steps alike when their observations are. The policy saw prompts. For every group whose prompts are not all equal, the group is split by prompt and each step's advantage in its part is set beside the one in the whole group (paper's arithmetic, before weights)."),
     table(
       ["level", "groups with others", "different prompts", "steps in them", "no other has the step's prompt", "mean change of the rest", "sign flips", "returns told apart by prompts"],
       levels.map((level) => [
@@ -60,7 +60,7 @@ function worstGroups(data, level) {
   }
   const ordered = [...groups.values()].sort((a, b) => b.change - a.change || a.step - b.step);
   return h("section", {},
-    h("h2", {}, `Level ${level.k}: ${ordered.length.toLocaleString("en")} shown groups with different prompts`),
+    h("h2", {}, `HGPO's level ${level.k}, ${paper.name}: ${ordered.length.toLocaleString("en")} shown groups with different prompts`),
     ordered.length ? longTable(["step", "observation", "members", "prompts", "advantage in the group", "among equal prompts"], ordered, ({ step }) => {
       const members = data.group(paper, step);
       return [

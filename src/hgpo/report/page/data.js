@@ -15,7 +15,7 @@ class Data {
       .map((estimator) => ({
         ...estimator,
         advantage: readColumn(estimator.advantage, stored),
-        levels: estimator.levels.map(({ k, ...columns }) => ({ k, ...read(columns) })),
+        levels: estimator.levels.map(({ k, name, ...columns }) => ({ k, name, ...read(columns) })),
       }));
     this.consistency = header.consistency.map(({ k, ...columns }) => ({ k, ...read(columns) }));
     this.count = { ...header.count, nodes: this.nodes.text.length };

@@ -23,11 +23,26 @@ function overviewView(data) {
     h("h1", {}, shown(data.source)),
     h("p", { id: "counts" }, countsLine(data)),
     noticesBox(data),
-    h("p", { class: "note" }, `Levels are those of ${data.followedLabel}, gamma ${data.gamma}. `, link("#find=", "All tasks"), "."),
+    h("p", { class: "note", id: "levels-of" }, `The charts by level show the ${data.levelsOf}; gamma ${data.gamma}. ${levelNames(data)}`, link("#find=", "All tasks"), "."),
     h("div", { class: "charts" }, data.charts.map(({ id, title, note, spec }) => chart(title, note, spec, id))),
-    h("h2", {}, "Levels of one update"),
+    h("h2", {}, `One update: ${data.levelsOf}`),
     levelsOfUpdate(data),
   ];
+}
+
+/* The episode level, where there is one, then the levels. */
+function levelsOfSummary(summary) {
+  return [...(summary.episode ? [summary.episode] : []), ...summary.levels];
+}
+
+function levelLabel(level) {
+  return level.k === null ? "episode" : String(level.k);
+}
+
+/* What each level compares, in a sentence. */
+function levelNames(data) {
+  if (!data.figures.length) return "";
+  return `Levels: ${levelsOfSummary(data.figures[0].summary).map((level) => `${levelLabel(level)}, ${level.name}`).join("; ")}. `;
 }
 
 function countsLine(data) {
@@ -57,13 +72,12 @@ function levelsOfUpdate(data) {
     data.figures.map((figures, index) => h("option", { value: index, selected: index === data.figures.length - 1 }, String(figures.update))),
   );
   const show = (index) => {
-    const { summary } = data.figures[index];
-    const levels = [...(summary.episode ? [summary.episode] : []), ...summary.levels];
+    const levels = levelsOfSummary(data.figures[index].summary);
     holder.replaceChildren(
       table(
-        ["level", ...LEVEL_FIGURES.map(([heading]) => heading)],
+        ["level", "its groups", ...LEVEL_FIGURES.map(([heading]) => heading)],
         levels.map((level) => [
-          level.k === null ? "episode" : String(level.k),
+          levelLabel(level), shown(level.name),
           ...LEVEL_FIGURES.map(([, name, format]) => figureCell(format(level[name]), { "data-figure": name })),
         ]),
       ),

@@ -53,13 +53,6 @@ function levelName(level) {
   return `Level ${level.k}`;
 }
 
-function levelMeaning(level, estimator) {
-  if (level.k === null) return "the trajectories of the task, by their whole score";
-  if (estimator.options.context === "prompt") return "steps with the same prompt";
-  if (estimator.name !== "hgpo" && level.k > 0) return "as the estimator groups them";
-  return level.k === 0 ? "steps in the same state" : `steps in the same state with the same ${level.k === 1 ? "observation" : `${level.k} observations`} before it`;
-}
-
 function waterfall(estimator, step) {
   if (!estimator.levels.length) return "";
   let from = 0;
@@ -90,7 +83,7 @@ function levelSection(data, estimator, level, step) {
   const own = data.trajectories.id[data.steps.trajectory[step]];
   const trajectories = new Set(members.map((member) => data.steps.trajectory[member]));
   return h("section", { class: "level", id: `level-${level.k ?? "episode"}`, "data-own": own },
-    h("h3", {}, `${levelName(level)}: `, h("span", { class: "note" }, levelMeaning(level, estimator))),
+    h("h3", {}, `${levelName(level)}: `, h("span", { class: "note" }, shown(level.name))),
     h("p", { class: used ? "" : "unused" }, used ? "Used: " : `Not used: ${data.unused[level.unused[step]]}. `,
       h("span", {}, "advantage ", figure("advantage", level.advantage[step]), " × weight ", figure("weight", level.weight[step]), " = ", figure("contribution", contribution))),
     members.length ? h("p", {}, figure("size", members.length), " steps of ", figure("trajectories", trajectories.size), " trajectories; mean ", figure("mean", level.mean[step]), ", std ", figure("std", level.std[step]), ".") : "",

@@ -9,8 +9,8 @@ from hgpo.envs.webshop.goals import (
     draw_price_limit,
     draw_prices,
     human_goals,
-    official_draws,
-    shuffled,
+    in_official_order,
+    official_generator,
     synthetic_goals,
 )
 from unit.envs.webshop.shop import LAMP, MUG, OTHER_MUG
@@ -60,7 +60,7 @@ def test_a_price_is_drawn_only_from_a_range() -> None:
 def test_draws_touch_no_global_generator() -> None:
     random.seed(0)
     before = random.getstate()
-    shuffled(synthetic_goals((MUG,), (10.0,), FACTS, official_draws(1)))
+    in_official_order(synthetic_goals((MUG,), (10.0,), FACTS, official_generator(1)))
     assert random.getstate() == before
 
 
@@ -86,5 +86,5 @@ def test_malformed_instructions_are_named() -> None:
 
 def test_the_order_is_the_same_every_time() -> None:
     goals = synthetic_goals((MUG, OTHER_MUG), (10.0, 25.0), FACTS, random.Random(0))
-    assert shuffled(goals) == shuffled(goals)
-    assert sorted(map(repr, shuffled(goals))) == sorted(map(repr, goals))
+    assert in_official_order(goals) == in_official_order(goals)
+    assert sorted(map(repr, in_official_order(goals))) == sorted(map(repr, goals))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgpo.envs.webshop.blob import TextArray
 from hgpo.envs.webshop.index import MAX_QUERY_TERMS, SearchIndex, _decoded
+from hgpo.envs.webshop.text_array import TextArray
 
 WORDS = ["mug", "blue", "lamp", "wool", "soap"]
 

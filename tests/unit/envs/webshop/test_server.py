@@ -24,7 +24,7 @@ EVIL = '"><script>alert(1)</script>'
 @pytest.fixture
 def server() -> Iterator[ShopServer]:
     with ShopServer(small_catalog()) as running:
-        thread = Thread(target=running.serve_forever, daemon=True)
+        thread = Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield running
         running.shutdown()
@@ -126,7 +126,7 @@ def test_a_running_episode_can_be_served() -> None:
         environment.serve()
     environment.reset(goal=0)
     with environment.serve() as running:
-        Thread(target=running.serve_forever, daemon=True).start()
+        Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         path = "/session/" + running.running_address.rpartition("/")[2]
         follow(running, path, words="blue mug")
         observation, _, _, _, info = environment.step("look")

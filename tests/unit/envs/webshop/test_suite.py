@@ -8,7 +8,7 @@ import pytest
 
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_catalog, webshop_suite
-from hgpo.envs.webshop.expert import Offer, Wish, parse_wish, read_offers
+from hgpo.envs.webshop.expert import Instruction, Offer, parse_instruction, read_offers
 from hgpo.envs.webshop.fuzzy import token_set_ratio
 from hgpo.envs.webshop.generator import SIZES, named_size
 from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES
@@ -93,10 +93,10 @@ def test_the_expert_recovers_from_what_others_did() -> None:
 
 
 def test_wishes_are_read_from_both_kinds_of_instructions() -> None:
-    assert parse_wish("wool scarf , color blue , price under 30") == Wish("wool scarf", ("blue",), 30.0)
+    assert parse_instruction("wool scarf , color blue , price under 30") == Instruction("wool scarf", ("blue",), 30.0)
     official = "Find me shirts with long sleeve with color: navy, and size: x-large, and price lower than 40.00 dollars"
-    assert parse_wish(official) == Wish("shirts with long sleeve", ("navy", "x-large"), 40.0)
-    assert parse_wish("a mug") == Wish("a mug", (), float("inf"))
+    assert parse_instruction(official) == Instruction("shirts with long sleeve", ("navy", "x-large"), 40.0)
+    assert parse_instruction("a mug") == Instruction("a mug", (), float("inf"))
 
 
 def test_offers_are_read_whatever_the_titles_hold() -> None:

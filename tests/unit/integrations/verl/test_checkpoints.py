@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from hgpo.integrations.verl.checkpoints import publish
-from hgpo.training.checkpoint import newest_complete, read_trainer_state
-from tiny_models import tiny_policy
+from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, mend_tracker, publish
+from hgpo.runs.checkpoints import newest_complete, read_trainer_state, recover
+from killed import killed_at_each_call
+from tiny_models import tiny_model
 
 
 def weights(folder: Path) -> Path:
-    policy = tiny_policy()
+    policy = tiny_model()
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     return folder
@@ -27,3 +29,44 @@ def test_the_newest_stay_and_one_of_the_same_number_is_replaced(tmp_path: Path) 
     for update in (1, 2, 10, 10):
         publish(source, tmp_path / "checkpoints", update, {}, keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["10", "2"]
+
+
+def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    source, folder = tmp_path / "hf", tmp_path / "checkpoints"
+    source.mkdir()
+    (source / "model.safetensors").write_text("weights")
+    publish(source, folder, 2, {"of": "old"}, keep=1)
+    called = []
+    for where in killed_at_each_call(lambda: publish(source, folder, 2, {"of": "new"}, keep=1)):
+        called.append(where)
+        recover(folder)
+        newest = newest_complete(folder)
+        assert newest is not None, where
+        assert read_trainer_state(newest)["state"]["of"] in ("old", "new"), where
+        shutil.rmtree(folder)
+        publish(source, folder, 2, {"of": "old"}, keep=1)
+    for name in ("link", "fsync", "rename", "rmdir"):
+        assert any(f"os.{name}(" in where for where in called), name
+    assert read_trainer_state(folder / "2")["state"] == {"of": "new"}
+
+
+def test_verls_old_folders_go_also_those_of_an_earlier_process(tmp_path: Path) -> None:
+    for update in (5, 40, 9, 100):
+        (tmp_path / f"global_step_{update}" / "actor").mkdir(parents=True)
+    (tmp_path / "hgpo_run.txt").touch()
+    delete_old_folders(tmp_path, 100, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100", "global_step_40", "hgpo_run.txt"]
+    delete_old_folders(tmp_path, 100, keep=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100", "hgpo_run.txt"]
+
+
+def test_a_number_that_a_killed_process_was_writing_is_written_again(tmp_path: Path) -> None:
+    mend_tracker(tmp_path)  # nothing is there yet
+    for update in (9, 10):
+        (tmp_path / f"global_step_{update}").mkdir()
+    mend_tracker(tmp_path)  # the first checkpoint is being written, and none is whole
+    assert not (tmp_path / TRACKER_FILE).exists()
+    for written, expected in (("", "10"), ("9", "9")):
+        (tmp_path / TRACKER_FILE).write_text(written)
+        mend_tracker(tmp_path)
+        assert (tmp_path / TRACKER_FILE).read_text() == expected

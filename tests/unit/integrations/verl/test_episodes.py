@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,12 +16,16 @@ from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
-from hgpo.integrations.verl.episodes import Answer, Assignment, plain_fields, play, record_from
-from hgpo.policies.encoding import PromptEncoder
+from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely, record_from
+from hgpo.integrations.verl.policy import EnginePolicy
+from hgpo.policies.base import Request
+from hgpo.policies.language_model import LanguageModel, Limits
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.transformers import TransformersPolicy
-from hgpo.rollout.collect import RolloutRules, collect
+from hgpo.rollout.collect import collect
+from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.rules import RolloutRules
 
 MAX_STEPS, MAX_RESPONSE = 6, 4
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at place now : > . go left right"
@@ -30,16 +35,29 @@ WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at place now
 def policy() -> TransformersPolicy:
     tokenizer = build_tokenizer([WORDS])
     model = build_model(len(tokenizer), hidden_size=32, layers=1, heads=2, max_tokens=64, initializer_range=0.2, seed=3)
-    return TransformersPolicy(model, tokenizer, max_prompt_tokens=34, max_response_tokens=MAX_RESPONSE)
+    return TransformersPolicy(LanguageModel.of(model, tokenizer, Limits(34, MAX_RESPONSE)))
 
 
 RULES = RolloutRules(get_template("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)
 
 
-def answers_of(records: list[StepRecord]) -> dict[tuple[int, ...], Answer]:
-    return {
-        (record.step, *record.prompt_ids.tolist()): Answer(record.token_ids, record.log_probs, {}) for record in records
-    }
+class Engine:
+    """Answers as verl's server manager does, with what was said to the same prompts before."""
+
+    def __init__(self, records: list[StepRecord]) -> None:
+        self._known = {(record.step, *record.prompt_ids.tolist()): record for record in records}
+        self._turn = iter(range(MAX_STEPS))
+        self.asked: list[dict[str, Any]] = []
+
+    async def generate(self, *, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        self.asked.append({"request_id": request_id, **sampling_params})
+        record = self._known[(next(self._turn), *prompt_ids)]
+        tokens, log_probs = record.token_ids.tolist(), record.log_probs.tolist()
+        return SimpleNamespace(token_ids=tokens, log_probs=log_probs, extra_fields={"global_steps": 7})
+
+
+def engine_policy(policy: TransformersPolicy, engine: Any) -> EnginePolicy:
+    return EnginePolicy(engine, policy.language_model.encoder, {"top_p": 1.0}, MAX_RESPONSE)
 
 
 def play_again(
@@ -50,22 +68,21 @@ def play_again(
 ) -> Any:
     """The episode of `records` over the pool, the engine answering what the policy answered."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
-    known, turn = answers_of(records), iter(range(MAX_STEPS))
-    first = records[0]
-    assignment = Assignment(first.group, first.trajectory, first.task_id, first.task_type, "train", 1, seed=0)
-
-    async def generate(prompt_ids: np.ndarray) -> Answer:
-        return known[(next(turn), *prompt_ids.tolist())]
+    first, engine = records[0], Engine(records)
+    ids = EpisodeIds(first.group, first.trajectory, first.task_id, first.task_type)
 
     async def test() -> Any:
         pool = EnvironmentPool(WorkerSettings("corridor:CorridorSuite", {}, MAX_STEPS, 30.0), 1)
-        encoder = PromptEncoder(policy.tokenizer, policy.max_prompt_tokens)
         try:
-            return await play(assignment, pool, generate, encoder, rules, max_response_tokens=MAX_RESPONSE)
+            return await play_remotely(Assignment(ids, "train", 1, seed=0), pool, engine_policy(policy, engine), rules)
         finally:
             await pool.close()
 
-    return asyncio.run(asyncio.wait_for(test(), 60))
+    turns = asyncio.run(asyncio.wait_for(test(), 60))
+    assert len({asked["request_id"] for asked in engine.asked}) == 1  # one for all turns of an episode
+    assert all(asked["temperature"] == 1.0 and asked["max_tokens"] == MAX_RESPONSE for asked in engine.asked)
+    assert all(response.details == {"global_steps": 7} for _, response in turns)
+    return [record for record, _ in turns]
 
 
 @pytest.mark.parametrize("state", ["observation", "observation_and_commands"])
@@ -76,7 +93,7 @@ def test_the_records_are_those_of_the_built_in_rollout(
     task = LimitedSuite(CorridorSuite(), MAX_STEPS).tasks("train")[1]
     rules = replace(RULES, state=state)
     expected = collect([task], policy, rules, np.random.default_rng(seed), label="3/")
-    found, _ = play_again(expected, policy, monkeypatch, rules)
+    found = play_again(expected, policy, monkeypatch, rules)
     assert len(found) == len(expected)
     assert any(record.forgotten for record in expected)  # the prompt limit had to be kept
     for mine, theirs in zip(found, expected, strict=True):
@@ -105,14 +122,14 @@ class Lingering:
 
 @pytest.mark.parametrize(("kind", "paid"), [("won", [0, 10, 0, 0]), ("environment", [5, 5, 5, 5])])
 def test_a_win_is_paid_once(policy: TransformersPolicy, kind: str, paid: list[float]) -> None:
-    async def generate(prompt_ids: np.ndarray) -> Answer:
-        return Answer(np.array([1], dtype=np.int32), np.zeros(1, dtype=np.float32), {})
+    class Mumbling:
+        async def generate(self, **_: Any) -> Any:
+            return SimpleNamespace(token_ids=[1], log_probs=[0.0], extra_fields={})
 
-    assignment = Assignment("g", "g#0", "t", "k", "train", 0, seed=0)
-    encoder, pool = PromptEncoder(policy.tokenizer, policy.max_prompt_tokens), cast(EnvironmentPool, Lingering())
-    rules = replace(RULES, reward=kind)
-    records, _ = asyncio.run(play(assignment, pool, generate, encoder, rules, max_response_tokens=MAX_RESPONSE))
-    assert [record.reward for record in records] == paid
+    assignment = Assignment(EpisodeIds("g", "g#0", "t", "k"), "train", 0, seed=0)
+    pool, rules = cast(EnvironmentPool, Lingering()), replace(RULES, reward=kind)
+    turns = asyncio.run(play_remotely(assignment, pool, engine_policy(policy, Mumbling()), rules))
+    assert [record.reward for record, _ in turns] == paid
 
 
 def test_an_engine_without_an_answer_costs_the_episode(
@@ -125,12 +142,13 @@ def test_an_engine_without_an_answer_costs_the_episode(
         play_again([silent], policy, monkeypatch)
 
 
-def test_prompts_are_encoded_as_the_policy_encodes_them(policy: TransformersPolicy) -> None:
-    prompts = ["go left", "you are <|end|> at place 3", "\ud800 odd", ""]
-    encoder = PromptEncoder(policy.tokenizer, 34)
-    for mine, theirs in zip(encoder.encode_prompts(prompts), policy.encode_prompts(prompts), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert encoder.count_prompt_tokens(prompts) == policy.count_prompt_tokens(prompts)
+def test_an_engine_that_forgets_log_probs_is_an_error(policy: TransformersPolicy) -> None:
+    class Forgetful:
+        async def generate(self, **_: Any) -> Any:
+            return SimpleNamespace(token_ids=[1, 2], log_probs=None, extra_fields={})
+
+    with pytest.raises(RuntimeError, match="0 log-probs for 2 tokens"):
+        asyncio.run(engine_policy(policy, Forgetful()).respond(Request("go left"), temperature=1.0))
 
 
 def test_a_record_survives_its_way_through_the_queue(policy: TransformersPolicy) -> None:

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.launch import refuse_other_versions, refuse_too_few_gpus
 from hgpo.integrations.verl.ownership import OWNER_FILE
+from hgpo.runs.assemble import build_suite
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.runs.lock import RunInUseError, exclusive
 from hgpo.runs.progress import Reporter
+from killed import Killed
 
 SECRETS = {
     name: f"hush-{name}"
@@ -56,8 +59,9 @@ class Launch:
         monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
 
     def config(self, directory: str) -> Config:
-        tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(self.folder / directory)}}
-        return Config.model_validate(tree)
+        run = {"name": "k2", "directory": str(self.folder / directory)}
+        environment = {"options": {"games": {"train": 60, "valid_seen": 4, "valid_unseen": 4}}}
+        return Config.model_validate({"policy": {"model": "m"}, "run": run, "environment": environment})
 
     def train(self, directory: str) -> RunDirectory:
         return launch.train(self.config(directory), Reporter(quiet=True))
@@ -122,6 +126,22 @@ def test_a_run_is_trained_by_one_process_at_a_time(started: Launch) -> None:
     run = started.train("alfworld")
     with exclusive(run.path), pytest.raises(RunInUseError, match="is being trained by"):
         started.resume(run)
+
+
+def test_the_warm_start_takes_the_threads_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
+    seen, before = [], torch.get_num_threads()
+
+    def warm_start(*_: object) -> None:
+        seen.append(torch.get_num_threads())
+        raise Killed
+
+    monkeypatch.setattr(launch, "prepare_start", warm_start)
+    three = Config.model_validate({"policy": {"model": "m"}, "run": {"threads": 3}})
+    with pytest.raises(Killed):
+        launch._run(RunDirectory(tmp_path), three, build_suite(three), Reporter(quiet=True))
+    torch.set_num_threads(before)
+    assert seen == [3]
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

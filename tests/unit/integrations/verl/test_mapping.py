@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, TrainingSettings
 from hgpo.integrations.verl.mapping import (
     check_for_verl,
     checkpoint_folder,
@@ -22,6 +22,10 @@ def config(**sections: Any) -> Config:
     tree = {"policy": {"model": "some/model"}, "environment": {"options": {"size": "small"}}, **sections}
     tree["run"] = {"engine": "verl", **sections.get("run", {})}
     return Config.model_validate(tree)
+
+
+def told(settings: Config) -> list[dict[str, Any]]:
+    return [mapped_settings(settings, "some/model", RUN), suggested_settings(settings)]
 
 
 def mapped(**sections: Any) -> dict[str, Any]:
@@ -77,6 +81,26 @@ def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, 
     assert mapped(**{section: {name: value}})[verl_name] == verl_value
 
 
+def other_than(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return "float32"
+    return value / 2 if isinstance(value, float) else (value // 4 or 3)
+
+
+def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_to_carry_out() -> None:
+    before, silent = config(), set()
+    for name in TrainingSettings.model_fields:
+        training = before.training.model_copy(update={name: other_than(getattr(before.training, name))})
+        after = before.model_copy(update={"training": training})
+        if told(after) == told(before):
+            silent.add(name)
+    # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`), and old
+    # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
+    assert silent == {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
+
+
 def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:
     settings = config(policy={"model": "some/model", "device": "cpu"})
     suggested = dict(leaves(suggested_settings(settings)))
@@ -121,6 +145,8 @@ def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
         ({"training": {"mini_batch_size": 255}, "verl": {"gpus_per_node": 2}}, "take a multiple of 2"),
         ({"verl": {"gpus_per_node": 3, "tensor_parallel": 2}, "training": {"mini_batch_size": 3}}, "does not divide"),
         ({"training": {"updates": 0}}, "evaluate_only"),
+        ({"policy": {"model": "some/model", "device": "cuda:1"}}, "policy.device = 'cuda:1'"),
+        ({"policy": {"model": "some/model", "device": "mps"}}, "policy.device = 'mps'"),
     ],
 )
 def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: str) -> None:

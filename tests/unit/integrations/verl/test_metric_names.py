@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgpo.config import TrainingSettings
-from hgpo.integrations.verl.metric_names import update_metrics
+from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
 
 
 def test_names_and_the_loss_that_its_terms_make() -> None:
@@ -26,5 +26,6 @@ def test_a_figure_that_verl_does_not_give_is_absent() -> None:
 
 def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
     key = "actor/perf/max_memory_allocated_gb"
-    assert update_metrics({key: 0.0}, TrainingSettings()) == {}
-    assert update_metrics({key: 2.5}, TrainingSettings()) == {"peak_memory_gib": 2.5}
+    assert peak_memory_gib({key: 0.0}) is None
+    assert peak_memory_gib({}) is None
+    assert peak_memory_gib({key: 2.5}) == 2.5

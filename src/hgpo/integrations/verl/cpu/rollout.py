@@ -17,8 +17,8 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from hgpo.policies.encoding import end_tokens, pad_token
+from hgpo.policies.language_model import load_model, load_tokenizer
 from hgpo.policies.sampling import SampledTokens, sample_responses
-from hgpo.policies.transformers import load_pretrained
 
 _LARGEST_BATCH = 64
 _GATHERING_SECONDS = 0.005  # how long a first request waits for others to come
@@ -30,7 +30,7 @@ class TransformersServer:
 
     def __init__(self, path: str, max_response_tokens: int, seed: int) -> None:
         torch.set_num_threads(1)
-        self._model, tokenizer = load_pretrained(path, device="cpu", dtype="float32")
+        tokenizer, self._model = load_tokenizer(path), load_model(path, device="cpu", dtype="float32")
         self._end_tokens = end_tokens(self._model, tokenizer)
         self._pad_token = pad_token(tokenizer, self._end_tokens)
         self._max_response_tokens = max_response_tokens

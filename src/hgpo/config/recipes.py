@@ -1,0 +1,191 @@
+"""Settings as they are written: a recipe, the recipes that it extends, and `section.name=value` overrides.
+
+    extends = "base/alfworld.toml"    # above the first table; relative to the file that says it
+
+A recipe says what differs from its base. Tables are merged at every depth; values and lists are replaced.
+Options belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
+`advantage.estimator`, the base's `options` of that section are left behind. A base may extend another.
+
+An override on the command line changes the one setting that it names, and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgpo.config.problems import ConfigError
+from hgpo.config.settings import Config
+
+Tree = dict[str, Any]
+
+EXTENDS = "extends"
+_OPTIONS_OF = {"environment": "name", "policy": "backend", "advantage": "estimator"}
+"""Section -> the setting that its `options` belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeFile:
+    """What one file says itself, without its base.
+
+    Example: `RecipeFile(Path("recipes/mine.toml"), {"training": {"updates": 50}})`.
+    """
+
+    path: Path
+    says: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All that a user has written for one run.
+
+    Attributes:
+        files: the recipe last, before it the one that it extends, and so on; none where there is no recipe.
+        overrides: `section.name=value`, applied after the files, in this order.
+
+    Example: `Written(read_chain(Path("recipes/quickstart/hgpo.toml")), ("training.updates=50",)).tree()`.
+    """
+
+    files: tuple[RecipeFile, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    def tree(self) -> Tree:
+        """The settings as nested dictionaries, flat of any `extends`; not checked.
+
+        Raises:
+            ConfigError: an override is malformed.
+        """
+        tree = merge(self.files)
+        for override in self.overrides:
+            if _override_key(override) == EXTENDS:
+                raise ConfigError(f"override {override!r}: a recipe says in its file what it extends")
+            apply_override(tree, override)
+        return tree
+
+    def file_of(self, setting: Sequence[str]) -> Path | None:
+        """The file in which a setting stands, where that needs saying.
+
+        Args:
+            setting: its name as parts, e.g. `("training", "updates")`; may go on into the value.
+
+        Returns:
+            None where there is one file only, or where an override has the last word.
+        """
+        keys = [tuple(_override_key(override).split(".")) for override in self.overrides]
+        if len(self.files) < 2 or any(key[: len(setting)] == tuple(setting)[: len(key)] for key in keys):
+            return None
+        for depth in range(len(setting), 0, -1):
+            for file in reversed(self.files):
+                if _has(file.says, setting[:depth]):
+                    return file.path
+        return None
+
+
+def read_chain(path: Path) -> tuple[RecipeFile, ...]:
+    """The recipe at `path` and all that it extends, the outermost base first.
+
+    Raises:
+        ConfigError: a file is missing or broken, or extends itself by way of others; the message shows the chain.
+    """
+    files: list[RecipeFile] = []
+    following: Path | None = path
+    while following is not None:
+        chain = " extends ".join(str(known) for known in [*(file.path for file in files), following])
+        if following.resolve() in {file.path.resolve() for file in files}:
+            raise ConfigError(f"a recipe cannot extend itself: {chain}")
+        try:
+            says = read_toml(following)
+        except ConfigError as error:
+            raise ConfigError(f"{error} ({chain})" if files else str(error)) from error
+        base = says.pop(EXTENDS, None)
+        if base is not None and not isinstance(base, str):
+            raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
+        files.append(RecipeFile(following, says))
+        following = None if base is None else following.parent / base
+    return tuple(reversed(files))
+
+
+def merge(files: Sequence[RecipeFile]) -> Tree:
+    """One tree of what the files say, each laid over those before it (see the module's first lines)."""
+    tree: Tree = {}
+    for file in files:
+        tree = _laid_over(_without_options_of_others(tree, file.says), file.says)
+    return copy.deepcopy(tree)
+
+
+def read_toml(path: Path) -> Tree:
+    """The file as nested dictionaries.
+
+    Raises:
+        ConfigError: it is missing, cannot be read, or is not TOML; the message names file and line.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"no such recipe: {path}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def apply_override(tree: Tree, override: str) -> None:
+    """Set what an override says.
+
+    Args:
+        tree: nested dictionaries, changed in place.
+        override: `a.b.c=value`; the value is read as TOML, else taken as a string.
+
+    Raises:
+        ConfigError: it is not of that form, or goes through a value as if it were a section.
+    """
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"override {override!r} is not of the form section.name=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, name = _override_key(override).split(".")
+    node = tree
+    for section in sections:
+        node = node.setdefault(section, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
+    node[name] = value
+
+
+def _override_key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _laid_over(base: Tree, says: Tree) -> Tree:
+    result = dict(base)
+    for name, value in says.items():
+        below = base.get(name)
+        result[name] = _laid_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _without_options_of_others(base: Tree, says: Tree) -> Tree:
+    """`base` less the options of a part in whose place `says` puts another."""
+    result = dict(base)
+    for section, chosen_by in _OPTIONS_OF.items():
+        below, above = base.get(section), says.get(section)
+        if isinstance(below, dict) and isinstance(above, dict) and chosen_by in above:
+            default = getattr(Config.model_fields[section].default, chosen_by)
+            if above[chosen_by] != below.get(chosen_by, default):
+                result[section] = {name: value for name, value in below.items() if name != "options"}
+    return result
+
+
+def _has(tree: Any, setting: Sequence[str]) -> bool:
+    for part in setting:
+        if not isinstance(tree, dict) or part not in tree:
+            return False
+        tree = tree[part]
+    return True

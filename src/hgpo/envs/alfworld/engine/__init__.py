@@ -1,0 +1,1 @@
+"""The native engine: what a game allows, what a command changes, what is answered, and when the game is won."""

@@ -1,0 +1,176 @@
+"""Playing a game: what a command changes, what is answered, and whether the game is won.
+
+A command is legal exactly when its words are in `Engine.commands`. What is legal at a location stays the same
+until something is taken, put down, opened or closed, so it is worked out once and kept until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hgpo.envs.alfworld.engine import text
+from hgpo.envs.alfworld.engine.legal_actions import Action
+from hgpo.envs.alfworld.engine.prepared_game import prepare
+from hgpo.envs.alfworld.engine.world import World
+from hgpo.envs.alfworld.game import Game
+
+_CHANGES: dict[str, tuple[str, str | None]] = {
+    "clean": ("clean", None),
+    "cool": ("cool", "hot"),
+    "heat": ("hot", "cool"),
+    "slice": ("sliced", None),
+    "use": ("toggled", None),
+}
+"""Per verb the state it gives an object and the one it takes away."""
+
+
+class Engine:
+    """One game being played. It can be pickled and copied in the middle of a game.
+
+    Example: `engine = Engine(game); engine.start(); engine.act("go to desk 1")`.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self._prepare()
+        self.start()
+
+    def _prepare(self) -> None:
+        prepared = prepare(self.game)
+        self._prepared, self._layout, self._legal = prepared, prepared.layout, prepared.legal
+        self._is_won = prepared.is_won
+        self._legal_at: dict[str, tuple[dict[str, Action], list[str]]] = {}
+
+    def __getstate__(self) -> tuple[Game, World, bool]:
+        return self.game, self._world, self.won
+
+    def __setstate__(self, state: tuple[Game, World, bool]) -> None:
+        self.game, self._world, self.won = state
+        self._prepare()
+
+    def start(self) -> str:
+        """Go back to the start and return the first text."""
+        self._world = World.at_start(self._layout, self.game.agent_location)
+        self._legal_at.clear()
+        self.won = self._is_won(self._world)
+        if self._world.location in self._layout.receptacles_at:
+            return text.first_text(self._surroundings(), self.game.task)
+        return text.first_text(text.middle_of_room(self._layout.receptacle_names), self.game.task)
+
+    @property
+    def commands(self) -> list[str]:
+        """The legal commands, sorted. The list is the engine's own: copy it before changing it."""
+        return self._legal_here()[1]
+
+    def act(self, command: str) -> str:
+        """Carry out a command and return the answer. An illegal one changes nothing."""
+        action = self._legal_here()[0].get(command.strip())
+        if action is None:
+            return text.NOTHING_HAPPENS
+        feedback = _HANDLERS[action.verb](self, action)
+        self.won = self._is_won(self._world)
+        return feedback
+
+    def _legal_here(self) -> tuple[dict[str, Action], list[str]]:
+        legal = self._legal_at.get(self._world.location)
+        if legal is None:
+            actions = self._legal.find(self._world)
+            legal = self._legal_at[self._world.location] = (actions, sorted(actions))
+        return legal
+
+    def _go_to(self, action: Action) -> str:
+        self._world.location = self._layout.receptacles[action.item].location
+        return text.arrival(action.names[0], self._description(action.item))
+
+    def _open(self, action: Action) -> str:
+        self._world.opened.add(action.item)
+        del self._legal_at[self._world.location]
+        return text.opening(action.names[0], self._description(action.item))
+
+    def _close(self, action: Action) -> str:
+        self._world.opened.discard(action.item)
+        del self._legal_at[self._world.location]
+        return self._constant(action)
+
+    def _take(self, action: Action) -> str:
+        world, item, place = self._world, action.item, action.target
+        world.contents[place].discard(item)
+        world.taken_from[item].add(place)
+        world.object_locations[item].discard(world.location)
+        world.held = item
+        self._legal_at.clear()
+        return self._constant(action)
+
+    def _move(self, action: Action) -> str:
+        world, item, place = self._world, action.item, action.target
+        world.contents[place].add(item)
+        world.taken_from[item].discard(place)
+        world.object_locations[item].add(world.location)
+        world.held = None
+        self._legal_at.clear()
+        return self._constant(action)
+
+    def _change_object(self, action: Action) -> str:
+        added, removed = _CHANGES[action.verb]
+        self._world.states[added].add(action.item)
+        if removed is not None:
+            self._world.states[removed].discard(action.item)
+        return self._constant(action)
+
+    def _inventory(self, action: Action) -> str:
+        held = self._world.held
+        return text.inventory(None if held is None else self._layout.object_names[held])
+
+    def _examine_receptacle(self, action: Action) -> str:
+        return self._description(action.item)
+
+    def _examine_object(self, action: Action) -> str:
+        if action.item in self._prepared.containers:
+            return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
+        states = [state for state, objects in self._world.states.items() if action.item in objects]
+        return text.plain_object(action.names[0], states)
+
+    def _look(self, action: Action) -> str:
+        return self._surroundings()
+
+    def _constant(self, action: Action) -> str:
+        return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
+
+    def _description(self, place: int) -> str:
+        return text.receptacle(
+            self._layout.receptacle_names[place],
+            self._names_of(sorted(self._world.contents[place])),
+            openable=place in self._layout.openable,
+            opened=place in self._world.opened,
+        )
+
+    def _surroundings(self) -> str:
+        here = self._layout.receptacles_at.get(self._world.location)
+        if here is None:
+            return text.middle_of_room(())
+        return text.facing([self._layout.receptacle_names[place] for place in here], self._names_of(self._beside(here)))
+
+    def _beside(self, here: tuple[int, ...]) -> Iterable[int]:
+        """Objects said to lie next to the receptacles here, once for each of these they were taken out of."""
+        world = self._world
+        for item, sources in enumerate(world.taken_from):
+            if sources and world.location in world.object_locations[item]:
+                yield from (item for place in here if place in sources)
+
+    def _names_of(self, objects: Iterable[int]) -> Iterable[str]:
+        return (self._layout.object_names[item] for item in objects)
+
+
+_HANDLERS: dict[str, Callable[[Engine, Action], str]] = {
+    "close": Engine._close,
+    "examine object": Engine._examine_object,
+    "examine receptacle": Engine._examine_receptacle,
+    "go to": Engine._go_to,
+    "help": Engine._constant,
+    "inventory": Engine._inventory,
+    "look": Engine._look,
+    "move": Engine._move,
+    "open": Engine._open,
+    "take": Engine._take,
+    **dict.fromkeys(_CHANGES, Engine._change_object),
+}

@@ -1,0 +1,1 @@
+"""A player that solves household games from what it reads."""

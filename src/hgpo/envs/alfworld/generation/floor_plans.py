@@ -1,0 +1,140 @@
+"""How big a game is, and the fixed catalogue of room layouts from which games of that size are made.
+
+Like ALFWorld's numbered scenes, floor plans are given once and for all: they depend on the size alone, never on the
+seed of a suite, so a layout that is held out is held out for every seed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.alfworld.household.rooms import ROOMS, Room
+from hgpo.envs.options import check_whole_number
+
+PLANS_PER_ROOM = 20
+_UNSEEN_EVERY = 5  # every fifth plan of a room is held out
+_MOST_RECEPTACLES = 35  # no room of the household tables has fewer places to offer
+_WHOLE_ROOM = 10  # from this many receptacles on, a room has everything that its kind of room needs
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How big a game is; ranges are inclusive.
+
+    Example: `Size(receptacles=(4, 6), objects=(1, 3), copies=2)` has 4 to 6 receptacles, at most 2 of a kind, and 1
+    to 3 objects that can be carried (a task that needs two has at least two).
+    """
+
+    receptacles: tuple[int, int]
+    objects: tuple[int, int]
+    copies: int = _MOST_RECEPTACLES
+
+    def __post_init__(self) -> None:
+        low, high = self.receptacles
+        if not 3 <= low <= high <= _MOST_RECEPTACLES:
+            raise ValueError(f"size: receptacles={self.receptacles}; give (low, high) within 3 to {_MOST_RECEPTACLES}")
+        fewest, most = self.objects
+        if not 1 <= fewest <= most <= 100:
+            raise ValueError(f"size: objects={self.objects}; give (low, high) within 1 to 100")
+        if self.copies < 1:
+            raise ValueError(f"size: copies={self.copies}; give at least 1")
+
+
+SIZES = {
+    "small": Size(receptacles=(4, 6), objects=(1, 3), copies=2),
+    "medium": Size(receptacles=(9, 14), objects=(5, 9), copies=4),
+    "full": Size(receptacles=(20, 35), objects=(15, 30)),
+}
+
+
+SIZE_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
+
+
+@dataclass(frozen=True, slots=True)
+class FloorPlan:
+    """A room with its receptacles: `counts` pairs each receptacle kind with how many there are, sorted by kind."""
+
+    name: str
+    room: str
+    counts: tuple[tuple[str, int], ...]
+    unseen: bool = False
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The receptacle kinds in the room."""
+        return frozenset(kind for kind, _ in self.counts)
+
+
+def named_size(size: str | Size | Mapping[str, Any]) -> Size:
+    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is.
+
+    Example: `named_size({"receptacles": [8, 8], "objects": [2, 4]})`.
+    """
+    if isinstance(size, Size):
+        return size
+    if isinstance(size, Mapping):
+        return _size_of_numbers(size)
+    if size not in SIZES:
+        raise ValueError(
+            f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {SIZE_EXAMPLE}"
+        )
+    return SIZES[size]
+
+
+def _size_of_numbers(numbers: Mapping[str, Any]) -> Size:
+    rest = {name: value for name, value in numbers.items() if name not in ("receptacles", "objects")}
+    if unknown := set(rest) - {"copies"}:
+        raise ValueError(f"size has no {', '.join(sorted(map(str, unknown)))}; give numbers as in {SIZE_EXAMPLE}")
+    try:
+        receptacles, objects = _range(numbers, "receptacles"), _range(numbers, "objects")
+        check_whole_number("copies", rest.get("copies"))
+    except ValueError as error:
+        raise ValueError(f"size={dict(numbers)}: {error}; give numbers as in {SIZE_EXAMPLE}") from error
+    return Size(receptacles, objects, **rest)
+
+
+def _range(numbers: Mapping[str, Any], name: str) -> tuple[int, int]:
+    value = numbers.get(name)
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{name} has to be two numbers, the least and the most")
+    for number in value:
+        check_whole_number(name, number)
+    low, high = value
+    return low, high
+
+
+@lru_cache(maxsize=32)
+def floor_plans(size: Size) -> tuple[FloorPlan, ...]:
+    """The catalogue for a size: up to 20 different layouts per room, a fifth of them for the unseen split."""
+    plans: list[FloorPlan] = []
+    layouts: set[tuple[tuple[str, int], ...]] = set()
+    for name, room in ROOMS.items():
+        for number in range(PLANS_PER_ROOM):
+            rng = np.random.default_rng([zlib.crc32(name.encode()), number, *size.receptacles, size.copies])
+            counts = _draw_layout(room, number, size, rng)
+            if counts not in layouts:  # two equal layouts could end up on both sides of the split
+                layouts.add(counts)
+                unseen = number % _UNSEEN_EVERY == _UNSEEN_EVERY - 1
+                plans.append(FloorPlan(f"{name}{number:02d}", name, counts, unseen))
+    return tuple(plans)
+
+
+def _draw_layout(room: Room, number: int, size: Size, rng: np.random.Generator) -> tuple[tuple[str, int], ...]:
+    low, high = size.receptacles
+    wanted = int(rng.integers(low, high + 1))
+    if wanted >= _WHOLE_ROOM:
+        present = sorted({kind for anchor in room.anchors for kind in anchor})
+    else:
+        present = list(room.anchors[number % len(room.anchors)])
+    spare = [kind for kind, most in room.receptacles.items() for _ in range(min(most, size.copies))]
+    for kind in present:
+        spare.remove(kind)
+    extra = rng.permutation(len(spare))[: max(0, wanted - len(present))]
+    drawn = present + [spare[index] for index in extra]
+    return tuple((kind, drawn.count(kind)) for kind in sorted(set(drawn)))

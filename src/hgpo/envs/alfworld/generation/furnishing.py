@@ -1,0 +1,150 @@
+"""Furnishes task instances: each game is solvable by construction and has its walkthrough attached.
+
+`make_game` places the objects that a task instance needs and some others, and writes down the commands that solve it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.generation.floor_plans import FloorPlan, Size, named_size
+from hgpo.envs.alfworld.generation.task_instances import TaskInstance, task_instances
+from hgpo.envs.alfworld.generation.walkthrough import walkthrough
+from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
+from hgpo.envs.alfworld.household.rooms import APPLIANCES, LAMP_KIND, LAMP_PLACES, OPENABLE_KINDS
+
+_MOST_OF_A_KIND = 1000
+
+_SENTENCES: Mapping[str, tuple[str, str]] = {
+    "pick_and_place_simple": ("put a {object} in {target}.", "put some {object} on {target}."),
+    "look_at_obj_in_light": ("look at {object} under the {target}.", "examine the {object} with the {target}."),
+    "pick_clean_then_place_in_recep": (
+        "put a clean {object} in {target}.",
+        "clean some {object} and put it in {target}.",
+    ),
+    "pick_heat_then_place_in_recep": ("put a hot {object} in {target}.", "heat some {object} and put it in {target}."),
+    "pick_cool_then_place_in_recep": ("put a cool {object} in {target}.", "cool some {object} and put it in {target}."),
+    "pick_two_obj_and_place": ("put two {object} in {target}.", "find two {object} and put them in {target}."),
+}
+
+
+def generate_game(
+    rng: np.random.Generator,
+    *,
+    size: str | Size | Mapping[str, Any] = "small",
+    task_types: Sequence[str] = TASK_TYPES,
+    unseen: bool = False,
+) -> Game:
+    """One random game. Example: `generate_game(np.random.default_rng(0), task_types=["pick_two_obj_and_place"])`."""
+    size = named_size(size)
+    task_type = task_types[int(rng.integers(len(task_types)))]
+    instances = task_instances(size, task_type, unseen)
+    if not instances:
+        raise ValueError(f"no room of size {size} allows {task_type}; ask for more receptacles")
+    return make_game(instances[int(rng.integers(len(instances)))], rng, size=size)
+
+
+def make_game(
+    instance: TaskInstance,
+    rng: np.random.Generator,
+    *,
+    size: str | Size | Mapping[str, Any] = "small",
+    object_kinds: Collection[str] | None = None,
+) -> Game:
+    """Furnish a task instance: place its objects and others of `object_kinds` (default: all that fit the room)."""
+    goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
+    receptacles = _receptacles(plan)
+    wanted = _kinds_to_place(instance, rng, named_size(size), OBJECT_KINDS if object_kinds is None else object_kinds)
+    objects: list[GameObject] = []
+    numbers: Counter[str] = Counter()
+    for kind in wanted:
+        place = _draw_place(kind, goal, receptacles, rng)
+        if place is not None:
+            numbers[kind] += 1
+            objects.append(_object(kind, numbers[kind], place))
+    carried = numbers.keys() - {LAMP_KIND}
+    can_contain = frozenset((place, kind) for kind in carried for place in OBJECT_KINDS[kind].places.keys() & present)
+    sentence = _SENTENCES[goal.task_type][int(rng.integers(2))]
+    return Game(
+        name=f"{goal.task_type}-{goal.object_kind}-None-{goal.target_kind}-{plan.name}",
+        task=sentence.format(object=goal.object_kind.lower(), target=goal.target_kind.lower()),
+        goal=goal,
+        receptacles=receptacles,
+        objects=tuple(objects),
+        can_contain=can_contain,
+        agent_location="location_0",
+        locations=("location_0", *(receptacle.location for receptacle in receptacles)),
+        walkthrough=walkthrough(goal, receptacles, objects),
+    )
+
+
+def _receptacles(plan: FloorPlan) -> tuple[Receptacle, ...]:
+    kinds_and_numbers = ((kind, number) for kind, count in plan.counts for number in range(1, count + 1))
+    return tuple(
+        Receptacle(
+            id=_identifier(kind, number),
+            name=f"{kind.lower()} {number}",
+            kind=kind,
+            location=f"location_{index}",
+            openable=kind in OPENABLE_KINDS,
+        )
+        for index, (kind, number) in enumerate(kinds_and_numbers, start=1)
+    )
+
+
+def _kinds_to_place(
+    instance: TaskInstance, rng: np.random.Generator, size: Size, object_kinds: Collection[str]
+) -> list[str]:
+    """The kinds that the task needs, first, and then others up to a number of objects drawn from the size's range."""
+    goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
+    needed = [goal.object_kind] * (2 if goal.task_type == "pick_two_obj_and_place" else 1)
+    possible = [
+        kind
+        for kind, properties in OBJECT_KINDS.items()
+        if kind in object_kinds and plan.room in properties.rooms and not present.isdisjoint(properties.places)
+    ]
+    fewest, most = size.objects
+    others = int(rng.integers(fewest, most + 1)) - len(needed)
+    drawn = [possible[index] for index in rng.integers(len(possible), size=others)] if others > 0 else []
+    lamp = [LAMP_KIND] if goal.task_type == "look_at_obj_in_light" else []
+    return needed + lamp + drawn
+
+
+def _draw_place(
+    kind: str, goal: Goal, receptacles: Sequence[Receptacle], rng: np.random.Generator
+) -> Receptacle | None:
+    """A receptacle for an object, likelier where its kind is likelier found; None where there is no place for it.
+
+    What only has to be moved does not start where it should end.
+    """
+    shares = LAMP_PLACES if kind == LAMP_KIND else OBJECT_KINDS[kind].places
+    excluded = goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
+    places = [receptacle for receptacle in receptacles if receptacle.kind in shares and receptacle.kind != excluded]
+    if not places:
+        return None
+    copies = Counter(place.kind for place in places)
+    weights = np.array([shares[place.kind] / copies[place.kind] for place in places])
+    return places[int(rng.choice(len(places), p=weights / weights.sum()))]
+
+
+def _object(kind: str, number: int, place: Receptacle) -> GameObject:
+    properties = frozenset({"toggleable"}) if kind == LAMP_KIND else OBJECT_KINDS[kind].properties
+    return GameObject(
+        id=_identifier(kind, number),
+        name=f"{kind.lower()} {number}",
+        kind=kind,
+        receptacles=(place.id,),
+        location=place.location,
+        properties=properties,
+    )
+
+
+def _identifier(kind: str, number: int) -> str:
+    """An id from which the simulator's own rule makes the same name: it numbers the ids of a kind downwards."""
+    part = f"_bar_{kind}" if kind.endswith("Basin") else ""
+    return f"{kind.removesuffix('Basin')}_bar_{_MOST_OF_A_KIND - number:03d}{part}"

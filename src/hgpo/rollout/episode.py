@@ -1,0 +1,190 @@
+"""One episode without input or output of its own: what the agent is told next, and what became of its action.
+
+Whoever drives an episode has its situation answered, carries the action out and hands back what the environment said.
+Batches of episodes in turns, episodes that run by themselves beside an engine, experts and people all drive this one:
+
+    situation() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
+                                          command ─▶ environment.step(command) ─▶ advance()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hgpo.agents import Memory, ParsedAction, Situation
+from hgpo.envs.base import StepResult
+from hgpo.policies.base import Response
+from hgpo.rollout.prompts import Prompt
+from hgpo.rollout.records import StepRecord
+from hgpo.rollout.rules import RolloutError, RolloutRules
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeIds:
+    """Which episode it is, with every id said outright.
+
+    Example: `EpisodeIds(group="3/17/train/17", trajectory="3/17/train/17#5", task_id="train/17",
+    task_type="pick_two_obj_and_place")`.
+    """
+
+    group: str
+    trajectory: str
+    task_id: str
+    task_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A policy's response to a prompt, and the action read from it."""
+
+    prompt: Prompt
+    response: Response
+    action: ParsedAction
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What an environment said to an action, checked.
+
+    Attributes:
+        reward: what the step is paid in training.
+        won: whether the episode counts as won after this step.
+        score: the environment's grade in 0-1; 1 or 0 where it gives none.
+        terminated, truncated: as in Gymnasium.
+
+    Example: `Transition(reward=10.0, won=True, score=1.0, terminated=True, truncated=False)`.
+    """
+
+    reward: float
+    won: bool
+    score: float
+    terminated: bool
+    truncated: bool
+
+
+class Episode:
+    """A trajectory under way.
+
+    Attributes:
+        ids: see `EpisodeIds`.
+        observation, info: what the environment said last.
+        step: the agent's turns so far.
+        ended: whether the environment has ended it.
+
+    Example:
+        episode = Episode(ids, rules, *environment.reset(seed=7))
+        while not episode.ended:
+            [prompt] = fit_prompts([episode.situation()], policy, rules.template)
+            [response] = policy.generate(draw_requests([prompt.text], policy, rng, temperature=1.0), temperature=1.0)
+            answer = episode.answer(prompt, response)
+            record = episode.finish(answer, environment.step(answer.action.action))
+    """
+
+    def __init__(self, ids: EpisodeIds, rules: RolloutRules, observation: str, info: Mapping[str, Any]) -> None:
+        """Begin with what `reset` returned.
+
+        Raises:
+            RolloutError: the observation is not text, or the rules ask for commands and there are none.
+        """
+        _check_text(observation, ids.task_id, 0)
+        rules.check_start(ids.task_id, info)
+        self.ids, self.observation, self.info = ids, observation, info
+        self.step = 0
+        self.ended = False
+        self._rules = rules
+        self._memory = Memory(rules.history_length)
+        self._won = False
+
+    def situation(self) -> Situation:
+        """All that the agent may be told now."""
+        return Situation(
+            task=str(self.info.get("task", "")),
+            observation=self.observation,
+            step=self.step,
+            history=self._memory.recent(),
+            admissible=tuple(self.info.get("admissible_commands") or ()),
+        )
+
+    def answer(self, prompt: Prompt, response: Response) -> Answer:
+        """The response with the action that is to be carried out."""
+        return Answer(prompt, response, self._rules.template.parse(response.text))
+
+    def finish(self, answer: Answer, result: StepResult) -> StepRecord:
+        """The record of a step whose action the environment answered with `result`; moves the episode on.
+
+        Raises:
+            RolloutError: see `advance`.
+        """
+        rules, action, response = self._rules, answer.action, answer.response
+        before, step = rules.anchor(self.observation, self.info), self.step
+        admissible = self.info.get("admissible_commands")
+        transition = self.advance(action.action, result)
+        return StepRecord(
+            group=self.ids.group,
+            trajectory=self.ids.trajectory,
+            step=step,
+            task_id=self.ids.task_id,
+            task_type=self.ids.task_type,
+            observation=before,
+            prompt=answer.prompt.text,
+            response=response.text,
+            action=action.action,
+            valid=action.valid,
+            fault=action.fault,
+            admissible=action.action in admissible if admissible else None,
+            reward=transition.reward,
+            penalty=0.0 if action.valid else rules.invalid_action_penalty,
+            won=transition.won,
+            score=transition.score,
+            terminated=transition.terminated,
+            truncated=transition.truncated,
+            finished=response.finished,
+            forgotten=answer.prompt.forgotten,
+            next_observation=rules.anchor(self.observation, self.info),
+            prompt_ids=response.prompt_ids,
+            token_ids=response.token_ids,
+            log_probs=response.log_probs,
+        )
+
+    def advance(self, action: str, result: StepResult) -> Transition:
+        """Move on after `action` was carried out, whoever chose it.
+
+        Raises:
+            RolloutError: the observation is not text, or a reward or score is no finite number.
+        """
+        observation, reward, terminated, truncated, info = result
+        _check_text(observation, self.ids.task_id, self.step + 1)
+        won = bool(info.get("won", False))
+        transition = Transition(
+            reward=self._rules.training_reward(self._finite(reward, "reward"), first_win=won and not self._won),
+            won=won,
+            score=self._finite(info.get("score", won), "info['score']"),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+        )
+        self._memory.remember(self.observation, action)
+        self.observation, self.info = observation, info
+        self.step += 1
+        self._won = self._won or won
+        self.ended = transition.terminated or transition.truncated
+        return transition
+
+    def _finite(self, given: Any, what: str) -> float:
+        try:
+            value = float(given)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise RolloutError(
+                f"task {self.ids.task_id!r}: the environment gave {what} {given!r} at step {self.step}; "
+                "it must be a finite number"
+            )
+        return value
+
+
+def _check_text(observation: object, task_id: str, step: int) -> None:
+    if not isinstance(observation, str):
+        raise RolloutError(f"task {task_id!r}: the observation at step {step} is {type(observation).__name__}, not str")

@@ -1,0 +1,168 @@
+"""A run's checkpoints as folders: written whole or not at all, listed, checked, and deleted once newer ones are there.
+
+    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and what an engine adds
+                             trainer_state.json       update, the caller's state, and the size of every other file
+
+A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
+`.<update>.replaced`, the new one takes its name, and only then is the old one deleted. A process may die at any point
+of this: `recover` gives the old one its name back where nothing has taken it. What is deleted is first renamed to
+`.<update>.deleted`, so that no half of it is taken for a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hgpo.files import flush, flush_tree
+
+STATE_FILE = "trainer_state.json"
+FORMAT_VERSION = 1
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read; the message names the file and what to do."""
+
+
+@contextmanager
+def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: int | None = None) -> Iterator[Path]:
+    """A hidden folder to write files to; it becomes `folder`/<update> when the block ends without an error.
+
+    Args:
+        folder: Holds all checkpoints of the run.
+        update: Number of the checkpoint; one of the same number is replaced.
+        state: Anything JSON can hold: generator states (see `hgpo.runs.generators`), counters, settings.
+        keep: How many of the newest stay, this one included; the others are deleted. Default: all.
+
+    Raises:
+        TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
+    """
+    json.dumps(dict(state), allow_nan=False)
+    partial, final = _hidden(folder / str(update), "partial"), folder / str(update)
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that died while writing
+    partial.mkdir(parents=True)
+    yield partial
+    _write_state(partial, update, state)
+    publish(partial, final)
+    if keep is not None:
+        delete_old(folder, final, keep)
+
+
+def publish(partial: Path, final: Path) -> None:
+    """Let the folder `partial` take the place of `final` beside it; at every moment the old or the new one is whole."""
+    flush_tree(partial)
+    _restore(final)
+    replaced = _hidden(final, "replaced")
+    if final.exists():
+        final.rename(replaced)
+    partial.rename(final)
+    flush(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Bring back what was being replaced when a process died, and delete what it was writing or deleting.
+
+    Only whoever holds the run may (`hgpo.runs.lock.exclusive`).
+    """
+    for replaced in list(folder.glob(".[0-9]*.replaced")):
+        _restore(folder / replaced.name.split(".")[1])
+    for ending in ("partial", "deleted"):
+        for path in list(folder.glob(f".[0-9]*.{ending}")):
+            shutil.rmtree(path)
+
+
+def delete_old(folder: Path, newest: Path, keep: int) -> None:
+    """Delete all checkpoints but `newest`, whatever its number, and the `keep` - 1 highest of the others."""
+    for path in surplus(numbered(folder), newest, keep):
+        doomed = _hidden(path, "deleted")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:
+    """Those of `checkpoints`, which rise, that have to go so that `keep` stay, `newest` always being one of them."""
+    older = [path for path in checkpoints if path != newest]
+    return older[: max(0, len(older) + 1 - keep)]
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints' folders, damaged ones included, by rising update."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def newest_complete(folder: Path) -> Path | None:
+    """The complete checkpoint with the highest update, or None. Damaged ones are skipped with a logged warning."""
+    return next((path for path in reversed(numbered(folder)) if is_complete(path)), None)
+
+
+def is_complete(path: Path) -> bool:
+    """Whether every file of the checkpoint is there in full; if not, a warning is logged that says which is not."""
+    try:
+        read_trainer_state(path)
+    except CheckpointError as error:
+        logger.warning("checkpoint skipped: %s", error)
+        return False
+    return True
+
+
+def read_trainer_state(path: Path) -> dict[str, Any]:
+    """Contents of `trainer_state.json`, after checking that every file it lists is there in full.
+
+    Raises:
+        CheckpointError: a file is missing, cut short or unreadable.
+    """
+    try:
+        document = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise unusable(path / STATE_FILE, error) from error
+    if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
+        raise unusable(path / STATE_FILE, f"not a trainer state of format_version {FORMAT_VERSION}")
+    if missing := {"update", "files", "state"} - document.keys():
+        raise unusable(path / STATE_FILE, f"{min(missing)} is missing")
+    for name, size in document["files"].items():
+        found = (path / name).stat().st_size if (path / name).is_file() else None
+        if found != size:
+            raise unusable(path / name, "missing" if found is None else f"{found} bytes instead of {size}")
+    return document
+
+
+def unusable(path: Path, problem: object) -> CheckpointError:
+    """The error for `path`, a checkpoint's folder or a file in it."""
+    return CheckpointError(
+        f"{path}: {problem}. Delete the checkpoint folder {path if path.is_dir() else path.parent} "
+        "to go on from the one before it."
+    )
+
+
+def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:
+    found = sorted(path for path in partial.rglob("*") if path.is_file())
+    files = {path.relative_to(partial).as_posix(): path.stat().st_size for path in found}
+    document = {"format_version": FORMAT_VERSION, "update": update, "files": files, "state": dict(state)}
+    (partial / STATE_FILE).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def _restore(final: Path) -> None:
+    """Undo or finish a replacement of `final` that was cut off: one name of it is left afterwards, or none."""
+    replaced = _hidden(final, "replaced")
+    if not replaced.exists():
+        return
+    if final.exists():
+        flush(final.parent)
+        shutil.rmtree(replaced)
+    else:
+        replaced.rename(final)
+
+
+def _hidden(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")

@@ -1,0 +1,73 @@
+"""The language model of a run, at its start or at a checkpoint, and the policy that plays it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hgpo.config import Config, ConfigError
+from hgpo.policies.backends import check_backend, make_policy
+from hgpo.policies.base import AnyPolicy
+from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.runs.checkpoints import newest_complete, numbered
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.training.checkpoint import open_language_model
+
+
+def check_policy(config: Config) -> None:
+    """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with.
+
+    Raises:
+        ConfigError: says which and what to do.
+    """
+    name = config.policy.backend
+    try:
+        backend = check_backend(name, config.policy.options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not backend.trainable:
+        raise ConfigError(
+            f"policy.backend = {name!r} gives no token ids and log-probs, without which nothing can be trained; "
+            "evaluate with it, and train with another"
+        )
+
+
+def limits_of(config: Config) -> Limits:
+    """How the run uses its language model."""
+    policy = config.policy
+    return Limits(policy.max_prompt_tokens, policy.max_response_tokens, config.training.precision)
+
+
+def start_model(run: RunDirectory, config: Config) -> str:
+    """Folder or hub name of the policy before the first update."""
+    return str(run.start) if config.warm_start.enabled else config.policy.model
+
+
+def load_language_model(source: str | Path, config: Config) -> LanguageModel:
+    """From a folder or hub name; weights in float32, as training needs them."""
+    return LanguageModel.from_pretrained(source, limits_of(config), device=config.policy.device, dtype="float32")
+
+
+def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
+    """What plays the language model, as the run's settings say."""
+    return make_policy(config.policy.backend, language_model, config.policy.options)
+
+
+def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[AnyPolicy, str]:
+    """The policy of a run for playing: `newest`, `start` or an update's number; also what was meant by it."""
+    if checkpoint == "start":
+        if config.warm_start.enabled and not run.start.is_dir():
+            raise RunDirectoryError(_nothing_to_play(run, config, "start"))
+        return run_policy(config, load_language_model(start_model(run, config), config)), "start"
+    folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
+    if folder is None or not folder.is_dir():
+        raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
+    language_model = open_language_model(folder, limits_of(config), device=config.policy.device)
+    return run_policy(config, language_model), folder.name
+
+
+def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
+    there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
+    there += [path.name for path in numbered(run.checkpoints)]
+    if not there:
+        return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"
+    return f"{run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(there)}"

@@ -1,0 +1,119 @@
+"""A package that hgpo does not know brings a part of every kind, and an agent is trained with all of them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hgpo.storage.reading import read_rollouts
+from outside_package import install_outside_parts
+
+RECIPE = """
+[run]
+name = "outside"
+directory = "."
+threads = 1
+
+[environment]
+name = "outside_parts.games:mortal_games"
+max_steps = 6
+options = { size = { receptacles = [3, 3], objects = [1, 1], copies = 1 }, train_games = 24, valid_unseen_games = 4 }
+
+[agent]
+template = "terse"
+
+[policy]
+model = "tiny"
+backend = "own-copy"
+max_prompt_tokens = 160
+max_response_tokens = 8
+tiny = { hidden_size = 16, layers = 1, attention_heads = 2 }
+options = { journal = "journal.txt" }
+
+[warm_start]
+enabled = true
+demonstrations = 20
+probe_games = 2
+max_updates = 20
+evaluate_every = 10
+target_low = 0.99
+target_high = 1.0
+
+[rollout]
+tasks_per_update = 2
+group_size = 4
+
+[advantage]
+estimator = "centred"
+options = { scale = 2.0 }
+
+[training]
+updates = 2
+learning_rate = 1e-3
+mini_batch_size = 16
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder with the recipe and the finished run, and the environment variables that find the package."""
+    folder = tmp_path_factory.mktemp("outside")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(install_outside_parts(folder / "installed"))])}
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder, variables, hgpo(folder, variables, "train", "recipe.toml")
+
+
+def hgpo(folder, variables, *words):
+    command = [sys.executable, "-m", "hgpo.cli", *words]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_part_is_used(run):
+    folder, _, printed = run
+    assert "centred took success" in printed
+    rows = [json.loads(line) for line in (folder / "outside" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["update"] for row in rows] == [1, 2]
+    steps = read_rollouts(folder / "outside" / "rollouts" / "00002.parquet").to_pylist()
+    assert all(step["prompt"].startswith("goal :") for step in steps)
+    mean = {}
+    for step in steps:
+        mean.setdefault(step["group"], []).append(step["return"])
+    for step in steps:
+        returns = mean[step["group"]]
+        assert step["advantage"] == pytest.approx(2 * (step["return"] - sum(returns) / len(returns)))
+
+
+def test_the_backend_is_handed_the_weights_of_the_warm_start_and_of_every_update(run):
+    folder, _, _ = run
+    handed_over = (folder / "journal.txt").read_text().split()
+    assert handed_over[-2:] == ["new", "new"]  # one for each update
+    assert len(handed_over) == 2 + 2  # the warm start is probed twice
+
+
+def test_old_log_probs_are_those_of_the_policy_that_is_trained(run):
+    """Sampled by the copy in update 2, after the hand-over: the first ratio of the update is 1."""
+    folder, _, _ = run
+    [_, row] = [json.loads(line) for line in (folder / "outside" / "metrics.jsonl").read_text().splitlines()]
+    assert row["clip_fraction"] < 0.2
+    assert abs(row["approximate_kl"]) < 0.05
+
+
+def test_the_run_is_evaluated_and_its_parts_are_listed(run):
+    folder, variables, _ = run
+    assert "Stored in" in hgpo(folder, variables, "eval", "outside", "--games", "2")
+    listed = " ".join(hgpo(folder, {**variables, "COLUMNS": "200"}, "doctor").split())
+    for name in ("mortal-games", "centred", "own-copy"):
+        assert name in listed
+
+
+def test_an_option_that_the_backend_does_not_take_is_refused_before_anything_is_written(run):
+    folder, variables, _ = run
+    command = [sys.executable, "-m", "hgpo.cli", "train", "recipe.toml", "run.name=other", "policy.options.speed=9"]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "policy backend 'own-copy' has no option speed; it takes journal" in done.stderr
+    assert not (folder / "other").exists()

@@ -1,0 +1,21 @@
+"""The keys of metrics.jsonl that docs/metrics.md explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
+OF_VERL_ALONE = {"lost_trajectories", "padding_rows"}
+
+
+def explained() -> set[str]:
+    """What stands in the first column of the page's table."""
+    cells = [line.split("|")[1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+
+
+def general(keys: Iterable[str]) -> set[str]:
+    """Keys with their level's number, or `episode`, as the page writes it."""
+    return {re.sub(r"_(\d+|episode)$", "_k", key) for key in keys}

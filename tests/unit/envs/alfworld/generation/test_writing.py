@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hgpo.envs.alfworld import alfworld_suite, generate_games
+from hgpo.envs.alfworld.game_folders import fair_order
+from hgpo.envs.alfworld.generation import writing
+from hgpo.envs.alfworld.generation.writing import FORMATS
+from hgpo.envs.base import Task
+
+FEW = {"train": 24, "valid_seen": 12, "valid_unseen": 6}
+TRAIN_ONLY = {"train": 3, "valid_seen": 0, "valid_unseen": 0}
+
+
+def first_texts(tasks: list[Task]) -> list[str]:
+    return sorted(task.make().reset()[0] for task in tasks)
+
+
+def test_one_file_per_split(tmp_path: Path) -> None:
+    files = generate_games(tmp_path / "games", games=FEW, seed=2)
+    assert files == {split: tmp_path / "games" / f"{split}.jsonl" for split in FEW}
+    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(games=FEW, seed=2)
+    assert on_disk.splits == generated.splits
+    for split in FEW:
+        assert [task.id for task in on_disk.tasks(split)] == [task.id for task in generated.tasks(split)]
+
+
+def test_one_folder_per_game_as_published(tmp_path: Path) -> None:
+    folders = generate_games(tmp_path / "games", games=FEW, seed=2, format="tw-pddl")
+    assert folders == {split: tmp_path / "games" / split for split in FEW}
+    for split, count in FEW.items():
+        files = sorted(folders[split].glob("*/trial_*/game.tw-pddl"))
+        assert len(files) == count
+        assert all((file.parent / "traj_data.json").is_file() for file in files)
+        names = [f"{file.parent.parent.name}/{file.parent.name}" for file in files]
+        for task, name in zip(alfworld_suite(tmp_path / "games").tasks(split), fair_order(names), strict=True):
+            assert task.id == f"{split}/{name}"
+            assert task.kind == name.partition("-")[0]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_written_games_are_the_generated_ones(tmp_path: Path, format: str) -> None:
+    generate_games(tmp_path / "games", games=FEW, seed=2, format=format)
+    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(games=FEW, seed=2)
+    for split in FEW:
+        assert first_texts(list(on_disk.tasks(split))) == first_texts(list(generated.tasks(split)))
+    made_from = json.loads((tmp_path / "games" / "generated.json").read_text(encoding="utf-8"))
+    assert (made_from["seed"], made_from["games"], made_from["format"]) == (2, FEW, format)
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="format='csv'; choose one of jsonl, tw-pddl"):
+        generate_games(tmp_path / "games", format="csv")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("earlier", FORMATS)
+def test_games_are_not_overwritten_unasked(tmp_path: Path, format: str, earlier: str) -> None:
+    out = tmp_path / "games"
+    generate_games(out, games=FEW, format=earlier)
+    with pytest.raises(FileExistsError, match="games exists and is not empty; choose another folder"):
+        generate_games(out, games=FEW, seed=1, format=format)
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    generate_games(out, games=TRAIN_ONLY, seed=1, format=format, overwrite=True)
+    train = "train" if format == "tw-pddl" else "train.jsonl"
+    assert sorted(path.name for path in out.iterdir()) == ["generated.json", "notes.txt", train]
+    assert len(alfworld_suite(out).tasks("train")) == 3
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_downloaded_games_are_never_replaced(tmp_path: Path, format: str) -> None:
+    downloaded = tmp_path / "train" / "pick_and_place_simple-Mug-None-Desk-1" / "trial_1" / "game.tw-pddl"
+    downloaded.parent.mkdir(parents=True)
+    downloaded.write_text("{}", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="train was not written by generate_games"):
+        generate_games(tmp_path, games=TRAIN_ONLY, format=format, overwrite=True)
+    (tmp_path / "generated.json").write_text("{", encoding="utf-8")
+    with pytest.raises(FileExistsError, match=r"generated\.json is damaged"):
+        generate_games(tmp_path, games=TRAIN_ONLY, format=format, overwrite=True)
+    assert downloaded.read_text(encoding="utf-8") == "{}"
+
+
+def test_an_empty_folder_may_be_filled_and_nothing_else_stays(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "games"
+    out.mkdir(parents=True)
+    generate_games(out, games=TRAIN_ONLY)
+    assert [path.name for path in out.parent.iterdir()] == ["games"]
+
+
+def test_a_failed_generation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(writing, "write_text", fail)
+    with pytest.raises(OSError, match="disk full"):
+        generate_games(tmp_path / "games", games=FEW)
+    assert list(tmp_path.iterdir()) == []

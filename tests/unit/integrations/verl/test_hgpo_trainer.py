@@ -1,0 +1,247 @@
+"""What the trainer does besides verl's loop, which is left out here. Runs where verl is installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hgpo.config import Config
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
+from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers, write_json
+from hgpo.runs.progress import Reporter
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync
+
+from hgpo.integrations.verl import hgpo_trainer as module
+from hgpo.integrations.verl.batches import BatchSteps
+from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
+from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
+from hgpo.integrations.verl.minibatches import Cut
+from killed import killed_at_each_call
+from metric_keys import explained, general
+
+UPDATES, EVERY = 20, 5
+
+
+def recipe(**tree: Any) -> Config:
+    return Config.model_validate({"policy": {"model": "m"}, "evaluation": {"every": EVERY}, **tree})
+
+
+def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
+    trainer = object.__new__(HgpoTrainer)
+    trainer.recipe = recipe(training={"updates": UPDATES, **training})
+    trainer.run, trainer.reporter = RunDirectory(path), Reporter(quiet=True)
+    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(path / "verl"), "val_before_train": None}})
+    trainer.global_steps, trainer.total_training_steps, trainer.timing_raw = update, UPDATES, {}
+    return trainer
+
+
+def evaluations(run: RunDirectory, *names: str) -> None:
+    for name in names:
+        write_json(run.evaluation(name), {})
+
+
+def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(tmp_path)
+    for update in range(1, 14):
+        append_metrics(trainer.run, {"update": update})
+    evaluations(trainer.run, "before", "update-5", "update-10", "after")
+    state = tmp_path / "verl" / "global_step_8" / STATE_NAME
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"tasks_drawn": 128, "seconds": 1.0}), encoding="utf-8")
+    with whole_checkpoint(trainer.run.checkpoints, 8, {}):
+        pass
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 8))
+    trainer._load_checkpoint()
+    assert [row["update"] for row in read_metrics(trainer.run)] == list(range(1, 9))
+    assert sorted(path.name for path in (tmp_path / "evaluations").iterdir()) == ["before.json", "update-5.json"]
+
+
+def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module named for one part may register others."""
+    (tmp_path / "my_prompts.py").write_text("from hgpo.agents.prompts.compact import COMPACT as TEMPLATE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = recipe(agent={"template": "my_prompts:TEMPLATE"})
+    monkeypatch.setattr(module, "recipe_of", lambda config: (named, tmp_path))
+    monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
+    HgpoTrainer({})
+    assert sys.modules.pop("my_prompts", None) is not None
+
+
+def save_as_verl(trainer: HgpoTrainer) -> None:
+    """As much of verl's own saving as resuming needs: the weights, then the number, in place."""
+    weights = trainer._verl_folder() / "actor" / "huggingface"
+    weights.mkdir(parents=True, exist_ok=True)
+    (weights / "model.safetensors").write_text(f"weights {trainer.global_steps}")
+    (trainer._verl_checkpoints() / TRACKER_FILE).write_text(str(trainer.global_steps))
+
+
+def load_as_verl(trainer: HgpoTrainer) -> None:
+    trainer.global_steps = int((trainer._verl_checkpoints() / TRACKER_FILE).read_text())
+
+
+def test_a_process_killed_at_any_point_of_saving_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save_as_verl)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load_as_verl)
+
+    def at(update: int) -> HgpoTrainer:
+        trainer = make(tmp_path, update=update, keep_checkpoints=1)
+        trainer.tasks_drawn, trainer.seconds_before, trainer.started = 16 * update, 0.0, 0.0
+        return trainer
+
+    at(1)._save_checkpoint()
+    points = 0
+    for where in killed_at_each_call(at(2)._save_checkpoint):
+        resumed = at(0)
+        remove_leftovers(resumed.run)
+        resumed._load_checkpoint()
+        assert resumed.tasks_drawn == 16 * resumed.global_steps > 0, where
+        assert (resumed._verl_folder() / "actor" / "huggingface" / "model.safetensors").exists(), where
+        newest = newest_complete(resumed.run.checkpoints)
+        assert newest is not None, where
+        assert newest.name == str(resumed.global_steps), where
+        assert (newest / "model.safetensors").read_text() == f"weights {resumed.global_steps}", where
+        for folder in (resumed.run.checkpoints, resumed._verl_checkpoints()):
+            shutil.rmtree(folder)
+        at(1)._save_checkpoint()
+        points += 1
+    assert points > 12
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["2"]
+    assert sorted(path.name for path in (tmp_path / "verl").iterdir()) == ["global_step_2", TRACKER_FILE]
+
+
+@pytest.mark.parametrize(
+    ("update", "stored", "played"),
+    [
+        (0, [], True),
+        (0, ["before"], True),  # verl's `val_only` ends there; what is stored is not played again
+        (10, ["before"], True),
+        (10, ["before", "update-10"], False),
+        (8, ["before"], False),
+        (UPDATES, ["before"], True),
+        (UPDATES, ["before", "after"], False),
+    ],
+)
+def test_an_evaluation_that_a_killed_process_owes_is_played_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, stored: list[str], played: bool
+) -> None:
+    trainer = make(tmp_path, update=update)
+    trainer.recipe = recipe(run={"engine": "verl"}, verl={"evaluate_only": True})  # no summary is written then
+    evaluations(trainer.run, *stored)
+    monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
+    trainer.fit(None)
+    assert trainer.config.trainer.val_before_train is played
+
+
+def record(step: int, finished: bool) -> StepRecord:
+    tokens = np.zeros(2, dtype=np.int32)
+    return StepRecord(
+        group="g",
+        trajectory="t",
+        step=step,
+        task_id="task",
+        task_type="kind",
+        observation="here",
+        prompt="where?",
+        response="there",
+        action="go",
+        valid=True,
+        fault="",
+        admissible=True,
+        reward=1.0,
+        penalty=0.0,
+        won=True,
+        score=1.0,
+        terminated=step == 2,
+        truncated=False,
+        finished=finished,
+        forgotten=0,
+        next_observation="next",
+        prompt_ids=tokens,
+        token_ids=tokens,
+        log_probs=tokens.astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("skip", "finished", "kept"),
+    [(True, [True, False, True], 2), (False, [True, False, True], 3), (True, [False, False, False], 3)],
+)
+def test_the_batch_is_cut_by_what_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip: bool, finished: list[bool], kept: int
+) -> None:
+    trainer = make(tmp_path, skip_cut_responses=skip)
+    steps = BatchSteps([record(step, done) for step, done in enumerate(finished)], ["u_0_0", "u_0_1", "u_0_2"])
+    monkeypatch.setattr(module, "read_steps", lambda batch: steps)
+    cleared: list[str] = []
+    monkeypatch.setattr("transfer_queue.kv_clear", lambda keys, partition_id: cleared.extend(keys))
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    batch = Batch(list(steps.keys), [{}, {}, {}])
+    trainer._balance_batch(batch, {})
+    assert len(batch) == trainer._steps_in_batch == kept
+    assert cleared == (["u_0_1"] if kept == 2 else [])
+    assert trainer.timing_raw["adv"] > 0
+    assert len(trainer._trained) == (0 if skip and not any(finished) else kept)
+
+
+def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, update=3)
+    trainer.tasks_drawn, trainer._cut = 48, Cut(mini_batches=2, size=3, padding=3)
+    trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
+    steps = BatchSteps(
+        [
+            replace(record(step, True), group="g", trajectory=t, reward=float(t == "1"))
+            for t in "12"
+            for step in (0, 1, 2)
+        ],
+        [f"u_{t}_{step}" for t in "12" for step in (0, 1, 2)],
+    )
+    monkeypatch.setattr(module, "read_steps", lambda batch: steps)
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    names = ("pg_loss", "kl_loss", "entropy_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "grad_norm")
+
+    def step_of_verl(self: HgpoTrainer, metrics: dict[str, Any], timing_raw: dict[str, float]) -> None:
+        self._balance_batch(Batch(list(steps.keys), [{} for _ in steps.keys]), metrics)
+        metrics |= {f"actor/{name}": 0.5 for name in names} | {"actor/perf/max_memory_allocated_gb": 0.0}
+        timing_raw |= {"gen": 2.0, "adv": 0.5, "old_log_prob": 1.0, "update_actor": 1.5}
+
+    monkeypatch.setattr(PPOTrainerSync, "step", step_of_verl)
+    trainer.step({}, {})
+    [row] = read_metrics(trainer.run)
+    assert general(row) == explained() - {"peak_memory_gib"}
+    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 3, 6, 12)
+    assert (row["lost_trajectories"], row["padding_rows"], row["resampled_groups"]) == (4, 3, 1)
+    assert row["tokens_per_second"] == (14 + 14) / 5.0
+    assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (2.0, 0.5, 2.5)
+
+
+class Batch(SimpleNamespace):
+    """As much of verl's batch as is read here."""
+
+    def __init__(self, keys: list[str], tags: list[dict[str, Any]]) -> None:
+        super().__init__(keys=keys, tags=tags, partition_id="train", extra_info={})
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    trainer._trained = []
+    batch, metrics = Batch([], []), {}
+    assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
+    assert metrics == {}

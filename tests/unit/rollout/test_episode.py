@@ -1,0 +1,76 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from corridor import Corridor
+from hgpo.agents import get_template
+from hgpo.policies.base import Response
+from hgpo.rollout.episode import Episode, EpisodeIds
+from hgpo.rollout.prompts import Prompt
+from hgpo.rollout.rules import RolloutError, RolloutRules
+
+RULES = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
+IDS = EpisodeIds("g", "g#0", "train/1", "corridor")
+NONE = np.empty(0, dtype=np.int32)
+
+
+def begun(environment, rules=RULES):
+    return Episode(IDS, rules, *environment.reset(seed=0))
+
+
+def said(text):
+    return Response(text, NONE, NONE, NONE.astype(np.float32), finished=True)
+
+
+def test_answers_and_commands_move_an_episode_alike():
+    answered, commanded = begun(Corridor(1)), begun(Corridor(1))
+    one, other = Corridor(1), Corridor(1)
+    one.reset(), other.reset()
+    for action in ("go right", "open door"):
+        answer = answered.answer(Prompt("…", forgotten=0), said(action))
+        record = answered.finish(answer, one.step(answer.action.action))
+        transition = commanded.advance(action, other.step(action))
+        assert (record.reward, record.won, record.terminated) == (
+            transition.reward,
+            transition.won,
+            transition.terminated,
+        )
+        assert answered.situation() == commanded.situation()
+    assert answered.ended
+    assert commanded.ended
+
+
+def test_the_situation_holds_what_was_seen_and_done():
+    environment = Corridor(2)
+    episode = begun(environment)
+    assert episode.situation().history == ()
+    episode.advance("go right", environment.step("go right"))
+    episode.advance("go right", environment.step("go right"))
+    situation = episode.situation()
+    assert situation.step == 2
+    assert situation.history == (("you are at place 1", "go right"),)  # one pair is remembered
+    assert situation.admissible == ("go left", "go right", "open door")
+
+
+def test_a_record_says_what_was_told_and_what_came_of_it():
+    environment = Corridor(0)
+    episode = begun(environment, replace(RULES, invalid_action_penalty=0.1))
+    answer = episode.answer(Prompt("now : here", forgotten=3), said(""))
+    record = episode.finish(answer, environment.step(answer.action.action))
+    assert (record.group, record.trajectory, record.step, record.task_id) == ("g", "g#0", 0, "train/1")
+    assert (record.prompt, record.forgotten, record.valid, record.fault) == ("now : here", 3, False, "empty")
+    assert (record.penalty, record.admissible, record.observation) == (0.1, False, "you are at place 0")
+
+
+def test_nothing_moves_where_the_environment_breaks_its_contract():
+    episode = begun(Corridor(1))
+    for result, message in (
+        ((None, 0.0, False, False, {"won": False}), "the observation at step 1 is NoneType"),
+        (("here", "much", False, False, {"won": False}), "reward 'much' at step 0"),
+        (("here", 0.0, False, False, {"won": False, "score": float("nan")}), r"info\['score'\] nan at step 0"),
+    ):
+        with pytest.raises(RolloutError, match=message):
+            episode.advance("look", result)
+    assert episode.step == 0
+    assert episode.observation == "you are at place 0"

@@ -1,0 +1,164 @@
+"""Checkpoints as folders. What is in them beside the trainer's state is of no interest here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo.runs.checkpoints import (
+    CheckpointError,
+    newest_complete,
+    numbered,
+    read_trainer_state,
+    recover,
+    whole_checkpoint,
+)
+from killed import killed_at_each_call
+
+
+def save(folder: Path, update: int, *, keep: int | None = None, **state: Any) -> None:
+    with whole_checkpoint(folder, update, state, keep) as partial:
+        (partial / "deep").mkdir()
+        for name in ("weights", "deep/more"):
+            (partial / name).write_text(f"{name} of {state}")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def whole(folder: Path) -> list[dict[str, Any]]:
+    """The states of all that is there in full, hidden or not."""
+    found = []
+    for path in folder.iterdir():
+        try:
+            found.append(read_trainer_state(path)["state"])
+        except CheckpointError:
+            continue
+    return found
+
+
+def test_it_says_what_is_in_it(tmp_path: Path) -> None:
+    save(tmp_path, 3, note="ü")
+    document = read_trainer_state(tmp_path / "3")
+    assert document == {
+        "format_version": 1,
+        "update": 3,
+        "files": {"deep/more": len("deep/more of {'note': 'ü'}".encode()), "weights": 25},
+        "state": {"note": "ü"},
+    }
+    assert names(tmp_path) == ["3"]
+
+
+def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    assert newest_complete(tmp_path / "absent") is None
+    assert newest_complete(tmp_path) is None
+    for update in (9, 10):
+        save(tmp_path, update)
+    (tmp_path / ".11.partial").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert newest_complete(tmp_path) == tmp_path / "10"
+    assert [path.name for path in numbered(tmp_path)] == ["9", "10"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: (path / "weights").unlink(), "weights: missing"),
+        (lambda path: (path / "deep" / "more").write_text("cut"), "more: 3 bytes instead of"),
+        (lambda path: (path / "trainer_state.json").write_text("{"), "trainer_state.json: Expecting"),
+        (lambda path: (path / "trainer_state.json").write_text("[]"), "not a trainer state of format_version 1"),
+        (
+            lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 99})),
+            "not a trainer state of format_version 1",
+        ),
+        (
+            lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 1, "update": 2})),
+            "files is missing",
+        ),
+    ],
+)
+def test_a_damaged_one_is_named_and_skipped(
+    tmp_path: Path, damage: Callable[[Path], object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    damage(tmp_path / "2")
+    assert newest_complete(tmp_path) == tmp_path / "1"
+    assert said in caplog.text
+    with pytest.raises(CheckpointError, match=f"Delete the checkpoint folder {tmp_path / '2'}"):
+        read_trainer_state(tmp_path / "2")
+
+
+def test_saving_again_replaces(tmp_path: Path) -> None:
+    save(tmp_path, 1, count=1)
+    save(tmp_path, 1, count=2)
+    assert read_trainer_state(tmp_path / "1")["state"] == {"count": 2}
+    assert names(tmp_path) == ["1"]
+
+
+def test_the_highest_numbers_stay(tmp_path: Path) -> None:
+    for update in (8, 9, 10, 11):
+        save(tmp_path, update, keep=2)
+    assert names(tmp_path) == ["10", "11"]
+
+
+def test_the_one_just_written_stays_whatever_its_number(tmp_path: Path) -> None:
+    save(tmp_path, 11)
+    save(tmp_path, 3, keep=1)
+    assert names(tmp_path) == ["3"]
+
+
+@pytest.mark.parametrize("state", [{"x": float("nan")}, {"x": object()}])
+def test_state_that_is_not_json_is_refused_before_writing(tmp_path: Path, state: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        save(tmp_path, 1, **state)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path, before: int) -> None:
+    """While checkpoint 2 is written, either replacing one of the same number or the only other one."""
+    folder = tmp_path / "checkpoints"
+    save(folder, before, of="old")
+    points = 0
+    for where in killed_at_each_call(lambda: save(folder, 2, keep=1, of="new")):
+        assert whole(folder), where
+        copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+        recover(copy)
+        assert newest_complete(copy) is not None, where
+        assert all(name.isdecimal() for name in names(copy)), where
+        for again in (copy, folder):  # with what a resumed run does first, and without it
+            save(again, 2, keep=1, of="new")
+            assert newest_complete(again) == again / "2", where
+            assert [name for name in names(again) if name != ".1.deleted"] == ["2"], where
+        shutil.rmtree(copy)
+        shutil.rmtree(folder)
+        save(folder, before, of="old")
+        points += 1
+    assert points > 12
+    assert names(folder) == ["2"]
+
+
+def test_recovering_can_be_cut_off_too(tmp_path: Path) -> None:
+    def left_by_a_killed_process() -> None:
+        shutil.rmtree(tmp_path)
+        for update in (2, 4, 6):
+            save(tmp_path, update)
+        (tmp_path / "2").rename(tmp_path / ".2.replaced")  # died between the two renames
+        shutil.copytree(tmp_path / "4", tmp_path / ".4.replaced")  # died before the old one was deleted
+        (tmp_path / "6").rename(tmp_path / ".6.deleted")
+        shutil.copytree(tmp_path / "4", tmp_path / ".8.partial")
+
+    left_by_a_killed_process()
+    for where in killed_at_each_call(lambda: recover(tmp_path)):
+        recover(tmp_path)
+        assert names(tmp_path) == ["2", "4"], where
+        assert len(whole(tmp_path)) == 2, where
+        left_by_a_killed_process()
+    assert names(tmp_path) == ["2", "4"]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.folder import RunDirectory, write_json
+
+UPDATES = 160
+
+
+def stored(run: RunDirectory, *names: str) -> None:
+    for name in names:
+        write_json(run.evaluation(name), {"of": name})
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*"))
+
+
+def test_each_has_its_name() -> None:
+    assert [evaluation_name(update, UPDATES) for update in (0, 40, 160)] == ["before", "update-40", "after"]
+
+
+@pytest.mark.parametrize(
+    ("update", "every", "due"),
+    [(0, 5, True), (0, 0, True), (40, 5, True), (41, 5, False), (40, 0, False), (160, 7, True), (160, 0, True)],
+)
+def test_when_one_is_due(update: int, every: int, due: bool) -> None:
+    assert evaluation_due(update, UPDATES, every) is due
+
+
+def test_those_of_updates_that_are_made_again_are_moved_aside(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    stored(run, "before", "update-35", "update-40", "update-45", "after", "valid_unseen-120-t0.4-s123")
+    rewind_evaluations(run, 40, UPDATES)
+    left = ["before.json", "update-35.json", "update-40.json", "valid_unseen-120-t0.4-s123.json"]
+    assert names_in(tmp_path / "evaluations") == left
+    assert names_in(tmp_path / "evaluations.superseded") == ["after.1.json", "update-45.1.json"]
+
+
+def test_nothing_is_lost_when_it_happens_again(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for _ in range(2):
+        stored(run, "before", "update-5")
+        rewind_evaluations(run, 0, UPDATES)
+    assert names_in(tmp_path / "evaluations") == ["before.json"]
+    assert names_in(tmp_path / "evaluations.superseded") == ["update-5.1.json", "update-5.2.json"]
+
+
+def test_a_run_at_its_end_keeps_all(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    rewind_evaluations(run, 0, UPDATES)  # none yet
+    stored(run, "before", "update-40", "after")
+    rewind_evaluations(run, UPDATES, UPDATES)
+    assert names_in(tmp_path) == ["evaluations"]
+    assert len(names_in(tmp_path / "evaluations")) == 3

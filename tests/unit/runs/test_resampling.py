@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.resampling import Exchange, exchange_uniform, uniform_groups
+
+
+def played(**groups: list[float]) -> list[StepRecord]:
+    """Groups by name, each with the total rewards of its rollouts, which all take two steps."""
+    return [
+        StepRecord(
+            group=group,
+            trajectory=f"{group}#{member}",
+            step=step,
+            task_id="task",
+            task_type="kind",
+            observation="here",
+            prompt="where?",
+            response="there",
+            action="go",
+            valid=True,
+            fault="",
+            admissible=True,
+            reward=total / 2,
+            penalty=0.0,
+            won=total > 0,
+            score=total,
+            terminated=step == 1,
+            truncated=False,
+            finished=True,
+            forgotten=0,
+            next_observation="next",
+        )
+        for group, totals in groups.items()
+        for member, total in enumerate(totals)
+        for step in range(2)
+    ]
+
+
+def test_a_group_is_uniform_where_all_its_rollouts_earned_the_same() -> None:
+    steps = played(lost=[0, 0, 0], won=[10, 10], mixed=[0, 10], alone=[10], near=[0.1 + 0.2, 0.3])
+    assert uniform_groups(steps) == {"lost", "won", "near"}
+    assert uniform_groups([]) == set()
+
+
+def test_useful_groups_take_the_place_of_uniform_ones() -> None:
+    """As in the example of `Exchange`."""
+    steps, fresh = played(a=[0, 10], b=[0, 0], c=[10, 10]), played(d=[10, 0], e=[0, 0])
+    assert exchange_uniform(steps, fresh) == Exchange(frozenset({"b", "e"}), 1)
+
+
+def test_uniform_ones_stay_where_nothing_better_was_drawn() -> None:
+    steps = played(a=[0, 0], b=[0, 0])
+    assert exchange_uniform(steps, played(c=[10, 10], d=[0, 0])) == Exchange(frozenset({"c", "d"}), 0)
+    assert exchange_uniform(steps, []) == Exchange(frozenset(), 0)  # all that was drawn was lost
+
+
+def test_as_many_groups_stay_as_there_were() -> None:
+    steps, fresh = played(a=[0, 0], b=[0, 0], c=[0, 10]), played(d=[10, 0], e=[0, 10])
+    change = exchange_uniform(steps, fresh)
+    assert change == Exchange(frozenset({"a", "b"}), 2)
+    assert len({record.group for record in [*steps, *fresh]} - change.leaving) == 3

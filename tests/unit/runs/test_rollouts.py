@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgpo.config import Config
+from hgpo.estimators import compute_advantages
+from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.runs.folder import RunDirectory
+from hgpo.runs.rollouts import store_steps
+from hgpo.storage.reading import read_rollouts
+
+STEPS = [
+    StepRecord(
+        group="task",
+        trajectory=trajectory,
+        step=0,
+        task_id="task",
+        task_type="kind",
+        observation="hall",
+        prompt="where?",
+        response="there",
+        action="go",
+        valid=True,
+        fault="",
+        admissible=True,
+        reward=reward,
+        penalty=0.0,
+        won=reward > 0,
+        score=reward,
+        terminated=True,
+        truncated=False,
+        finished=True,
+        forgotten=0,
+        next_observation="next",
+    )
+    for trajectory, reward in (("a", 0.0), ("b", 10.0))
+]
+
+
+@pytest.mark.parametrize(("every", "stored"), [(0, []), (1, [1, 2, 3, 4]), (2, [2, 4])])
+def test_steps_are_stored_with_their_advantages_as_often_as_asked(
+    tmp_path: Path, every: int, stored: list[int]
+) -> None:
+    run = RunDirectory(tmp_path)
+    config = Config.model_validate({"policy": {"model": "m"}, "rollout": {"store_every": every}})
+    advantages = compute_advantages(to_step_batch(STEPS), "grpo")
+    for update in (1, 2, 3, 4):
+        store_steps(run, config, update, STEPS, advantages)
+    assert [update for update in (1, 2, 3, 4) if run.rollout_file(update).exists()] == stored
+    for update in stored:
+        table = read_rollouts(run.rollout_file(update))
+        assert table.column("advantage").to_pylist() == advantages.values.tolist()
+        assert table.column("return").to_pylist() == [0.0, 10.0]

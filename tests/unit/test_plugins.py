@@ -1,0 +1,93 @@
+import sys
+from types import ModuleType
+
+import pytest
+
+from hgpo.plugins import Registry, import_named
+
+
+def number_problem(part):
+    return None if isinstance(part, int) else "is no number"
+
+
+@pytest.fixture
+def registry():
+    return Registry("number", "hgpo.no_such_group", {"three": "numbers_that_are_built_in:THREE"}, check=number_problem)
+
+
+@pytest.fixture
+def built_in(monkeypatch):
+    module = ModuleType("numbers_that_are_built_in")
+    module.THREE = 3
+    monkeypatch.setitem(sys.modules, "numbers_that_are_built_in", module)
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A module that leaves a trace when it is imported."""
+    (tmp_path / "outside_numbers.py").write_text("open('imported', 'w').close()\nFOUR = 4\nWORD = 'four'\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "imported"
+    sys.modules.pop("outside_numbers", None)
+
+
+def test_a_registered_part_is_found_and_listed(registry):
+    registry.register("two", 2)
+    assert registry.get("two") == 2
+    assert registry.names() == ["three", "two"]
+
+
+def test_a_taken_name_is_refused_and_the_same_part_is_not(registry):
+    registry.register("two", 2)
+    registry.register("two", 2)
+    for name in ("two", "three"):
+        with pytest.raises(ValueError, match=f"number {name!r} is already registered"):
+            registry.register(name, 22)
+
+
+def test_a_built_in_part_is_imported_when_it_is_first_asked_for(registry, built_in):
+    assert registry.get("three") == 3
+    assert registry.loaded("three") == 3
+
+
+def test_a_built_in_name_is_known_without_an_import(registry):
+    registry.check("three")
+    with pytest.raises(ValueError, match="number 'three': cannot import 'numbers_that_are_built_in'"):
+        registry.get("three")
+
+
+def test_a_path_is_imported_from_the_working_folder(registry, outside):
+    assert registry.get("outside_numbers:FOUR") == 4
+    assert outside.exists()
+    assert registry.names() == ["three"]  # a path is no name
+
+
+def test_reading_what_is_there_imports_nothing(registry, outside):
+    assert registry.loaded("outside_numbers:FOUR") is None
+    assert registry.loaded("unknown") is None
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("five", "unknown number 'five'; known: three. Your own: an entry point in the group 'hgpo.no_such_group', or"),
+        ("no_such_module:FIVE", "number 'no_such_module:FIVE': cannot import 'no_such_module'"),
+        ("outside_numbers:FIVE", "'outside_numbers' has no 'FIVE'"),
+        ("outside_numbers:WORD", "number 'outside_numbers:WORD': 'WORD' is no number"),
+        (5, "unknown number 5; known: three"),
+        (["three"], "unknown number"),
+    ],
+)
+def test_what_cannot_be_found_is_named(registry, outside, name, message):
+    for look_up in (registry.get, registry.check):
+        with pytest.raises(ValueError, match=message):
+            look_up(name)
+    assert name not in registry
+
+
+def test_modules_of_paths_are_imported_for_what_they_register(outside):
+    import_named(["alfworld", "outside_numbers:ANYTHING"])
+    assert outside.exists()
+    with pytest.raises(ValueError, match="cannot import 'no_such_module'"):
+        import_named(["no_such_module:THING"])
