@@ -30,7 +30,8 @@ class Runs:
     """A partition of N consecutive entries into G runs.
 
     Attributes:
-        start_G: first entry of each run. run_N: the run of each entry.
+        start_G: first entry of each run.
+        run_N: the run of each entry.
 
     Example: entries 0-1 and 2-4 are `Runs(start_G=[0, 2], run_N=[0, 0, 1, 1, 1])`, with size_G [2, 3].
     """

@@ -31,8 +31,11 @@ class StepBatch:
     Attributes:
         group, trajectory, observation: int64[N].
         step: int64[N], time index of the step in its trajectory, 0..T-1.
-        reward: float64[N]. penalty: float64[N], zeros unless given. value: float64[N] or None.
-        action, prompt, next_observation: int64[N] or None. success: bool[N] or None.
+        reward: float64[N].
+        penalty: float64[N], zeros unless given.
+        value: float64[N] or None.
+        action, prompt, next_observation: int64[N] or None.
+        success: bool[N] or None.
         order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
         trajectory_start: int64[M+1], trajectory m is `order[trajectory_start[m]:trajectory_start[m + 1]]`.
         trajectory_group: int64[M], the group of each trajectory.

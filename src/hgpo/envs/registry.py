@@ -29,7 +29,8 @@ def names() -> list[str]:
 def make(name: str, **options: Any) -> TaskSuite:
     """Build the suite called `name` with its own `options`.
 
-    Raises `ValueError` for an unknown name or for options that the suite's factory does not take.
+    Raises:
+        ValueError: an unknown name, or options that the suite's factory does not take.
     """
     factory = SUITES.get(name)
     check_options(name, factory, options)

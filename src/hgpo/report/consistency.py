@@ -27,10 +27,14 @@ class ConsistencyFigures:
     """One level of one update in counts, so that updates can be added up.
 
     Attributes:
-        k: the level. groups: groups of two or more members; differ: those of them whose prompts are not all equal.
-        grouped_steps: steps in the former; steps: steps in the latter. The rest is about these steps.
+        k: the level.
+        groups: groups of two or more members.
+        differ: those of `groups` whose prompts are not all equal.
+        grouped_steps: steps in `groups`.
+        steps: steps in `differ`. The rest is about these steps.
         alone: no other member had the same prompt.
-        compared: both A_k and A_k' are not 0; flipped: those of them whose signs differ.
+        compared: steps whose A_k and A_k' are both not 0.
+        flipped: those of `compared` whose signs differ.
         change: sum of |A_k - A_k'| over `steps` less `alone`, in the advantage's units.
         explained: share of the variance of returns within the groups that lies between prompts, beyond what so many
             prompts explain by chance (see `variance_explained`); None where there is nothing to explain.
@@ -56,8 +60,10 @@ class Consistency:
     """Figures of one level, and the columns they come from, [N].
 
     Attributes:
-        figures: see `ConsistencyFigures`. differs_N: whether the step's group has different prompts.
-        whole_N, split_N: A_k and A_k'. prompts_N: how many different prompts the group has; 0 without a group.
+        figures: see `ConsistencyFigures`.
+        differs_N: whether the step's group has different prompts.
+        whole_N, split_N: A_k and A_k'.
+        prompts_N: how many different prompts the group has; 0 without a group.
 
     Example: see `prompt_consistency`.
     """
@@ -75,7 +81,9 @@ def prompt_consistency(
     """Levels 0..history_length; empty where the batch has no prompts.
 
     Args:
-        batch: the steps. return_N: their returns in row order. mode: one of `MODES`.
+        batch: the steps.
+        return_N: their returns in row order.
+        mode: one of `MODES`.
 
     Example: `prompt_consistency(batch, advantages.returns, 2, "mean_norm")[0].figures.differ`.
     """

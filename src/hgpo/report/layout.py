@@ -33,7 +33,9 @@ def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes:
 
     Args:
         source_S, target_S: the edges, one per step; repeated edges and loops are allowed.
-        starts: nodes in which trajectories start. nodes: V. last: nodes to put in a column after all others.
+        starts: nodes in which trajectories start.
+        nodes: V.
+        last: nodes to put in a column after all others.
 
     Raises:
         ValueError: igraph is not installed.

@@ -24,10 +24,15 @@ class Report:
     """Everything a page, a figure or the terminal shows.
 
     Attributes:
-        source: what was inspected, as the user named it. training: how it was trained on, None where nobody knows.
-        gamma: discount of the returns. estimators: those set side by side. followed: whose levels the overview shows.
-        figures: one per update that could be read, over all its steps. shown: the steps that can be looked at.
-        notices: what was left out and why. steps, tasks: read, in all updates.
+        source: what was inspected, as the user named it.
+        training: how it was trained on, None where nobody knows.
+        gamma: discount of the returns.
+        estimators: those set side by side.
+        followed: whose levels the overview shows.
+        figures: one per update that could be read, over all its steps.
+        shown: the steps that can be looked at.
+        notices: what was left out and why.
+        steps, tasks: read, in all updates.
 
     Example: `build_report(Path("runs/quickstart"), training).figures[0].success`.
     """

@@ -58,14 +58,17 @@ class ShownSteps:
     """The steps of an update that are shown, in the order task, trajectory, step, so that each task is one range.
 
     Attributes:
-        update: its number. task_ids, trajectory_ids, task_types: one per shown task or trajectory.
-        task_S, trajectory_S, step_S: numbers into these, and time. success_M: per trajectory.
+        update: its number.
+        task_ids, trajectory_ids, task_types: one per shown task or trajectory.
+        task_S, trajectory_S, step_S: numbers into these, and time.
+        success_M: per trajectory.
         reward_S, penalty_S, return_S: of each step.
         texts: observation, prompt, response, action, fault: S values each, None where there is none.
         source_S, target_S: nodes of the task's transition graph; a task's nodes are numbered from 0.
         node_observation: per task, the observation of each node; None for the node of those that won, False for the
             node of those that ended otherwise.
-        estimators: see `EstimatorColumns`. consistency: per level (differs_S, whole_S, split_S).
+        estimators: see `EstimatorColumns`.
+        consistency: per level (differs_S, whole_S, split_S).
 
     Example: `len(shown)` is S.
     """

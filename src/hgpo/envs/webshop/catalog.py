@@ -66,7 +66,9 @@ class Catalog:
         instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are the ones
         people wrote, else one is made for every combination of options.
 
-        Raises `FileNotFoundError` for a missing file and `ValueError`, naming file and record, for a malformed one.
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is malformed; names file and record.
         """
         noun_tagger(nouns)  # an unknown one is an error before anything is read
         facts = read_mapping(Path(attributes))

@@ -42,7 +42,8 @@ def is_padding(tag: Any) -> bool:
 def read_steps(batch: Any) -> BatchSteps:
     """The records of all rows but padding.
 
-    Raises `ValueError` when a row has no record or its key and its record disagree about the step.
+    Raises:
+        ValueError: a row has no record, or its key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
     if not keys:
