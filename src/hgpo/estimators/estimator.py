@@ -30,6 +30,7 @@ class Estimator:
             can.
         make_options: builds the options from keywords, where `options` itself does not (presets).
         extra_keywords: keywords that `make_options` takes besides the fields of `options`.
+        keywords: all options it takes, by keyword; not given, but filled in.
 
     Raises:
         ValueError: `options` is not a dataclass.
@@ -46,17 +47,15 @@ class Estimator:
     untrainable: str = ""
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the options' class, and fill in the label."""
+        """Check the options' class, and fill in the label and the keywords."""
         if not (isinstance(self.options, type) and dataclasses.is_dataclass(self.options)):
             raise ValueError(f"options of estimator {self.name!r} must be a dataclass")
         object.__setattr__(self, "label", self.label or self.name)
-
-    @property
-    def keywords(self) -> tuple[str, ...]:
-        """The options it takes, by keyword."""
-        return self.extra_keywords + tuple(option.name for option in dataclasses.fields(self.options))
+        fields = tuple(option.name for option in dataclasses.fields(self.options))
+        object.__setattr__(self, "keywords", self.extra_keywords + fields)
 
     @property
     def trainable(self) -> bool:
