@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.rollout.records import StepRecord
 from hgpo.runs.metrics import Seconds, UpdateFacts, advantage_metrics, update_row
 from hgpo.steps import StepBatch
 from metric_keys import explained, general
+from step_records import step_record
 
 BATCH = StepBatch.from_columns(
     group=["task"] * 7,
@@ -42,27 +42,11 @@ def test_every_key_is_explained(estimator: str) -> None:
 
 def facts(**changes: Any) -> UpdateFacts:
     steps = [
-        StepRecord(
-            group="task",
-            trajectory="a",
+        step_record(
             step=step,
-            task_id="task",
-            task_type="kind",
-            observation="hall",
             prompt="1",
-            response="there",
-            action="go",
-            valid=True,
-            fault="",
             admissible=None,
-            reward=0.0,
-            penalty=0.0,
-            won=False,
-            score=0.0,
-            terminated=False,
             truncated=step == 1,
-            finished=True,
-            forgotten=0,
             next_observation="hall",
             prompt_ids=np.zeros(30, dtype=np.int32),
             token_ids=np.zeros(10, dtype=np.int32),

@@ -2,32 +2,21 @@ from __future__ import annotations
 
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.resampling import Exchange, exchange_uniform, uniform_groups
+from step_records import step_record
 
 
 def played(**groups: list[float]) -> list[StepRecord]:
     """Groups by name, each with the total rewards of its rollouts, which all take two steps."""
     return [
-        StepRecord(
+        step_record(
             group=group,
             trajectory=f"{group}#{member}",
             step=step,
-            task_id="task",
-            task_type="kind",
             observation="here",
-            prompt="where?",
-            response="there",
-            action="go",
-            valid=True,
-            fault="",
-            admissible=True,
             reward=total / 2,
-            penalty=0.0,
             won=total > 0,
             score=total,
             terminated=step == 1,
-            truncated=False,
-            finished=True,
-            forgotten=0,
             next_observation="next",
         )
         for group, totals in groups.items()

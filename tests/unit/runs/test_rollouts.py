@@ -6,34 +6,15 @@ import pytest
 
 from hgpo.config import Config
 from hgpo.estimators import compute_advantages
-from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.records import to_step_batch
 from hgpo.runs.folder import RunDirectory
 from hgpo.runs.rollouts import store_steps
 from hgpo.storage.reading import read_rollouts
+from step_records import step_record
 
 STEPS = [
-    StepRecord(
-        group="task",
-        trajectory=trajectory,
-        step=0,
-        task_id="task",
-        task_type="kind",
-        observation="hall",
-        prompt="where?",
-        response="there",
-        action="go",
-        valid=True,
-        fault="",
-        admissible=True,
-        reward=reward,
-        penalty=0.0,
-        won=reward > 0,
-        score=reward,
-        terminated=True,
-        truncated=False,
-        finished=True,
-        forgotten=0,
-        next_observation="next",
+    step_record(
+        trajectory=trajectory, reward=reward, won=reward > 0, score=reward, terminated=True, next_observation="next"
     )
     for trajectory, reward in (("a", 0.0), ("b", 10.0))
 ]

@@ -31,6 +31,7 @@ from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
 from hgpo.integrations.verl.minibatches import Cut
 from killed import killed_at_each_call
 from metric_keys import explained, general
+from step_records import step_record
 
 UPDATES, EVERY = 20, 5
 
@@ -147,27 +148,16 @@ def test_an_evaluation_that_a_killed_process_owes_is_played_first(
 
 def record(step: int, finished: bool) -> StepRecord:
     tokens = np.zeros(2, dtype=np.int32)
-    return StepRecord(
+    return step_record(
         group="g",
         trajectory="t",
         step=step,
-        task_id="task",
-        task_type="kind",
         observation="here",
-        prompt="where?",
-        response="there",
-        action="go",
-        valid=True,
-        fault="",
-        admissible=True,
         reward=1.0,
-        penalty=0.0,
         won=True,
         score=1.0,
         terminated=step == 2,
-        truncated=False,
         finished=finished,
-        forgotten=0,
         next_observation="next",
         prompt_ids=tokens,
         token_ids=tokens,
