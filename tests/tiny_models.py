@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hgpo.policies.base import BatchPolicy, Response, draw_requests
-from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.policies.precision import Precision
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.transformers import TransformersPolicy
@@ -42,7 +42,7 @@ def tiny_model(
         initializer_range=initializer_range,
         seed=seed,
     )
-    return LanguageModel.of(model, tokenizer, Limits(max_prompt_tokens, max_response_tokens, precision))
+    return LanguageModel.of(model, tokenizer, Usage(max_prompt_tokens, max_response_tokens, precision))
 
 
 def tiny_policy(

@@ -18,6 +18,8 @@ from hgpo.config.settings import Config, Engine
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
     "verl": "verl",
+    "training.max_logits": "built-in",  # verl has use_fused_kernels
+    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
 

@@ -61,7 +61,12 @@ class TinyModelSettings(Section):
 class PolicySettings(Section):
     """The model."""
 
-    model: str = Field("tiny", description='A folder or hub name in Hugging Face format, or "tiny" to build one.')
+    model: str = Field("tiny", description='A folder, .gguf file or hub name; or "tiny" to build one.')
+    revision: str | None = Field(None, description="Branch, tag or commit of a hub name; default: its main branch.")
+    system_prompt: str = Field("", description="A system message before every prompt; default: the template's own.")
+    chat_template_options: dict[str, Any] = Field(
+        default_factory=dict, description="What the chat template reads, e.g. enable_thinking = false."
+    )
     tiny: TinyModelSettings = TinyModelSettings()
     backend: str = Field("transformers", description="What plays it: registered name, entry point or `module:NAME`.")
     options: dict[str, Any] = Field(default_factory=dict, description="The backend's own, e.g. max_batch_size.")
@@ -124,6 +129,15 @@ class TrainingSettings(Section):
         8_192,
         ge=1,
         description="Most tokens (padding included) per forward and backward pass. Bounds memory, not the update.",
+    )
+    max_logits: int = Field(
+        2**26,
+        ge=1,
+        description="Most logits (tokens times vocabulary) held at a time; more are computed in chunks, and once more "
+        "in the backward pass.",
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="Keep the inputs of layers alone and compute the rest again in the backward pass."
     )
     skip_zero_advantage: bool = Field(
         False,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -12,6 +13,21 @@ import numpy as np
 from hgpo.policies.padding import TokenIds
 
 _KEPT_PROMPTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What stands around every prompt, besides what the tokenizer's chat template puts there by itself.
+
+    Attributes:
+        system_prompt: text of a system message before the prompt; empty: none, or the template's own.
+        options: keywords that the template reads.
+
+    Example: `Chat("You play household games.", {"enable_thinking": False})`.
+    """
+
+    system_prompt: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PromptEncoder:
@@ -23,12 +39,23 @@ class PromptEncoder:
     Example: `PromptEncoder(AutoTokenizer.from_pretrained(folder), 4096).encode_prompts(["Say hello."])`.
     """
 
-    def __init__(self, tokenizer: Any, max_prompt_tokens: int) -> None:
-        """`tokenizer` is one of transformers'. ValueError: it has no chat template."""
+    def __init__(self, tokenizer: Any, max_prompt_tokens: int, chat: Chat | None = None) -> None:
+        """Check the template once, with the chat's options and system message.
+
+        Args:
+            tokenizer: one of transformers'.
+            max_prompt_tokens: the longest prompt, chat template included.
+            chat: what stands around every prompt.
+
+        Raises:
+            ValueError: there is no chat template, or it does not take the options or a system message.
+        """
         if not tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template; use an instruction-tuned model")
         self.tokenizer = tokenizer
         self.max_prompt_tokens = max_prompt_tokens
+        self._chat = chat or Chat()
+        _check_chat(tokenizer, self._chat)
         self._control_tokens = _control_token_pattern(tokenizer)
         self._recent: dict[str, TokenIds] = {}
 
@@ -46,11 +73,7 @@ class PromptEncoder:
     def _encode(self, prompts: list[str]) -> list[TokenIds]:
         if not prompts:
             return []
-        texts = self.tokenizer.apply_chat_template(
-            [[{"role": "user", "content": self._defused(_encodable(prompt))}] for prompt in prompts],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
+        texts = _as_chats(self.tokenizer, [self._defused(_encodable(prompt)) for prompt in prompts], self._chat)
         encoded = [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
         for ids in encoded:
             ids.setflags(write=False)
@@ -85,6 +108,36 @@ class PromptEncoder:
     def _defused(self, text: str) -> str:
         """A control token spelled out in untrusted text becomes ordinary text: "<|end|>" -> "< |end|>"."""
         return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
+
+
+def _as_chats(tokenizer: Any, prompts: Sequence[str], chat: Chat) -> list[str]:
+    """Each prompt as the whole text that the model reads, up to where its answer begins."""
+    before = [{"role": "system", "content": chat.system_prompt}] if chat.system_prompt else []
+    texts: list[str] = tokenizer.apply_chat_template(
+        [[*before, {"role": "user", "content": prompt}] for prompt in prompts],
+        add_generation_prompt=True,
+        tokenize=False,
+        **chat.options,
+    )
+    return texts
+
+
+def _check_chat(tokenizer: Any, chat: Chat) -> None:
+    """Refuse what the template does not read: it would pass over an option without a word."""
+    unread = [name for name in chat.options if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template))]
+    if unread:
+        raise ValueError(
+            f"policy.chat_template_options: the model's chat template does not read {', '.join(unread)}; leave it out"
+        )
+    try:
+        [text] = _as_chats(tokenizer, ["?"], chat)
+    except Exception as error:  # a template is a program of the model's author, and raises what it likes
+        raise ValueError(
+            f"the model's chat template fails ({type(error).__name__}: {error}); check policy.chat_template_options "
+            "and policy.system_prompt, which not every template takes"
+        ) from error
+    if chat.system_prompt and chat.system_prompt not in text:
+        raise ValueError("policy.system_prompt: the model's chat template leaves a system message out; do without it")
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:

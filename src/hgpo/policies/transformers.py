@@ -10,7 +10,7 @@ import numpy as np
 from hgpo.policies.backends import Backend
 from hgpo.policies.base import PromptTooLong, Request, Response
 from hgpo.policies.encoding import pad_token
-from hgpo.policies.language_model import LanguageModel, check_limits
+from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.precision import autocast
 from hgpo.policies.sampling import sample_responses
@@ -42,7 +42,7 @@ class TransformersPolicy:
         Raises:
             ValueError: the limits exceed the model's positions, or nothing names its end token.
         """
-        check_limits(language_model)
+        check_positions(language_model)
         self.language_model = language_model
         on_cpu = language_model.model.device.type == "cpu"
         self._max_batch_size = max_batch_size or (_CPU_BATCH if on_cpu else _ACCELERATOR_BATCH)
@@ -53,12 +53,12 @@ class TransformersPolicy:
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt it takes, chat template included."""
-        return self.language_model.limits.prompt_tokens
+        return self.language_model.usage.prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
         """One number a token, as many as a response may have, whatever its length."""
-        return self.language_model.limits.response_tokens
+        return self.language_model.usage.response_tokens
 
     def take_weights(self, model: Any) -> None:
         """It samples from the trained module itself."""
@@ -100,14 +100,14 @@ class TransformersPolicy:
     def _respond(
         self, prompts: list[TokenIds], uniform_BT: np.ndarray[Any, Any] | None, temperature: float
     ) -> list[Response]:
-        model, limits = self.language_model.model, self.language_model.limits
-        with autocast(model.device, limits.precision):
+        model, usage = self.language_model.model, self.language_model.usage
+        with autocast(model.device, usage.precision):
             sampled = sample_responses(
                 model,
                 prompts,
                 uniform_BT=uniform_BT,
                 temperature=temperature,
-                max_tokens=limits.response_tokens,
+                max_tokens=usage.response_tokens,
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )

@@ -10,6 +10,7 @@ from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
 from hgpo.estimators import Advantages, compute_advantages
+from hgpo.policies.encoding import Chat
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.folder import RunDirectory, write_json
@@ -67,6 +68,11 @@ def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:
     if wanted is not None and wanted > len(tasks):
         raise ConfigError(f"evaluation.games = {wanted}, but split {config.evaluation.split!r} has {len(tasks)} tasks")
     return tasks[:wanted]
+
+
+def chat_of(config: Config) -> Chat:
+    """What stands around every prompt."""
+    return Chat(config.policy.system_prompt, config.policy.chat_template_options)
 
 
 def rollout_rules(config: Config) -> RolloutRules:

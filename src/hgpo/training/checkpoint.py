@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
 from hgpo.policies.device import resolve_device
-from hgpo.policies.language_model import LanguageModel, Limits, load_model, load_tokenizer
+from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.pretrained import load_model, load_tokenizer
 from hgpo.runs.checkpoints import read_trainer_state, unusable, whole_checkpoint
 from hgpo.training.update import make_optimizer
 
@@ -60,7 +61,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, settings: TrainingSettings, limits: Limits | None = None, *, device: str = "auto"
+    path: Path, settings: TrainingSettings, usage: Usage | None = None, *, device: str = "auto"
 ) -> Checkpoint:
     """Model (float32), tokenizer and optimiser as they were saved.
 
@@ -69,14 +70,14 @@ def load_checkpoint(
     Raises:
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
     """
-    language_model = open_language_model(path, limits, device=device)
+    language_model = open_language_model(path, usage, device=device)
     document = read_trainer_state(path)
     optimizer = make_optimizer(language_model.model, settings)
     _restore_optimizer(path / OPTIMIZER_FILE, language_model.model, optimizer)
     return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
-def open_language_model(path: Path, limits: Limits | None = None, *, device: str = "auto") -> LanguageModel:
+def open_language_model(path: Path, usage: Usage | None = None, *, device: str = "auto") -> LanguageModel:
     """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
 
     Raises:
@@ -88,7 +89,7 @@ def open_language_model(path: Path, limits: Limits | None = None, *, device: str
     def load() -> Any:
         return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
 
-    return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, limits or Limits(), str(path))
+    return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, usage or Usage(), str(path))
 
 
 def _readable(path: Path, load: Callable[[], Any]) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from hgpo.config import Config, ConfigError
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.runs.assemble import chat_of
 from hgpo.runs.checkpoints import newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import open_language_model
@@ -31,10 +32,10 @@ def check_policy(config: Config) -> None:
         )
 
 
-def limits_of(config: Config) -> Limits:
+def usage_of(config: Config) -> Usage:
     """How the run uses its language model."""
     policy = config.policy
-    return Limits(policy.max_prompt_tokens, policy.max_response_tokens, config.training.precision)
+    return Usage(policy.max_prompt_tokens, policy.max_response_tokens, config.training.precision, chat_of(config))
 
 
 def start_model(run: RunDirectory, config: Config) -> str:
@@ -43,8 +44,11 @@ def start_model(run: RunDirectory, config: Config) -> str:
 
 
 def load_language_model(source: str | Path, config: Config) -> LanguageModel:
-    """From a folder or hub name; weights in float32, as training needs them."""
-    return LanguageModel.from_pretrained(source, limits_of(config), device=config.policy.device, dtype="float32")
+    """From a folder, .gguf file or hub name; weights in float32, as training needs them."""
+    revision = config.policy.revision if str(source) == config.policy.model else None
+    return LanguageModel.from_pretrained(
+        source, usage_of(config), revision=revision, device=config.policy.device, dtype="float32"
+    )
 
 
 def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
@@ -61,7 +65,7 @@ def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -
     folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
     if folder is None or not folder.is_dir():
         raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
-    language_model = open_language_model(folder, limits_of(config), device=config.policy.device)
+    language_model = open_language_model(folder, usage_of(config), device=config.policy.device)
     return run_policy(config, language_model), folder.name
 
 

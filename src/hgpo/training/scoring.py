@@ -6,6 +6,7 @@ Shape suffixes: B rows, P prompt tokens, T response tokens, L = P + T - 1 input 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +16,38 @@ from numpy.typing import NDArray
 
 from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.precision import autocast
+from hgpo.training.recomputation import recomputed_layers
 from hgpo.training.samples import Sample
+from hgpo.training.vocabulary import Entropy, score_in_chunks, score_logits, split_model
+
+MAX_LOGITS = 2**26
+"""A quarter of a GiB in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """What a model thinks of the tokens of B responses, padded on the right to T."""
+    """What a model thinks of the tokens of B responses, padded on the right to T.
+
+    Attributes:
+        log_prob_BT: float32.
+        entropy_BT: float32; None where it was not asked for.
+        mask_BT: bool: a token of the response.
+    """
 
     log_prob_BT: torch.Tensor
-    entropy_BT: torch.Tensor
-    mask_BT: torch.Tensor  # bool: a token of the response
+    entropy_BT: torch.Tensor | None
+    mask_BT: torch.Tensor
 
 
 def score_responses(
-    model: Any, samples: Sequence[Sample], *, temperature: float = 1.0, precision: str = "auto"
+    model: Any,
+    samples: Sequence[Sample],
+    *,
+    temperature: float = 1.0,
+    precision: str = "auto",
+    entropy: Entropy = "with_gradient",
+    max_logits: int = MAX_LOGITS,
+    recompute_layers: bool = False,
 ) -> TokenScores:
     """Score the responses of `samples` in one forward pass, with gradients where autograd is on.
 
@@ -38,27 +57,58 @@ def score_responses(
     Layout: prompts flush right, responses flush left, so all responses start in one column and logits are computed for
     response positions only. The last response token predicts nothing and is left out of the input. Values outside the
     mask are finite but mean nothing.
+
+    Args:
+        model: a causal language model.
+        samples: what is scored; no response may be empty.
+        temperature: divides the logits.
+        precision: arithmetic of the forward pass.
+        entropy: whether it is wanted, as a figure or for a loss.
+        max_logits: most logits held at a time; where B · T · V is more, they are computed in chunks, and once more in
+            the backward pass.
+        recompute_layers: see `hgpo.training.recomputation`.
     """
-    device = model.device
+    inputs, token_BT, mask_BT = _laid_out(samples, model.device)
+    vocabulary = model.config.get_text_config().vocab_size
+    parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
+    layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
+    if parts is None:
+        with autocast(model.device, precision), layers:
+            logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
+        return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT)
+    body, head = parts
+    with autocast(model.device, precision):
+        with layers:
+            hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
+        log_prob_M, entropy_M = score_in_chunks(
+            head,
+            hidden_BTH[mask_BT],
+            token_BT[mask_BT],
+            temperature=temperature,
+            chunk=max(1, max_logits // vocabulary),
+            entropy=entropy,
+        )
+    spread_BT = torch.zeros(token_BT.shape, device=model.device)
+    return TokenScores(
+        log_prob_BT=spread_BT.masked_scatter(mask_BT, log_prob_M),
+        entropy_BT=None if entropy_M is None else spread_BT.masked_scatter(mask_BT, entropy_M),
+        mask_BT=mask_BT,
+    )
+
+
+def _laid_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
+    """What the model is given, the response tokens [B, T], and which of these are any."""
     prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
     response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
     ids_BL = torch.from_numpy(np.concatenate([prompt_BP, response_BT[:, :-1]], axis=1)).to(device)
     attend_BL = torch.from_numpy(np.concatenate([prompt_mask_BP, mask_BT[:, :-1]], axis=1)).to(device)
-    with autocast(device, precision):
-        output = model(
-            input_ids=ids_BL,
-            attention_mask=attend_BL.long(),
-            position_ids=(attend_BL.cumsum(-1) - 1).clamp(min=0),
-            use_cache=False,
-            logits_to_keep=response_BT.shape[1],
-        )
-    log_prob_BTV = (output.logits.float() / temperature).log_softmax(-1)
-    token_BT = torch.from_numpy(response_BT).to(device)
-    return TokenScores(
-        log_prob_BT=log_prob_BTV.gather(-1, token_BT.unsqueeze(-1)).squeeze(-1),
-        entropy_BT=-(log_prob_BTV.exp() * log_prob_BTV).sum(-1),
-        mask_BT=torch.from_numpy(mask_BT).to(device),
-    )
+    inputs = {
+        "input_ids": ids_BL,
+        "attention_mask": attend_BL.long(),
+        "position_ids": (attend_BL.cumsum(-1) - 1).clamp(min=0),
+        "use_cache": False,
+    }
+    return inputs, torch.from_numpy(response_BT).to(device), torch.from_numpy(mask_BT).to(device)
 
 
 def response_log_probs(
@@ -68,6 +118,7 @@ def response_log_probs(
     temperature: float = 1.0,
     precision: str = "auto",
     max_tokens: int = 8_192,
+    max_logits: int = MAX_LOGITS,
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
 
@@ -77,7 +128,12 @@ def response_log_probs(
     for rows in micro_batches(samples, max_tokens):
         with torch.no_grad():
             scores = score_responses(
-                model, [samples[row] for row in rows], temperature=temperature, precision=precision
+                model,
+                [samples[row] for row in rows],
+                temperature=temperature,
+                precision=precision,
+                entropy="none",
+                max_logits=max_logits,
             )
         log_prob_BT = scores.log_prob_BT.cpu().numpy()
         for row, log_prob_T in zip(rows, log_prob_BT, strict=True):

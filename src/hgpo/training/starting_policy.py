@@ -24,7 +24,7 @@ from hgpo.runs.assemble import rollout_rules
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
-from hgpo.training.policies import limits_of, load_language_model, run_policy
+from hgpo.training.policies import load_language_model, run_policy, usage_of
 from hgpo.training.warm_start import warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
@@ -93,7 +93,7 @@ def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situat
         max_tokens=config.policy.max_prompt_tokens + config.policy.max_response_tokens,
         seed=config.run.seed,
     )
-    return LanguageModel.of(model.to(resolve_device(config.policy.device)), tokenizer, limits_of(config))
+    return LanguageModel.of(model.to(resolve_device(config.policy.device)), tokenizer, usage_of(config))
 
 
 def _imitate(

@@ -48,7 +48,7 @@ from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.peak_memory import peak_memory_gib
-from hgpo.training.policies import check_policy, limits_of, load_language_model, run_policy, start_model
+from hgpo.training.policies import check_policy, load_language_model, run_policy, start_model, usage_of
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
@@ -260,8 +260,8 @@ class _Trainer:
         """Continue from the newest complete checkpoint, if there is one."""
         folder = newest_complete(self.run.checkpoints)
         if folder is not None:
-            limits, device = limits_of(self.config), self.config.policy.device
-            checkpoint = load_checkpoint(folder, self.config.training, limits, device=device)
+            usage, device = usage_of(self.config), self.config.policy.device
+            checkpoint = load_checkpoint(folder, self.config.training, usage, device=device)
             self.trained = checkpoint.language_model
             self.optimizer = checkpoint.optimizer
             state = checkpoint.state

@@ -127,6 +127,7 @@ def _targets(
             temperature=temperature,
             precision=settings.precision,
             max_tokens=settings.micro_batch_tokens,
+            max_logits=settings.max_logits,
         )
 
     old = scored_by(model) if settings.recompute_log_probs else [sample.log_probs for sample in samples]
@@ -163,7 +164,15 @@ def _micro_batch_loss(
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
-    scores = score_responses(model, samples, temperature=temperature, precision=settings.precision)
+    scores = score_responses(
+        model,
+        samples,
+        temperature=temperature,
+        precision=settings.precision,
+        entropy="with_gradient" if settings.entropy_coefficient else "figure",
+        max_logits=settings.max_logits,
+        recompute_layers=settings.gradient_checkpointing,
+    )
     log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
     policy = clipped_policy_loss(
@@ -174,6 +183,7 @@ def _micro_batch_loss(
         clip_high=settings.clip_high,
         dual_clip=settings.dual_clip,
     )
+    assert scores.entropy_BT is not None, "it was asked for"
     values_BT = {
         "policy_loss": policy.loss_BT,
         "entropy": scores.entropy_BT,

@@ -83,7 +83,7 @@ class _WarmStart:
         rng: np.random.Generator,
     ) -> None:
         self._model = language_model.model
-        self._precision = language_model.limits.precision
+        self._precision = language_model.usage.precision
         self._settings = settings
         self._samples = encode_demonstrations(language_model, demonstrations)
         self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
@@ -130,7 +130,8 @@ class _WarmStart:
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
         for rows in micro_batches(samples, settings.micro_batch_tokens):
-            scores = score_responses(self._model, [samples[row] for row in rows], precision=self._precision)
+            chosen = [samples[row] for row in rows]
+            scores = score_responses(self._model, chosen, precision=self._precision, entropy="none")
             loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
@@ -175,14 +176,14 @@ def encode_demonstrations(language_model: LanguageModel, demonstrations: Sequenc
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
-    limits = language_model.limits
+    usage = language_model.usage
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) > limits.prompt_tokens or len(response) > limits.response_tokens:
+        if len(prompt) > usage.prompt_tokens or len(response) > usage.response_tokens:
             raise ValueError(
                 f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
-                f"{limits.prompt_tokens} (max_prompt_tokens) and {limits.response_tokens} (max_response_tokens)"
+                f"{usage.prompt_tokens} (max_prompt_tokens) and {usage.response_tokens} (max_response_tokens)"
             )
     return [
         Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)

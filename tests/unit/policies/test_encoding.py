@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hgpo.policies import encoding
-from hgpo.policies.encoding import PromptEncoder, end_tokens, pad_token
+from hgpo.policies.encoding import Chat, PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
 from tiny_models import tiny_model
 
@@ -86,3 +86,38 @@ def test_no_end_token_is_refused():
 def test_padding_falls_back_to_the_first_end_token():
     assert pad_token(SimpleNamespace(pad_token_id=0), [4]) == 0
     assert pad_token(SimpleNamespace(pad_token_id=None), [4, 9]) == 4
+
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    "{% if enable_thinking is defined and not enable_thinking %}fridge {% endif %}to "
+)
+
+
+def chatting(chat, template=TEMPLATE):
+    tokenizer = tiny_model().tokenizer
+    tokenizer.chat_template = template
+    encoder = PromptEncoder(tokenizer, 40, chat)
+    return [token.strip("▁") for token in tokenizer.convert_ids_to_tokens(encoder.encode_prompts(["go"])[0])]
+
+
+def test_a_system_prompt_and_options_reach_the_template():
+    plain, system, quick = (chatting(chat) for chat in (None, Chat("take"), Chat(options={"enable_thinking": False})))
+    assert plain == ["go", "to"]
+    assert system == ["take", "go", "to"]
+    assert quick == ["go", "fridge", "to"]
+    assert chatting(Chat(options={"enable_thinking": True})) == plain
+
+
+def test_an_option_that_the_template_does_not_read_is_refused():
+    with pytest.raises(ValueError, match="chat template does not read enable_magic, language"):
+        chatting(Chat(options={"enable_magic": True, "language": "en"}))
+
+
+def test_a_template_without_room_for_a_system_prompt_is_refused():
+    silent = "{% for message in messages if message['role'] == 'user' %}{{ message['content'] }}{% endfor %}"
+    with pytest.raises(ValueError, match="leaves a system message out"):
+        chatting(Chat("take"), silent)
+    strict = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    with pytest.raises(ValueError, match=r"chat template fails \(TemplateError: no system role\); check policy"):
+        chatting(Chat("take"), strict)

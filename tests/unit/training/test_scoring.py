@@ -3,11 +3,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.padding import length_buckets
+from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
-from tiny_models import tiny_model, tiny_samples
+from tiny_models import generate, tiny_model, tiny_samples
 
 
 def test_scores_equal_plain_forward_passes():
@@ -90,3 +94,123 @@ def test_micro_batches_keep_to_the_limit_and_to_the_batches_that_always_did(leng
     by_total = length_buckets([one.token_count for one in samples], max_tokens=limit)
     if all(layout_tokens(samples, rows) <= limit for rows in by_total):
         assert [rows.tolist() for rows in batches] == [rows.tolist() for rows in by_total]
+
+
+def graded(model, samples, **options):
+    """Scores, and the gradient of a loss that takes in log-probs and entropies."""
+    model.zero_grad(set_to_none=True)
+    scores = score_responses(model, samples, temperature=0.7, **options)
+    weight_BT = torch.linspace(-1, 1, scores.mask_BT.numel()).reshape(scores.mask_BT.shape)
+    value_BT = scores.log_prob_BT * weight_BT
+    if scores.entropy_BT is not None and scores.entropy_BT.requires_grad:
+        value_BT = value_BT + 0.1 * scores.entropy_BT
+    value_BT.masked_fill(~scores.mask_BT, 0).sum().backward()
+    return scores, {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+
+
+@pytest.mark.parametrize("max_logits", [1, 200, 1000])
+def test_chunks_change_nothing_but_rounding(max_logits):
+    model, samples = tiny_model().model, tiny_samples(9)
+    whole, whole_gradient = graded(model, samples)
+    chunked, gradient = graded(model, samples, max_logits=max_logits)
+    mask_BT = whole.mask_BT
+    torch.testing.assert_close(chunked.log_prob_BT[mask_BT], whole.log_prob_BT[mask_BT], atol=1e-5, rtol=0)
+    torch.testing.assert_close(chunked.entropy_BT[mask_BT], whole.entropy_BT[mask_BT], atol=1e-5, rtol=0)
+    assert gradient.keys() == whole_gradient.keys()
+    for name, value in gradient.items():
+        torch.testing.assert_close(value, whole_gradient[name], atol=1e-4, rtol=1e-4, msg=name)
+
+
+HIDDEN = 32
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers with the vocabulary as their last dimension that any operation returned."""
+
+    def __init__(self, vocabulary):
+        super().__init__()
+        self.vocabulary, self.numbers = vocabulary, 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            is_head = isinstance(leaf, torch.Tensor) and leaf.shape == (HIDDEN, self.vocabulary)
+            if isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[-1] == self.vocabulary and not is_head:
+                self.numbers = max(self.numbers, leaf.numel())
+        return result
+
+
+def test_no_more_logits_exist_than_allowed_forward_or_backward():
+    model, samples = tiny_model().model, tiny_samples(30)
+    vocabulary = model.config.vocab_size
+    seen = []
+    for max_logits in (2**26, 5 * vocabulary):
+        with Largest(vocabulary) as largest:
+            graded(model, samples, max_logits=max_logits)
+        seen.append(largest.numbers)
+    assert seen[0] > 20 * vocabulary
+    assert seen[1] == 5 * vocabulary
+
+
+def test_an_entropy_that_is_a_figure_has_no_gradient_and_none_is_none():
+    model, samples = tiny_model().model, tiny_samples(4)
+    for max_logits in (2**26, 100):
+        figure, _ = graded(model, samples, entropy="figure", max_logits=max_logits)
+        with_gradient, _ = graded(model, samples, max_logits=max_logits)
+        assert not figure.entropy_BT.requires_grad
+        assert with_gradient.entropy_BT.requires_grad
+        torch.testing.assert_close(figure.entropy_BT, with_gradient.entropy_BT.detach())
+        assert graded(model, samples, entropy="none", max_logits=max_logits)[0].entropy_BT is None
+
+
+@pytest.mark.parametrize("family", ["gemma2", "qwen3", "gpt2"])
+def test_models_that_make_more_of_their_logits_keep_them_whole(family, caplog):
+    tiny = tiny_model()
+    options = {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32} if family != "gpt2" else {}
+    if family == "gemma2":
+        options["final_logit_softcapping"] = 2.0
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=len(tiny.tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        **options,
+    )
+    model = AutoModelForCausalLM.from_config(config).eval()
+    torch.nn.init.normal_(model.get_output_embeddings().weight, std=2.0)
+    samples = tiny_samples(5)
+    whole, chunked = (score_responses(model, samples, max_logits=limit) for limit in (2**26, 100))
+    mask_BT = whole.mask_BT
+    torch.testing.assert_close(chunked.log_prob_BT[mask_BT], whole.log_prob_BT[mask_BT], atol=1e-4, rtol=0)
+    assert ("makes more of its logits" in caplog.text) == (family == "gemma2")
+
+
+@pytest.mark.parametrize("max_logits", [2**26, 100])
+def test_layers_that_are_recomputed_give_the_same_gradient_and_keep_less(max_logits):
+    model, samples = tiny_model().model, tiny_samples(9)
+    plain, plain_gradient = graded(model, samples, max_logits=max_logits)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        score_responses(model, samples, max_logits=max_logits)
+        without = len(kept)
+        score_responses(model, samples, max_logits=max_logits, recompute_layers=True)
+    assert len(kept) - without < without
+    scores, gradient = graded(model, samples, max_logits=max_logits, recompute_layers=True)
+    torch.testing.assert_close(scores.log_prob_BT, plain.log_prob_BT)
+    for name, value in gradient.items():
+        torch.testing.assert_close(value, plain_gradient[name], msg=name)
+    assert not any(module.training for module in model.modules())
+
+
+def test_sampling_keeps_its_cache_after_layers_were_recomputed():
+    language_model = tiny_model()
+    graded(language_model.model, tiny_samples(3), recompute_layers=True)
+    fresh, used = (generate(TransformersPolicy(one), ["go to"]) for one in (tiny_model(), language_model))
+    assert fresh[0].token_ids.tolist() == used[0].token_ids.tolist()

@@ -20,7 +20,7 @@ from hgpo.policies.base import Response
 from hgpo.policies.encoding import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.assemble import rollout_rules
+from hgpo.runs.assemble import chat_of, rollout_rules
 
 logger = logging.getLogger(__name__)
 RECORD_KEY = "hgpo"
@@ -32,7 +32,7 @@ class _Shared:
     def __init__(self, verl_config: Any, tokenizer: Any) -> None:
         self.config, _ = recipe_of(verl_config)
         self.rules = rollout_rules(self.config)
-        self.encoder = PromptEncoder(tokenizer, self.config.policy.max_prompt_tokens)
+        self.encoder = PromptEncoder(tokenizer, self.config.policy.max_prompt_tokens, chat_of(self.config))
         environment, verl = self.config.environment, self.config.verl
         settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
         self.pool = EnvironmentPool(settings, verl.environment_workers)

@@ -49,6 +49,12 @@ def check_for_verl(config: Config) -> None:
             f"policy.device = {config.policy.device!r}: verl gives each training process a GPU of its own, and takes "
             f"{' or '.join(map(repr, _DEVICES))}; which GPUs there are is said by CUDA_VISIBLE_DEVICES"
         )
+    policy = config.policy
+    if not config.warm_start.enabled and (policy.revision is not None or policy.model.lower().endswith(".gguf")):
+        raise ConfigError(
+            f"policy.model = {policy.model!r}, policy.revision = {policy.revision!r}: verl loads folders and the main "
+            "branch of hub names alone; download the model into a folder, and name that"
+        )
     if training.mini_batch_size % ranks:
         raise ConfigError(
             f"training.mini_batch_size = {training.mini_batch_size} cannot be divided among {ranks} training processes "

@@ -19,7 +19,7 @@ from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, Wo
 from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely, record_from
 from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Request
-from hgpo.policies.language_model import LanguageModel, Limits
+from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.rollout.collect import collect
@@ -35,7 +35,7 @@ WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at place now
 def policy() -> TransformersPolicy:
     tokenizer = build_tokenizer([WORDS])
     model = build_model(len(tokenizer), hidden_size=32, layers=1, heads=2, max_tokens=64, initializer_range=0.2, seed=3)
-    return TransformersPolicy(LanguageModel.of(model, tokenizer, Limits(34, MAX_RESPONSE)))
+    return TransformersPolicy(LanguageModel.of(model, tokenizer, Usage(34, MAX_RESPONSE)))
 
 
 RULES = RolloutRules(get_template("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)

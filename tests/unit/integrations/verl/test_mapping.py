@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hgpo.config import Config, ConfigError, TrainingSettings
+from hgpo.config.engines import ONLY
 from hgpo.integrations.verl.mapping import (
     check_for_verl,
     checkpoint_folder,
@@ -98,7 +99,8 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
             silent.add(name)
     # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`), and old
     # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
-    assert silent == {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
+    own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
+    assert silent == own | {name.removeprefix("training.") for name in ONLY if name.startswith("training.")}
 
 
 def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:
@@ -162,3 +164,9 @@ def test_an_environment_that_other_processes_cannot_find_is_refused() -> None:
 
 def test_leaves_name_everything_that_is_set() -> None:
     assert dict(leaves({"a": {"b": 1, "c": {"d": [2]}}, "e": {}})) == {"a.b": 1, "a.c.d": [2], "e": {}}
+
+
+@pytest.mark.parametrize("policy", [{"model": "models/small.gguf"}, {"model": "some/model", "revision": "v1"}])
+def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads folders and the main branch"):
+        check_for_verl(config(policy=policy))

@@ -17,7 +17,7 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from hgpo.policies.encoding import end_tokens, pad_token
-from hgpo.policies.language_model import load_model, load_tokenizer
+from hgpo.policies.pretrained import load_model, load_tokenizer, refuse_incomplete
 from hgpo.policies.sampling import SampledTokens, sample_responses
 
 _LARGEST_BATCH = 64
@@ -87,8 +87,7 @@ class TransformersServer:
     async def load_weights(self, weights: Mapping[str, torch.Tensor], update: int | None) -> None:
         """Replace the weights; a name the model does not have is an error."""
         found = self._model.load_state_dict(weights, strict=False)
-        if found.unexpected_keys:
-            raise ValueError(f"weights of another model: it has no {found.unexpected_keys[0]}")
+        refuse_incomplete("the training processes' policy", missing=[], surplus=found.unexpected_keys)
         self._update = update or 0
 
     async def ready(self) -> bool:

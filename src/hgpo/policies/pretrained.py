@@ -1,0 +1,113 @@
+"""Weights and tokenizers from a folder, a .gguf file or the Hugging Face hub. No code that comes with them is run.
+
+What is loaded is complete: transformers fills missing weights at random and passes over surplus ones with a warning,
+and a policy with either is not the one that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from hgpo.policies.device import resolve_device
+
+transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
+
+_MOST_NAMES = 5
+
+
+class IncompleteModelError(ValueError):
+    """A model lacks weights or has surplus ones; the message names them."""
+
+
+def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
+    """The tokenizer of a model; see `load_model` for the arguments and errors."""
+    name, options = _locate(source, revision)
+    with _gguf_needed(options):
+        return AutoTokenizer.from_pretrained(name, **options)
+
+
+def load_model(
+    source: str | Path, *, revision: str | None = None, device: str = "auto", dtype: str = "auto"
+) -> torch.nn.Module:
+    """A causal language model in evaluation mode.
+
+    Args:
+        source: a folder (no network needed), a .gguf file, which is dequantised, or a hub name.
+        revision: of a hub name: branch, tag or commit.
+        device: "auto" is CUDA where there is one.
+        dtype: of the weights; "auto" is bfloat16 on CUDA and float32 elsewhere.
+
+    Raises:
+        IncompleteModelError: weights are missing, surplus or of another shape.
+        ValueError: a revision of what is no hub name, a .gguf file that is not there, or no package to read it.
+        OSError: nothing is there that transformers could load.
+    """
+    where = resolve_device(device)
+    if dtype == "auto":
+        dtype = "bfloat16" if where.type == "cuda" else "float32"
+    name, options = _locate(source, revision)
+    weights = {} if "gguf_file" in options else {"use_safetensors": True}
+    with _gguf_needed(options):
+        model, found = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=getattr(torch, dtype),
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **weights,
+            **options,
+        )
+    refuse_incomplete(source, missing=found["missing_keys"], surplus=found["unexpected_keys"])
+    model.to(where).eval()
+    return model  # type: ignore[no-any-return]
+
+
+def refuse_incomplete(source: object, *, missing: Sequence[str] | set[str], surplus: Sequence[str] | set[str]) -> None:
+    """Raise an `IncompleteModelError` if there are names of either kind."""
+    faults = [
+        f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"
+        for what, names, more in (
+            ("lacks the weights", missing, len(missing) > _MOST_NAMES),
+            ("has weights that the model does not know:", surplus, len(surplus) > _MOST_NAMES),
+        )
+        if names
+    ]
+    if faults:
+        raise IncompleteModelError(
+            f"{source} {' and '.join(faults)}; it is damaged, or its config.json is another model's"
+        )
+
+
+def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
+    """The folder or hub name, and the options that go with it."""
+    path = Path(source)
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    is_gguf = path.suffix.lower() == ".gguf"
+    if revision is not None and (is_gguf or path.is_dir()):
+        raise ValueError(f"policy.revision = {revision!r} is for names of the hub, and {source} is on this machine")
+    if is_gguf:
+        if not path.is_file():
+            raise ValueError(f"no such file: {source}")
+        return str(path.parent), {**options, "gguf_file": path.name}
+    if path.is_dir():
+        return str(source), options
+    return str(source), {**options, "local_files_only": False, **({} if revision is None else {"revision": revision})}
+
+
+@contextmanager
+def _gguf_needed(options: Mapping[str, Any]) -> Iterator[None]:
+    """Says what to install where transformers cannot read a .gguf file."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
+            raise
+        raise ValueError(
+            f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
+        ) from error

@@ -1,0 +1,67 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hgpo.policies.language_model import LanguageModel
+from hgpo.policies.pretrained import IncompleteModelError, load_model, load_tokenizer
+from hgpo.policies.tiny import save_tiny_model
+from tiny_models import WORDS
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_tiny_model(tmp_path / "model", [" ".join(WORDS)], hidden_size=16, layers=1, heads=2, max_tokens=64)
+
+
+def edited(folder, edit):
+    """The weights in the folder, changed by `edit`."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    edit(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
+
+
+def test_a_whole_model_is_loaded(folder):
+    model = load_model(folder, device="cpu", dtype="float32")
+    assert not model.training
+    assert model.dtype == torch.float32
+    assert load_tokenizer(folder).chat_template
+
+
+def test_missing_weights_are_an_error_that_names_them(folder):
+    gone = ["model.layers.0.mlp.down_proj.weight", "model.layers.0.self_attn.q_proj.weight"]
+    edited(folder, lambda weights: [weights.pop(name) for name in gone])
+    with pytest.raises(IncompleteModelError, match=f"lacks the weights {', '.join(gone)}; it is damaged"):
+        load_model(folder, device="cpu")
+
+
+def test_surplus_weights_are_an_error_that_names_the_first_of_them(folder):
+    edited(folder, lambda weights: weights.update({f"model.adapter.{row}": torch.zeros(2) for row in range(8)}))
+    with pytest.raises(IncompleteModelError, match=r"the model does not know: model\.adapter\.0, .*4 and 3 more"):
+        load_model(folder, device="cpu")
+
+
+def test_weights_of_another_shape_are_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 8}))
+    with pytest.raises((IncompleteModelError, RuntimeError)):
+        load_model(folder, device="cpu")
+
+
+def test_a_language_model_of_a_damaged_folder_fails_when_its_weights_are_asked_for(folder):
+    language_model = LanguageModel.from_pretrained(edited(folder, lambda weights: weights.popitem()), device="cpu")
+    with pytest.raises(IncompleteModelError, match="lacks the weights"):
+        _ = language_model.model
+
+
+def test_a_revision_is_for_names_of_the_hub(folder):
+    with pytest.raises(ValueError, match=r"policy\.revision = 'main' is for names of the hub, and .*model is on this"):
+        load_model(folder, revision="main")
+
+
+def test_a_gguf_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no such file: .*nothing\.gguf"):
+        load_model(tmp_path / "nothing.gguf")
