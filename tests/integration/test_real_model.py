@@ -1,0 +1,49 @@
+"""SmolLM2-135M-Instruct, a real language model: loaded, asked, scored."""
+
+import numpy as np
+import pytest
+import torch
+
+from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.transformers import TransformersPolicy
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import response_log_probs, score_responses
+from real_model import real_model_file
+from tiny_models import generate
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return LanguageModel.from_pretrained(real_model_file(), Usage(512, 24), device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def samples(language_model):
+    prompts = ["What is the capital of France?", "Name a fruit.", "You are in a kitchen. What do you do next?"]
+    responses = generate(TransformersPolicy(language_model), prompts)
+    return [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.5) for one in responses]
+
+
+def test_it_is_whole_and_knows_the_capital_of_france(language_model):
+    assert sum(parameter.numel() for parameter in language_model.model.parameters()) == 134_515_008
+    [answer] = generate(TransformersPolicy(language_model), ["What is the capital of France?"], temperature=0)
+    assert "Paris" in answer.text
+    assert answer.finished
+
+
+def test_it_is_sampled_as_it_is_scored(language_model, samples):
+    for sample, log_probs in zip(samples, response_log_probs(language_model.model, samples), strict=True):
+        np.testing.assert_allclose(sample.log_probs, log_probs, atol=1e-3)
+
+
+def test_chunks_of_its_vocabulary_change_nothing_but_rounding(language_model, samples):
+    model = language_model.model
+    gradients = []
+    for max_logits in (2**26, 20 * 49_152):
+        model.zero_grad(set_to_none=True)
+        scores = score_responses(model, samples, max_logits=max_logits, recompute_layers=max_logits < 2**26)
+        scores.log_prob_BT.masked_fill(~scores.mask_BT, 0).mean().backward()
+        gradients.append(model.get_input_embeddings().weight.grad.clone())
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-3)
