@@ -17,6 +17,7 @@ from hgpo.config.settings import Config, Engine
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
+    "training.importance_cap": "built-in",
     "verl": "verl",
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
