@@ -8,6 +8,12 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 OF_VERL_ALONE = {"lost_trajectories", "padding_rows"}
+OF_RECOMPUTED_LOG_PROBS = {
+    "sampler_gap_mean",
+    "sampler_gap_max",
+    "sampler_effective_sample_size",
+    "sampler_clipped_share",
+}
 
 
 def explained() -> set[str]:

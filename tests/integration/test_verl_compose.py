@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from hgpo.config import Config, ConfigError, load_config
+from hgpo.config import Config, ConfigError, Loss, LossAggregation, load_config
 from hgpo.envs.registry import names
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import ActorConfig
 
 from hgpo.integrations.verl.compose import compose, recipe_of
 
@@ -63,6 +68,14 @@ def test_the_quickstart_trains_on_verl_too() -> None:
     found = composed(load_config(RECIPES / "quickstart" / "hgpo.toml", ["policy.device=cpu", "verl.gpus_per_node=2"]))
     assert found.trainer.device == "cpu"
     assert found.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float32"
+
+
+def test_every_loss_and_aggregation_is_one_of_verls() -> None:
+    for loss, aggregation in product(get_args(Loss), get_args(LossAggregation)):
+        found = composed(small(training={"loss": loss, "loss_aggregation": aggregation}))
+        actor: ActorConfig = omega_conf_to_dataclass(found.actor_rollout_ref.actor)
+        assert get_policy_loss_fn(actor.policy_loss.loss_mode)
+        assert actor.loss_scale_factor == 512
 
 
 def test_an_override_under_verls_own_name_arrives() -> None:

@@ -17,6 +17,7 @@ from hgpo.config.settings import Config, Engine
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
+    "training.importance_cap": "built-in",
     "verl": "verl",
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it

@@ -16,6 +16,8 @@ from hgpo.estimators import ESTIMATORS
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Engine = Literal["built-in", "verl"]
+Loss = Literal["ppo", "gspo", "cispo"]
+LossAggregation = Literal["token-mean", "sequence-mean", "constant"]
 
 
 class Section(BaseModel):
@@ -113,10 +115,16 @@ class TrainingSettings(Section):
         256, ge=1, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."
     )
     epochs: int = Field(1, ge=1, description="Passes over the batch.")
+    loss: Loss = Field("ppo", description="The policy loss (docs/algorithms/losses.md); gspo wants far smaller clips.")
+    loss_aggregation: LossAggregation = Field(
+        "token-mean",
+        description="How tokens become one loss: their mean; the mean of the responses' means; or their sum over "
+        "policy.max_response_tokens, as a mean over responses (Dr. GRPO).",
+    )
     clip_low: float = Field(0.2, ge=0, lt=1, description="The probability ratio is clipped from below at 1 - clip_low.")
     clip_high: float = Field(0.2, ge=0, description="The probability ratio is clipped from above at 1 + clip_high.")
     dual_clip: float | None = Field(
-        3.0, gt=1, description="Bound on the ratio where the advantage is negative; none switches it off."
+        3.0, gt=1, description="ppo's bound on the ratio where the advantage is negative; none switches it off."
     )
     kl_coefficient: float = Field(
         0.01,
@@ -148,21 +156,33 @@ class TrainingSettings(Section):
         description="Leave out responses that were cut at the length limit (DAPO's overlong filtering): they are long, "
         "and praising one teaches the policy not to stop.",
     )
-    recompute_log_probs: bool = Field(
-        False,
+    recompute_log_probs: Literal[True, False, "auto"] = Field(
+        "auto",
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
-        "Use it where sampling runs in another precision or engine than training.",
+        "auto: where another program samples than trains (another policy.backend; verl on GPUs).",
+    )
+    importance_cap: float | None = Field(
+        2.0,
+        ge=1,
+        description="Where log-probs are recomputed, a token's policy loss is weighted by the trainer's probability "
+        "over the sampler's, at most by this; none: no weight.",
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, else float32. Weights stay float32.",
     )
 
-    @field_validator("dual_clip", mode="before")
+    @field_validator("dual_clip", "importance_cap", mode="before")
     @classmethod
     def _none_can_be_written(cls, value: object) -> object:
         """TOML has no null, so "none" stands for it."""
         return None if value == "none" else value
+
+    @field_validator("recompute_log_probs", mode="before")
+    @classmethod
+    def _truth_may_be_capitalised(cls, value: object) -> object:
+        """On the command line, as for the settings that are true or false alone."""
+        return {"true": True, "false": False}.get(str(value).lower(), value)
 
 
 class WarmStartSettings(Section):
@@ -254,6 +274,20 @@ class Config(Section):
         if estimator is not None and "history_length" in estimator.keywords:
             options.setdefault("history_length", self.agent.history_length)
         return options
+
+    @property
+    def recomputes_log_probs(self) -> bool:
+        """What `training.recompute_log_probs` comes to: "auto" is whether sampler and trainer can differ.
+
+        They are one program with the built-in sampler, and with verl on CPUs, where the rollout engine is this
+        project's own.
+        """
+        chosen = self.training.recompute_log_probs
+        if isinstance(chosen, bool):
+            return chosen
+        if self.run.engine == "verl":
+            return self.policy.device != "cpu"
+        return self.policy.backend != "transformers"
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

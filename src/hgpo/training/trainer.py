@@ -52,7 +52,7 @@ from hgpo.training.policies import check_policy, load_language_model, run_policy
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.update import Sampling, make_optimizer, update_policy
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
@@ -192,7 +192,11 @@ class _Trainer:
             samples,
             self.config.training,
             self.update_rng,
-            temperature=self.config.rollout.temperature,
+            Sampling(
+                temperature=self.config.rollout.temperature,
+                max_response_tokens=self.config.policy.max_response_tokens,
+                recompute_log_probs=self.config.recomputes_log_probs,
+            ),
         )
 
     def _collect(self, update: int) -> _Collected:

@@ -16,20 +16,44 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
-from hgpo.training.losses import approximate_kl, clipped_policy_loss, k3_divergence, token_mean
+from hgpo.training.importance import importance_weights, sampler_mismatch
+from hgpo.training.losses import AGGREGATIONS, LOSSES
+from hgpo.training.losses.aggregation import MiniBatchSize, token_mean
+from hgpo.training.losses.divergence import approximate_kl, k3_divergence
+from hgpo.training.losses.tokens import Clip, ResponseTokens
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
 
 Metrics = dict[str, float]
 
+_TERMS = ("policy_loss", "kl", "entropy")  # of the loss; what else is measured is a mean over tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the responses were sampled, as far as the update must know.
+
+    Attributes:
+        temperature: of sampling.
+        max_response_tokens: length at which a response was cut.
+        recompute_log_probs: take the old log-probs from the trainer and correct for the sampler's being others.
+
+    Example: a server with kernels of its own sampled: `Sampling(max_response_tokens=512, recompute_log_probs=True)`.
+    """
+
+    temperature: float = 1.0
+    max_response_tokens: int = 512
+    recompute_log_probs: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A sample with the two distributions the loss compares it to; `reference` is None where the KL weight is 0."""
+    """A sample with what its tokens are compared to and weighted by; None where they are not."""
 
     sample: Sample
     old: NDArray[np.float32]
     reference: NDArray[np.float32] | None
+    weight: NDArray[np.float32] | None
 
 
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
@@ -55,14 +79,14 @@ def update_policy(
     samples: Sequence[Sample],
     settings: TrainingSettings,
     rng: np.random.Generator,
-    *,
-    temperature: float = 1.0,
+    sampling: Sampling = Sampling(),
 ) -> Metrics:
     """Train `model` in place on `samples`, each `settings.epochs` times.
 
     `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
     one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
-    but rounding. Dropout is off, so that the ratio starts at 1. `temperature` is the one the responses were sampled at.
+    but rounding. Dropout is off, so that the ratio starts at 1. With recomputed log-probs, the policy loss of each
+    token is weighted by `importance_weights`.
 
     Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
     `skip_zero_advantage`, so are those with advantage 0, and with `skip_cut_responses` those that were cut; if none is
@@ -70,8 +94,8 @@ def update_policy(
 
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
-        approximate_kl, gradient_norm (before clipping); and the counts samples, tokens, empty_responses,
-        mini_batches.
+        approximate_kl, gradient_norm (before clipping); with recomputed log-probs the figures of `sampler_mismatch`;
+        and the counts samples, tokens, empty_responses, mini_batches.
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
@@ -85,23 +109,25 @@ def update_policy(
         raise ValueError("there is no sample with a non-empty response to train on")
     kept = [sample for sample in answered if _teaches(sample, settings)]
     model.eval()
-    targets = _targets(model, reference_model, kept, settings, temperature)
+    targets = _targets(model, reference_model, kept, settings, sampling)
     totals: defaultdict[str, float] = defaultdict(float)
     mini_batches = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
         for rows in _mini_batches(order, settings.mini_batch_size):
-            metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, temperature)
+            metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, sampling)
             mini_batches += 1
             for name, value in metrics.items():
                 totals[name] += value
     means = {name: total / max(1, mini_batches) for name, total in totals.items()}
-    return means | {
+    mismatch = _mismatch(targets, settings.importance_cap) if sampling.recompute_log_probs else {}
+    counts = {
         "samples": len(kept),
         "tokens": sum(len(sample.response_ids) for sample in kept),
         "empty_responses": len(samples) - len(answered),
         "mini_batches": mini_batches,
     }
+    return means | mismatch | counts
 
 
 def _teaches(sample: Sample, settings: TrainingSettings) -> bool:
@@ -116,7 +142,7 @@ def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int6
 
 
 def _targets(
-    model: Any, reference_model: Any | None, samples: list[Sample], settings: TrainingSettings, temperature: float
+    model: Any, reference_model: Any | None, samples: list[Sample], settings: TrainingSettings, sampling: Sampling
 ) -> list[_Target]:
     """Everything that stays fixed during the update, computed once per sample."""
 
@@ -124,26 +150,39 @@ def _targets(
         return response_log_probs(
             scorer,
             samples,
-            temperature=temperature,
+            temperature=sampling.temperature,
             precision=settings.precision,
             max_tokens=settings.micro_batch_tokens,
             max_logits=settings.max_logits,
         )
 
-    old = scored_by(model) if settings.recompute_log_probs else [sample.log_probs for sample in samples]
-    reference = scored_by(reference_model) if settings.kl_coefficient > 0 else [None] * len(samples)
-    return [_Target(*columns) for columns in zip(samples, old, reference, strict=True)]
+    sampled, cap = [sample.log_probs for sample in samples], settings.importance_cap
+    absent = [None] * len(samples)
+    old = scored_by(model) if sampling.recompute_log_probs else sampled
+    reference = scored_by(reference_model) if settings.kl_coefficient > 0 else absent
+    corrected = sampling.recompute_log_probs and cap is not None
+    weight = [importance_weights(*pair, cap) for pair in zip(old, sampled, strict=True)] if corrected else absent
+    return [_Target(*columns) for columns in zip(samples, old, reference, weight, strict=True)]
+
+
+def _mismatch(targets: list[_Target], cap: float | None) -> Metrics:
+    """Of all tokens of the update together."""
+    nothing = np.empty(0, dtype=np.float32)
+    old_N = np.concatenate([nothing, *(target.old for target in targets)])
+    sampled_N = np.concatenate([nothing, *(target.sample.log_probs for target in targets)])
+    return sampler_mismatch(old_N, sampled_N, cap)
 
 
 def _train_mini_batch(
-    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: TrainingSettings, temperature: float
+    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: TrainingSettings, sampling: Sampling
 ) -> Metrics:
     """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
-    total_tokens = sum(len(target.sample.response_ids) for target in targets)
+    tokens = sum(len(target.sample.response_ids) for target in targets)
+    size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches([target.sample for target in targets], settings.micro_batch_tokens):
-        parts = _micro_batch_loss(model, [targets[row] for row in rows], total_tokens, settings, temperature)
+        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling.temperature)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
             optimizer.zero_grad(set_to_none=True)
@@ -160,7 +199,7 @@ def _train_mini_batch(
 
 
 def _micro_batch_loss(
-    model: Any, targets: list[_Target], total_tokens: int, settings: TrainingSettings, temperature: float
+    model: Any, targets: list[_Target], size: MiniBatchSize, settings: TrainingSettings, temperature: float
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
@@ -175,17 +214,15 @@ def _micro_batch_loss(
     )
     log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
-    policy = clipped_policy_loss(
-        log_prob_BT,
-        old_log_prob_BT,
-        log_prob_BT.new_tensor([[sample.advantage] for sample in samples]),
-        clip_low=settings.clip_low,
-        clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip,
+    advantage_B1 = log_prob_BT.new_tensor([[sample.advantage] for sample in samples])
+    policy = LOSSES[settings.loss](
+        ResponseTokens(log_prob_BT, old_log_prob_BT, advantage_B1, mask_BT),
+        Clip(settings.clip_low, settings.clip_high, settings.dual_clip),
     )
     assert scores.entropy_BT is not None, "it was asked for"
+    weights = [target.weight for target in targets if target.weight is not None]
     values_BT = {
-        "policy_loss": policy.loss_BT,
+        "policy_loss": policy.loss_BT * _stack(weights, log_prob_BT) if weights else policy.loss_BT,
         "entropy": scores.entropy_BT,
         "clip_fraction": policy.clipped_BT.float(),
         "dual_clip_fraction": policy.dual_clipped_BT.float(),
@@ -194,7 +231,11 @@ def _micro_batch_loss(
     references = [target.reference for target in targets if target.reference is not None]
     if references:
         values_BT["kl"] = k3_divergence(log_prob_BT, _stack(references, log_prob_BT))
-    parts = {name: token_mean(value_BT, mask_BT, total_tokens) for name, value_BT in values_BT.items()}
+    mean = AGGREGATIONS[settings.loss_aggregation]
+    parts = {
+        name: mean(value_BT, mask_BT, size) if name in _TERMS else token_mean(value_BT, mask_BT, size.tokens)
+        for name, value_BT in values_BT.items()
+    }
     parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
     if references:
         parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hgpo.config import WarmStartSettings
 from hgpo.policies.language_model import LanguageModel
-from hgpo.training.losses import token_mean
+from hgpo.training.losses.aggregation import token_mean
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import micro_batches, score_responses
 from hgpo.training.update import clip_gradients

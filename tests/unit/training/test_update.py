@@ -7,18 +7,20 @@ import torch
 from pydantic import ValidationError
 
 from hgpo.config import TrainingSettings
+from hgpo.training.losses import AGGREGATIONS, LOSSES
 from hgpo.training.scoring import response_log_probs
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.update import Sampling, make_optimizer, update_policy
 from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=10)
+ON_POLICY = Sampling()
 
 
-def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, **options):
+def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, sampling=ON_POLICY):
     model = model or tiny_model().model
     reference = reference or copy.deepcopy(model)
     optimizer = make_optimizer(model, settings)
-    metrics = update_policy(model, reference, optimizer, samples, settings, np.random.default_rng(seed), **options)
+    metrics = update_policy(model, reference, optimizer, samples, settings, np.random.default_rng(seed), sampling)
     return model, metrics
 
 
@@ -48,6 +50,29 @@ def test_micro_batch_size_does_not_change_the_update():
         assert metrics == pytest.approx(reference_metrics, rel=1e-3, abs=1e-5)
         for name, value in parameters(model).items():
             torch.testing.assert_close(value, parameters(reference_model)[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nor_does_it_with_any_loss_and_aggregation_under_correction(loss, aggregation):
+    start = tiny_model().model
+    sampling = Sampling(max_response_tokens=8, recompute_log_probs=True)
+    results = []
+    for tokens in (1, 60, 10_000):
+        settings = SETTINGS.model_copy(
+            update={"loss": loss, "loss_aggregation": aggregation, "micro_batch_tokens": tokens}
+        )
+        model = copy.deepcopy(start)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # rounding stays rounding, unlike with AdamW
+        samples, rng = tiny_samples(20, longest=8), np.random.default_rng(0)
+        metrics = update_policy(model, start, optimizer, samples, settings, rng, sampling)
+        results.append((parameters(model), metrics))
+    (reference, reference_metrics), *others = results
+    assert any(not torch.equal(value, parameters(start)[name]) for name, value in reference.items())
+    for moved, metrics in others:
+        assert metrics == pytest.approx(reference_metrics, rel=1e-4, abs=1e-5)
+        for name, value in moved.items():
+            torch.testing.assert_close(value, reference[name], atol=1e-6, rtol=0)
 
 
 def test_first_step_by_hand():
@@ -165,6 +190,7 @@ def test_samples_that_teach_nothing_can_be_left_out():
     untouched = parameters(tiny_model().model)
     model, metrics = train(silent, settings)
     assert metrics == {"samples": 0, "tokens": 0, "empty_responses": 0, "mini_batches": 0}
+    assert train(silent, settings, sampling=Sampling(recompute_log_probs=True))[1] == metrics
     for name, value in parameters(model).items():
         assert torch.equal(value, untouched[name])
 
@@ -183,8 +209,52 @@ def test_cut_responses_can_be_left_out():
 
 def test_recomputed_log_probs_start_at_ratio_one():
     stale = [replace(sample, log_probs=sample.log_probs - 1) for sample in tiny_samples(10)]
-    _, metrics = train(stale, SETTINGS.model_copy(update={"recompute_log_probs": True}))
+    _, metrics = train(stale, sampling=Sampling(recompute_log_probs=True))
     assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
+
+
+def test_the_policy_loss_is_corrected_for_the_sampler():
+    """The sampler found every token e^gap times less likely: a weight of e^gap, at most the cap."""
+    model = tiny_model().model
+    samples = on_policy_samples(model, 10)
+    gaps = [-0.5, 0.25, 3.0, 0.0, 1.0] * 2
+    sampled = [
+        replace(sample, log_probs=sample.log_probs - np.float32(gap)) for sample, gap in zip(samples, gaps, strict=True)
+    ]
+    lengths = np.array([len(sample.response_ids) for sample in samples])
+    advantages = np.array([sample.advantage for sample in samples])
+    weights = np.minimum(np.exp(gaps), 2.0)
+    recomputed = Sampling(recompute_log_probs=True)
+    _, metrics = train(sampled, model=copy.deepcopy(model), reference=model, sampling=recomputed)
+    assert metrics["policy_loss"] == pytest.approx(-np.average(weights * advantages, weights=lengths), abs=1e-4)
+    assert metrics["sampler_gap_mean"] == pytest.approx(np.average(np.abs(gaps), weights=lengths), abs=1e-5)
+    assert metrics["sampler_gap_max"] == pytest.approx(3.0, abs=1e-4)
+    assert metrics["sampler_clipped_share"] == pytest.approx(np.average(np.exp(gaps) > 2, weights=lengths))
+    effective = (lengths @ weights) ** 2 / (lengths.sum() * (lengths @ weights**2))
+    assert metrics["sampler_effective_sample_size"] == pytest.approx(effective, abs=1e-5)
+
+    uncorrected = SETTINGS.model_copy(update={"importance_cap": None})
+    _, metrics = train(sampled, uncorrected, model=copy.deepcopy(model), reference=model, sampling=recomputed)
+    assert metrics["policy_loss"] == pytest.approx(-np.average(advantages, weights=lengths), abs=1e-4)
+    assert not any(name.startswith("sampler_") for name in train(sampled)[1])
+
+
+def test_each_loss_and_aggregation_is_the_one_that_is_chosen():
+    model = tiny_model().model
+    samples = on_policy_samples(model, 10)
+    lengths = np.array([len(sample.response_ids) for sample in samples])
+    advantages = np.array([sample.advantage for sample in samples])
+
+    def policy_loss(**chosen):
+        settings = SETTINGS.model_copy(update=chosen)
+        sampling = Sampling(max_response_tokens=20)
+        return train(samples, settings, model=copy.deepcopy(model), sampling=sampling)[1]["policy_loss"]
+
+    # Every ratio is 1, so that PPO and GSPO start at the mean advantage and CISPO at that of A · log_prob.
+    assert policy_loss(loss="gspo", loss_aggregation="sequence-mean") == pytest.approx(-advantages.mean(), abs=1e-4)
+    assert policy_loss(loss_aggregation="constant") == pytest.approx(-(advantages @ lengths) / (10 * 20), abs=1e-4)
+    log_probs = np.array([sample.log_probs.sum() for sample in samples])
+    assert policy_loss(loss="cispo") == pytest.approx(-(advantages @ log_probs) / lengths.sum(), abs=1e-3)
 
 
 def test_temperature_is_that_of_sampling():
@@ -192,7 +262,7 @@ def test_temperature_is_that_of_sampling():
     samples = tiny_samples(10)
     log_probs = response_log_probs(model, samples, temperature=0.5)
     samples = [replace(sample, log_probs=values) for sample, values in zip(samples, log_probs, strict=True)]
-    _, metrics = train(samples, model=model, temperature=0.5)
+    _, metrics = train(samples, model=model, sampling=Sampling(temperature=0.5))
     assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, Loss, LossAggregation
 from hgpo.envs.registry import SUITES
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
@@ -25,6 +25,12 @@ _DEVICES = ("auto", "cuda", "cpu")
 _STRATEGY = "fsdp2"  # checkpoints are published from it, and on a CPU verl has no other
 _NO_DUAL_CLIP = 1e9  # verl has no switch for it, but a bound that is never reached
 _ENDLESS = 10**9
+_LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+_AGGREGATIONS: dict[LossAggregation, str] = {
+    "token-mean": "token-mean",
+    "sequence-mean": "seq-mean-token-mean",
+    "constant": "seq-mean-token-sum-norm",
+}
 _EPISODES_PER_VALIDATION_BATCH = 256
 
 Tree = dict[str, Any]
@@ -209,7 +215,9 @@ def _actor(config: Config) -> Tree:
         "clip_ratio_low": training.clip_low,
         "clip_ratio_high": training.clip_high,
         "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
-        "loss_agg_mode": "token-mean",
+        "policy_loss": {"loss_mode": _LOSSES[training.loss]},
+        "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
+        "loss_scale_factor": config.policy.max_response_tokens,  # read by the "constant" aggregation alone
         "calculate_entropy": True,
         "entropy_coeff": training.entropy_coefficient,
         "use_kl_loss": training.kl_coefficient > 0,
@@ -254,7 +262,7 @@ def _algorithm(config: Config) -> Tree:
         "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
         "gamma": config.advantage.gamma,
         "use_kl_in_reward": False,
-        "rollout_correction": {"bypass_mode": not config.training.recompute_log_probs},
+        "rollout_correction": {"bypass_mode": not config.recomputes_log_probs},
         "filter_groups": {"enable": False},
     }
 

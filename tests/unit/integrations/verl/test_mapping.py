@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from hgpo.config import Config, ConfigError, TrainingSettings
-from hgpo.config.engines import ONLY
+from hgpo.config.engines import engines_of
 from hgpo.integrations.verl.mapping import (
     check_for_verl,
     checkpoint_folder,
@@ -71,6 +71,24 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "dual_clip", None, "actor_rollout_ref.actor.clip_ratio_c", 1e9),
         ("training", "recompute_log_probs", True, "algorithm.rollout_correction.bypass_mode", False),
         ("training", "recompute_log_probs", False, "algorithm.rollout_correction.bypass_mode", True),
+        ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
+        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
+        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
+        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
+        (
+            "training",
+            "loss_aggregation",
+            "sequence-mean",
+            "actor_rollout_ref.actor.loss_agg_mode",
+            "seq-mean-token-mean",
+        ),
+        (
+            "training",
+            "loss_aggregation",
+            "constant",
+            "actor_rollout_ref.actor.loss_agg_mode",
+            "seq-mean-token-sum-norm",
+        ),
         ("training", "mini_batch_size", 4, "actor_rollout_ref.actor.ppo_mini_batch_size", 1),
         ("evaluation", "every", 5, "trainer.test_freq", 5),
         ("evaluation", "every", 0, "trainer.test_freq", 160),
@@ -82,25 +100,39 @@ def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, 
     assert mapped(**{section: {name: value}})[verl_name] == verl_value
 
 
-def other_than(value: Any) -> Any:
+def test_responses_are_divided_by_their_limit_where_the_divisor_is_a_constant() -> None:
+    settings = config(policy={"model": "some/model", "max_response_tokens": 100})
+    assert dict(leaves(mapped_settings(settings, "m", RUN)))["actor_rollout_ref.actor.loss_scale_factor"] == 100
+
+
+def test_on_a_cpu_the_rollout_engine_is_this_projects_and_its_log_probs_are_taken() -> None:
+    settings = config(policy={"model": "some/model", "device": "cpu"})
+    assert dict(leaves(mapped_settings(settings, "m", RUN)))["algorithm.rollout_correction.bypass_mode"] is True
+
+
+def other_than(name: str, value: Any) -> Any:
+    if name == "recompute_log_probs":  # auto is true here
+        return False
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
-        return "float32"
+        return get_args(TrainingSettings.model_fields[name].annotation)[1]
     return value / 2 if isinstance(value, float) else (value // 4 or 3)
 
 
 def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_to_carry_out() -> None:
     before, silent = config(), set()
     for name in TrainingSettings.model_fields:
-        training = before.training.model_copy(update={name: other_than(getattr(before.training, name))})
+        training = before.training.model_copy(update={name: other_than(name, getattr(before.training, name))})
         after = before.model_copy(update={"training": training})
         if told(after) == told(before):
             silent.add(name)
     # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`), and old
     # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
     own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
-    assert silent == own | {name.removeprefix("training.") for name in ONLY if name.startswith("training.")}
+    assert silent == own | {
+        name for name in TrainingSettings.model_fields if "verl" not in engines_of(f"training.{name}")
+    }
 
 
 def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hgpo.config import Config, ConfigError, load_config, read_config
+
+MODEL = 'policy.model="some/model"'
+
+
+def recomputes(**sections: Any) -> bool:
+    policy = {"model": "some/model", **sections.pop("policy", {})}
+    return Config.model_validate({"policy": policy, **sections}).recomputes_log_probs
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, False),
+        ({"policy": {"device": "cuda"}}, False),
+        ({"policy": {"backend": "some.module:SERVER"}}, True),
+        ({"run": {"engine": "verl"}}, True),
+        ({"run": {"engine": "verl"}, "policy": {"device": "cuda"}}, True),
+        ({"run": {"engine": "verl"}, "policy": {"device": "cpu"}}, False),
+    ],
+)
+def test_log_probs_are_recomputed_where_sampler_and_trainer_can_differ(
+    sections: dict[str, Any], expected: bool
+) -> None:
+    assert recomputes(**sections) is expected
+    for said in (True, False):
+        assert recomputes(**sections, training={"recompute_log_probs": said}) is said
+
+
+@pytest.mark.parametrize(("written", "value"), [("true", True), ("false", False), ("True", True), ("auto", "auto")])
+def test_recompute_log_probs_is_written_as_it_is_meant(written: str, value: object) -> None:
+    assert read_config(None, [MODEL, f"training.recompute_log_probs={written}"]).training.recompute_log_probs == value
+
+
+def test_what_it_cannot_be_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"training\.recompute_log_probs: Input should be True, False or 'auto'"):
+        read_config(None, [MODEL, "training.recompute_log_probs=sometimes"])
+    with pytest.raises(ConfigError, match=r"training\.importance_cap"):
+        read_config(None, [MODEL, "training.importance_cap=0.5"])
+    with pytest.raises(ConfigError, match=r"training\.importance_cap = 3\.0 is read by the engine 'built-in' alone"):
+        read_config(None, [MODEL, "run.engine=verl", "training.importance_cap=3.0"])
+
+
+def test_the_cap_can_be_switched_off() -> None:
+    assert (
+        load_config(None, ["warm_start.enabled=true", "training.importance_cap=none"]).training.importance_cap is None
+    )
