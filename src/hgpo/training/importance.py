@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_MAX_LOG_WEIGHT = 20.0  # keeps exp() finite; reached only without a cap
+_MAX_LOG_WEIGHT = 20.0  # either way: keeps exp() finite and above 0
 
 
 def importance_weights(
@@ -29,7 +29,7 @@ def importance_weights(
 
     Example: probabilities 0.3 and 0.6 in the trainer, 0.2 and 0.1 in the sampler, with a cap of 2: `[1.5, 2.0]`.
     """
-    weight_N: NDArray[np.float32] = np.exp(np.minimum(trainer_N - sampler_N, _MAX_LOG_WEIGHT))
+    weight_N: NDArray[np.float32] = np.exp((trainer_N - sampler_N).clip(-_MAX_LOG_WEIGHT, _MAX_LOG_WEIGHT))
     return weight_N if cap is None else weight_N.clip(max=cap)
 
 
