@@ -10,6 +10,7 @@ import pytest
 from hgpo.storage.reading import read_rollouts
 from outside_package import install_outside_parts
 
+pytestmark = pytest.mark.slow  # four processes that load PyTorch
 RECIPE = """
 [run]
 name = "outside"

@@ -1,5 +1,7 @@
-"""Serves a shop to a browser on this machine: `hgpo play webshop --browser` (one goal, in the terminal as well) or
-`python -m hgpo.envs.webshop.server` (the shop alone), and open the address it prints.
+"""Serves a shop to a browser on this machine.
+
+`hgpo play webshop --browser` serves one goal, which is in the terminal as well; `python -m hgpo.envs.webshop.server`
+serves a whole shop. Open the address that it prints.
 
 It listens on 127.0.0.1 only, answers only requests that name that address (so no web page elsewhere can reach it under
 another name), takes forms only from its own pages, and sends no script.
