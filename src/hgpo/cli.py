@@ -19,6 +19,7 @@ VERBS = {
     "rollout": "play games with a policy and store every step",
     "advantages": "compute advantages from stored rollouts alone",
     "inspect": "see which steps each step was compared with, as an HTML report",
+    "export": "write a run's policy as a Hugging Face folder",
     "play": "play a game yourself in the terminal or a browser",
     "generate-games": "write household games to files",
     "doctor": "say what is installed, what runs here and what is missing",

@@ -101,6 +101,12 @@ def numbered(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name))
 
 
+def named_checkpoint(folder: Path, name: str) -> Path | None:
+    """The checkpoint that a person means by `newest` or an update's number; None where there is none."""
+    found = newest_complete(folder) if name == "newest" else folder / name
+    return found if found is not None and found.is_dir() else None
+
+
 def newest_complete(folder: Path) -> Path | None:
     """The complete checkpoint with the highest update, or None. Damaged ones are skipped with a logged warning."""
     return next((path for path in reversed(numbered(folder)) if is_complete(path)), None)

@@ -9,7 +9,7 @@ from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.runs.assemble import chat_of
-from hgpo.runs.checkpoints import newest_complete, numbered
+from hgpo.runs.checkpoints import named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import open_language_model
 
@@ -62,8 +62,8 @@ def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -
         if config.warm_start.enabled and not run.start.is_dir():
             raise RunDirectoryError(_nothing_to_play(run, config, "start"))
         return run_policy(config, load_language_model(start_model(run, config), config)), "start"
-    folder = newest_complete(run.checkpoints) if checkpoint == "newest" else run.checkpoints / checkpoint
-    if folder is None or not folder.is_dir():
+    folder = named_checkpoint(run.checkpoints, checkpoint)
+    if folder is None:
         raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
     language_model = open_language_model(folder, usage_of(config), device=config.policy.device)
     return run_policy(config, language_model), folder.name

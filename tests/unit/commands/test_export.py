@@ -1,0 +1,82 @@
+"""A run's policy as a folder that anybody loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hgpo.cli import main
+from hgpo.runs.folder import open_run_directory
+from hgpo.runs.model_card import model_card
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["export", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [([], "checkpoints/2"), (["--checkpoint", "1"], "checkpoints/1"), (["--checkpoint", "start"], "start")],
+)
+def test_plain_transformers_answers_as_the_runs_policy_does(
+    trained_run: Path, tmp_path: Path, words: list[str], folder: str
+) -> None:
+    output = tmp_path / "exported"
+    assert main(["export", str(trained_run), "-o", str(output), *words]) == 0
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "go right"}], tokenize=False)
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+    answers = [
+        AutoModelForCausalLM.from_pretrained(place).generate(ids, max_new_tokens=4, do_sample=False)
+        for place in (output, trained_run / folder)
+    ]
+    assert torch.equal(*answers)
+    assert {path.name for path in output.iterdir()}.isdisjoint({"optimizer.safetensors", "trainer_state.json"})
+
+
+def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "exported"
+    main(["export", str(trained_run), "-o", str(output)])
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    for said in (
+        "after 2 updates",
+        "estimator `hgpo`",
+        "| before | held_out |",
+        "| after | held_out |",
+        "| corridor | 3 |",
+    ):
+        assert said in card
+    assert 'name = "corridor:CorridorSuite"' in card
+    assert open_run_directory(trained_run)[1].run.directory not in card
+
+
+def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    after = run.evaluation("after")
+    after.write_text(after.read_text().replace('"corridor"', '"<script>alert(1)</script>|[x](y)"'))
+    card = model_card(run, config, "2")
+    assert "<script>" not in card
+    assert "](y)" not in card
+
+
+def test_what_cannot_be_exported_is_said(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "exported"
+    output.mkdir()
+    (output / "mine.txt").write_text("mine")
+    assert "exists already and is not an empty folder" in refused(capsys, trained_run, "-o", output)
+    assert "no checkpoint '9'; there are: 1, 2" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 9)
+    (trained_run / "checkpoints/2/model.safetensors").write_bytes(b"cut")
+    assert "bytes instead of" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 2)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    assert "run `hf auth login` first" in refused(capsys, trained_run, "-o", tmp_path / "x", "--push", "me/policy")
+    assert not (tmp_path / "x").exists()
+    assert (output / "mine.txt").read_text() == "mine"
