@@ -70,14 +70,6 @@ class Registry(Generic[Part]):
         """All names that can be looked up without a path, sorted."""
         return sorted({*self._parts, *self._built_in, *(point.name for point in entry_points(group=self.group))})
 
-    def __contains__(self, name: object) -> bool:
-        """Whether there is such a name, or the module of a path can be imported and has a fitting part."""
-        try:
-            self.check(name)
-        except ValueError:
-            return False
-        return True
-
     def check(self, name: object) -> None:
         """Refuse a name that `get` would refuse, importing nothing but what a path names.
 

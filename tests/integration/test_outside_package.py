@@ -61,7 +61,12 @@ mini_batch_size = 16
 def run(tmp_path_factory):
     """A folder with the recipe and the finished run, and the environment variables that find the package."""
     folder = tmp_path_factory.mktemp("outside")
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(install_outside_parts(folder / "installed"))])}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(install_outside_parts(folder / "installed")), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
     (folder / "recipe.toml").write_text(RECIPE)
     return folder, variables, hgpo(folder, variables, "train", "recipe.toml")
 
