@@ -8,6 +8,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 OF_VERL_ALONE = {"lost_trajectories", "padding_rows"}
+OF_FULL_MEMORY = {"out_of_memory"}
 OF_RECOMPUTED_LOG_PROBS = {
     "sampler_gap_mean",
     "sampler_gap_max",

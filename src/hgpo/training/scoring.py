@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.precision import autocast
+from hgpo.training.micro_batches import micro_batches
+from hgpo.training.out_of_memory import within_memory
 from hgpo.training.recomputation import recomputed_layers
 from hgpo.training.samples import Sample
 from hgpo.training.vocabulary import Entropy, score_in_chunks, score_logits, split_model
@@ -122,41 +124,24 @@ def response_log_probs(
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
 
-    No response may be empty.
+    No response may be empty. Where CUDA runs out of memory the batches get smaller (`hgpo.training.out_of_memory`).
     """
-    results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
-    for rows in micro_batches(samples, max_tokens):
-        with torch.no_grad():
-            scores = score_responses(
-                model,
-                [samples[row] for row in rows],
-                temperature=temperature,
-                precision=precision,
-                entropy="none",
-                max_logits=max_logits,
-            )
-        log_prob_BT = scores.log_prob_BT.cpu().numpy()
-        for row, log_prob_T in zip(rows, log_prob_BT, strict=True):
-            results[row] = log_prob_T[: len(samples[row].response_ids)].copy()
-    return results
 
+    def scored(limit: int) -> list[NDArray[np.float32]]:
+        results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
+        for rows in micro_batches(samples, limit):
+            with torch.no_grad():
+                scores = score_responses(
+                    model,
+                    [samples[row] for row in rows],
+                    temperature=temperature,
+                    precision=precision,
+                    entropy="none",
+                    max_logits=max_logits,
+                )
+            log_prob_BT = scores.log_prob_BT.cpu().numpy()
+            for row, log_prob_T in zip(rows, log_prob_BT, strict=True):
+                results[row] = log_prob_T[: len(samples[row].response_ids)].copy()
+        return results
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[NDArray[np.int64]]:
-    """Indices of `samples` in batches of similar length, longest first, each of at most `max_tokens` padded tokens.
-
-    Those are rows · (longest prompt + longest response - 1), as `score_responses` lays them out: the two need not come
-    from one sample. A sample longer than `max_tokens` gets a batch of its own. Equal lengths keep their order.
-    """
-    order = sorted(range(len(samples)), key=lambda row: -samples[row].token_count)
-    batches: list[list[int]] = []
-    prompt = response = longest = 0
-    for row in order:
-        sample = samples[row]
-        prompt, response = max(prompt, len(sample.prompt_ids)), max(response, len(sample.response_ids))
-        width = max(longest, prompt + response - 1)  # never less than the longest sample's own tokens
-        if batches and (len(batches[-1]) + 1) * width <= max_tokens:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-            prompt, response, longest = len(sample.prompt_ids), len(sample.response_ids), sample.token_count
-    return [np.asarray(batch, dtype=np.int64) for batch in batches]
+    return within_memory(model, samples, max_tokens, scored)

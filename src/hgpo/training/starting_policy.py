@@ -25,7 +25,7 @@ from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
 from hgpo.training.policies import load_language_model, run_policy, usage_of
-from hgpo.training.warm_start import warm_start
+from hgpo.training.warm_start import Held, warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
 # any other value would change every run that was measured.
@@ -124,7 +124,8 @@ def _imitate(
     prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template)
     responses = [rules.template.respond(command) for _, command in shown]
     pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
-    report = warm_start(language_model, pairs, success, settings, rng)
+    held = Held(config.training.max_logits, config.training.gradient_checkpointing)
+    report = warm_start(language_model, pairs, success, settings, rng, held)
     if report.stopped != "target":
         reporter.say(
             f"  the warm start ended ({report.stopped}) at {percent(report.success)}, outside its target of "

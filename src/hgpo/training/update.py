@@ -21,8 +21,10 @@ from hgpo.training.losses import AGGREGATIONS, LOSSES
 from hgpo.training.losses.aggregation import MiniBatchSize, token_mean
 from hgpo.training.losses.divergence import approximate_kl, k3_divergence
 from hgpo.training.losses.tokens import Clip, ResponseTokens
+from hgpo.training.micro_batches import micro_batches
+from hgpo.training.out_of_memory import times_lowered, within_memory
 from hgpo.training.samples import Sample
-from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
+from hgpo.training.scoring import response_log_probs, score_responses
 
 Metrics = dict[str, float]
 
@@ -95,12 +97,13 @@ def update_policy(
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
         approximate_kl, gradient_norm (before clipping); with recomputed log-probs the figures of `sampler_mismatch`;
-        and the counts samples, tokens, empty_responses, mini_batches.
+        and the counts samples, tokens, empty_responses, mini_batches; out_of_memory where micro-batches had to be made
+        smaller (`hgpo.training.out_of_memory`).
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
             mini-batch.
-        ValueError: `kl_coefficient` > 0 without a reference model, or no sample has a response.
+        ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or memory does not hold one.
     """
     if settings.kl_coefficient > 0 and reference_model is None:
         raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
@@ -109,6 +112,7 @@ def update_policy(
         raise ValueError("there is no sample with a non-empty response to train on")
     kept = [sample for sample in answered if _teaches(sample, settings)]
     model.eval()
+    lowered_before = times_lowered(model, reference_model)
     targets = _targets(model, reference_model, kept, settings, sampling)
     totals: defaultdict[str, float] = defaultdict(float)
     mini_batches = 0
@@ -127,7 +131,9 @@ def update_policy(
         "empty_responses": len(samples) - len(answered),
         "mini_batches": mini_batches,
     }
-    return means | mismatch | counts
+    optimizer.zero_grad(set_to_none=True)  # what comes next is sampling, which can use the memory
+    lowered = times_lowered(model, reference_model) - lowered_before
+    return means | mismatch | counts | ({"out_of_memory": lowered} if lowered else {})
 
 
 def _teaches(sample: Sample, settings: TrainingSettings) -> bool:
@@ -177,11 +183,32 @@ def _train_mini_batch(
     model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: TrainingSettings, sampling: Sampling
 ) -> Metrics:
     """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
+    samples = [target.sample for target in targets]
+    totals = within_memory(
+        model,
+        samples,
+        settings.micro_batch_tokens,
+        lambda limit: _accumulate(model, optimizer, targets, micro_batches(samples, limit), settings, sampling),
+    )
+    totals["gradient_norm"] = clip_gradients(optimizer, settings.max_gradient_norm)
+    optimizer.step()
+    return totals
+
+
+def _accumulate(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    targets: list[_Target],
+    batches: list[NDArray[np.int64]],
+    settings: TrainingSettings,
+    sampling: Sampling,
+) -> Metrics:
+    """The gradient of one mini-batch, from nothing, and its figures."""
     tokens = sum(len(target.sample.response_ids) for target in targets)
     size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches([target.sample for target in targets], settings.micro_batch_tokens):
+    for rows in batches:
         parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling.temperature)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
@@ -193,8 +220,6 @@ def _train_mini_batch(
         parts["loss"].backward()  # type: ignore[no-untyped-call]
         for name, value in metrics.items():
             totals[name] += value
-    totals["gradient_norm"] = clip_gradients(optimizer, settings.max_gradient_norm)
-    optimizer.step()
     return dict(totals)
 
 

@@ -17,11 +17,28 @@ from numpy.typing import NDArray
 from hgpo.config import WarmStartSettings
 from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses.aggregation import token_mean
+from hgpo.training.micro_batches import micro_batches
+from hgpo.training.out_of_memory import within_memory
 from hgpo.training.samples import Sample
-from hgpo.training.scoring import micro_batches, score_responses
+from hgpo.training.scoring import MAX_LOGITS, score_responses
 from hgpo.training.update import clip_gradients
 
 _BATCHES_SORTED_TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a forward and backward pass holds at a time, as the settings of the training say.
+
+    Attributes:
+        max_logits: most logits.
+        recompute_layers: layers keep their inputs alone.
+
+    Example: `Held(max_logits=2**24, recompute_layers=True)` is sparing.
+    """
+
+    max_logits: int = MAX_LOGITS
+    recompute_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,7 @@ def warm_start(
     evaluate: Callable[[], float],
     settings: WarmStartSettings,
     rng: np.random.Generator,
+    held: Held = Held(),
 ) -> WarmStartReport:
     """Train `language_model.model` in place on (prompt, response) pairs.
 
@@ -68,10 +86,10 @@ def warm_start(
     even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
 
     Raises:
-        ValueError: there are no demonstrations, or one exceeds the model's limits.
+        ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
         FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
     """
-    return _WarmStart(language_model, demonstrations, settings, rng).run(evaluate)
+    return _WarmStart(language_model, demonstrations, settings, rng, held).run(evaluate)
 
 
 class _WarmStart:
@@ -81,8 +99,10 @@ class _WarmStart:
         demonstrations: Sequence[tuple[str, str]],
         settings: WarmStartSettings,
         rng: np.random.Generator,
+        held: Held,
     ) -> None:
         self._model = language_model.model
+        self._held = held
         self._precision = language_model.usage.precision
         self._settings = settings
         self._samples = encode_demonstrations(language_model, demonstrations)
@@ -126,21 +146,38 @@ class _WarmStart:
 
     def _train_batch(self, samples: list[Sample]) -> float:
         settings = self._settings
-        total_tokens = sum(len(sample.response_ids) for sample in samples)
-        total_loss = 0.0
-        self._optimizer.zero_grad(set_to_none=True)
-        for rows in micro_batches(samples, settings.micro_batch_tokens):
-            chosen = [samples[row] for row in rows]
-            scores = score_responses(self._model, chosen, precision=self._precision, entropy="none")
-            loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total_loss += loss.item()
+        total_loss = within_memory(
+            self._model,
+            samples,
+            settings.micro_batch_tokens,
+            lambda limit: self._accumulate(samples, limit),
+            setting="warm_start.micro_batch_tokens",
+        )
         clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
         self._updates_taken += 1
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * min(1.0, self._update / (settings.warmup_updates + 1))
         self._optimizer.step()
+        return total_loss
+
+    def _accumulate(self, samples: list[Sample], max_tokens: int) -> float:
+        """The gradient of a batch, from nothing; returns its loss."""
+        total_tokens = sum(len(sample.response_ids) for sample in samples)
+        total_loss = 0.0
+        self._optimizer.zero_grad(set_to_none=True)
+        for rows in micro_batches(samples, max_tokens):
+            scores = score_responses(
+                self._model,
+                [samples[row] for row in rows],
+                precision=self._precision,
+                entropy="none",
+                max_logits=self._held.max_logits,
+                recompute_layers=self._held.recompute_layers,
+            )
+            loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total_loss += loss.item()
         return total_loss
 
     def _distance(self, success: float) -> float:

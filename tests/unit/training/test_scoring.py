@@ -1,16 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.policies.padding import length_buckets
 from hgpo.policies.transformers import TransformersPolicy
 from hgpo.training.samples import Sample
-from hgpo.training.scoring import micro_batches, response_log_probs, score_responses
+from hgpo.training.scoring import response_log_probs, score_responses
 from tiny_models import generate, tiny_model, tiny_samples
 
 
@@ -61,39 +58,6 @@ def test_impossible_samples_are_refused():
         Sample(ids, ids, log_probs, float("nan"))
     with pytest.raises(ValueError, match="finite"):
         Sample(ids, ids, log_probs - np.inf, 0.0)
-
-
-def sample(prompt, response):
-    ids = np.zeros(response, dtype=np.int32)
-    return Sample(np.zeros(prompt, dtype=np.int32), ids, ids.astype(np.float32), 0.0)
-
-
-def layout_tokens(samples, rows):
-    """Rows times columns of what `score_responses` hands to the model."""
-    prompt = max(len(samples[row].prompt_ids) for row in rows)
-    response = max(len(samples[row].response_ids) for row in rows)
-    return len(rows) * (prompt + response - 1)
-
-
-def test_long_prompts_and_long_responses_do_not_pad_each_other_over_the_limit():
-    samples = [sample(*lengths) for lengths in [(500, 12), (12, 500)] * 8]
-    batches = micro_batches(samples, 8_192)
-    assert sorted(np.concatenate(batches)) == list(range(16))
-    assert max(layout_tokens(samples, rows) for rows in batches) <= 8_192
-
-
-LENGTHS = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), max_size=60)
-
-
-@given(LENGTHS, st.integers(1, 2_000))
-def test_micro_batches_keep_to_the_limit_and_to_the_batches_that_always_did(lengths, limit):
-    samples = [sample(*pair) for pair in lengths]
-    batches = micro_batches(samples, limit)
-    assert sorted(row for rows in batches for row in rows) == list(range(len(samples)))
-    assert all(len(rows) == 1 or layout_tokens(samples, rows) <= limit for rows in batches)
-    by_total = length_buckets([one.token_count for one in samples], max_tokens=limit)
-    if all(layout_tokens(samples, rows) <= limit for rows in by_total):
-        assert [rows.tolist() for rows in batches] == [rows.tolist() for rows in by_total]
 
 
 def graded(model, samples, **options):

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from hgpo.config import WarmStartSettings
 from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.warm_start import encode_demonstrations, warm_start
+from hgpo.training.warm_start import Held, encode_demonstrations, warm_start
 from tiny_models import WORDS, generate, tiny_model
 
 LETTERS = WORDS[:12]
@@ -142,3 +142,21 @@ def test_impossible_demonstrations_are_refused():
 def test_settings_need_a_window():
     with pytest.raises(ValidationError, match="exceeds target_high"):
         WarmStartSettings(target_low=0.6, target_high=0.5)
+
+
+def test_holds_no_more_than_the_training_may():
+    def trained(held):
+        language_model = untrained()
+        model, logits, calls = language_model.model, [], []
+        model.lm_head.register_forward_hook(lambda head, given, found: logits.append(found.numel()))
+        model.model.layers[0].register_forward_hook(lambda *_: calls.append(1))
+        settings = SETTINGS.model_copy(update={"max_updates": 1})
+        warm_start(language_model, DEMONSTRATIONS, lambda: 0.0, settings, np.random.default_rng(0), held)
+        return dict(model.named_parameters()), max(logits), len(calls)
+
+    plain, plain_logits, plain_calls = trained(Held())
+    sparing, logits, calls = trained(Held(max_logits=200, recompute_layers=True))
+    assert logits <= 200 < plain_logits
+    assert calls > plain_calls  # the layers were computed once more in the backward pass
+    for name, value in sparing.items():
+        torch.testing.assert_close(value, plain[name], atol=1e-3, rtol=0, msg=name)  # AdamW makes steps of rounding
