@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.device import resolve_device
@@ -31,6 +31,13 @@ def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     name, options = _locate(source, revision)
     with _gguf_needed(options):
         return AutoTokenizer.from_pretrained(name, **options)
+
+
+def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
+    """What transformers knows of a model without its weights; see `load_model` for the arguments and errors."""
+    name, options = _locate(source, revision)
+    with _gguf_needed(options):
+        return AutoConfig.from_pretrained(name, **options)
 
 
 def load_model(

@@ -47,6 +47,7 @@ from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
+from hgpo.training.memory_check import check_memory
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.policies import check_policy, load_language_model, run_policy, start_model, usage_of
 from hgpo.training.samples import Sample
@@ -60,6 +61,7 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     resolve_device(config.policy.device)  # what is not there is refused before anything is written
     check_policy(config)
     suite = training_suite(config)
+    check_memory(config, reporter)
     run = create_run_directory(config)
     with exclusive(run.path):
         return _run(run, config, suite, reporter, started)

@@ -103,7 +103,8 @@ def update_policy(
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
             mini-batch.
-        ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or memory does not hold one.
+        ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or one needs
+            more memory than there is.
     """
     if settings.kl_coefficient > 0 and reference_model is None:
         raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")

@@ -1,0 +1,136 @@
+"""What a run's settings come to for the memory: sizes of the model, of what is held of it, and of the batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from hgpo.config import Config
+from hgpo.policies.pretrained import load_model_config
+from hgpo.training.available_memory import resident_memory
+from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, Weights, estimate_memory
+
+_TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
+_ROWS = {"cpu": 64}  # of the built-in sampler, where no option says otherwise
+_ROWS_ELSEWHERE, _TOKENS = 256, 262_144
+_ALLOCATOR = 384 * 2**20
+"""Freed tensors of less than 32 MiB that C's allocator keeps, and what matrix libraries hold; measured on CPUs."""
+_DEVICE_LIBRARIES = 512 * 2**20  # of CUDA's matrix libraries, and memory in pieces; not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A model without its weights.
+
+    Attributes:
+        shape: its sizes.
+        parameters: how many it has, shared ones once.
+
+    Example: `Outline(ModelShape(576, 30, 9, 3, 64, 1536, 49_152), 134_515_008)`.
+    """
+
+    shape: ModelShape
+    parameters: int
+
+
+def outline_of(config: Config) -> Outline:
+    """The model that the settings name; no weights are loaded.
+
+    Raises:
+        ValueError, OSError: there is none; see `hgpo.policies.pretrained.load_model`.
+    """
+    policy = config.policy
+    with torch.device("meta"):
+        if policy.model == "tiny":
+            from hgpo.policies.tiny import build_model
+
+            tiny = policy.tiny
+            model: Any = build_model(
+                _TINY_VOCABULARY, hidden_size=tiny.hidden_size, layers=tiny.layers, heads=tiny.attention_heads
+            )
+        else:
+            model = AutoModelForCausalLM.from_config(load_model_config(policy.model, revision=policy.revision))
+    return outline_of_model(model)
+
+
+def outline_of_model(model: Any) -> Outline:
+    """Sizes of a causal language model of transformers; what its configuration does not name is as in a Llama."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    names = [name for name, _ in model.named_parameters()]
+    return Outline(
+        ModelShape(
+            hidden_size=config.hidden_size,
+            layers=config.num_hidden_layers,
+            heads=heads,
+            key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            intermediate_size=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            vocabulary=config.vocab_size,
+            head_norms=any(name.endswith("q_norm.weight") for name in names),
+        ),
+        sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def estimate_run(config: Config, outline: Outline, device: torch.device) -> MemoryEstimate:
+    """What the run takes on `device`, this process included where that is the CPU.
+
+    Args:
+        config: its settings.
+        outline: of the model that they name.
+        device: where it is trained.
+    """
+    low = _computes_in_bfloat16(config, device)
+    process = resident_memory() + _ALLOCATOR if device.type == "cpu" else _DEVICE_LIBRARIES
+    return estimate_memory(outline.shape, _weights(config, outline, low), _limits(config, device, low), process)
+
+
+def _weights(config: Config, outline: Outline, low: bool) -> Weights:
+    """Adapters train beside frozen weights in the computing precision; else all are trained, beside a reference."""
+    computing = 2 if low else 4
+    if rank := lora_rank(config):
+        return Weights(outline.shape.adapter_parameters(rank), frozen=outline.parameters, frozen_bytes=computing)
+    reference = computing * outline.parameters if config.training.kl_coefficient else 0
+    return Weights(outline.parameters, reference_bytes=reference)
+
+
+def lora_rank(config: Config) -> int:
+    """`policy.lora.rank`; 0 where the settings have no such table."""
+    return int(getattr(getattr(config.policy, "lora", None), "rank", 0))
+
+
+def _limits(config: Config, device: torch.device, low: bool) -> Limits:
+    training, policy, warm_start = config.training, config.policy, config.warm_start
+    options = policy.options if policy.backend == "transformers" else None
+    rows = 0 if options is None else options.get("max_batch_size") or _ROWS.get(device.type, _ROWS_ELSEWHERE)
+    longest = policy.max_prompt_tokens + policy.max_response_tokens
+    imitated = min(warm_start.micro_batch_tokens, warm_start.batch_size * longest)
+    return Limits(
+        prompt_tokens=policy.max_prompt_tokens,
+        response_tokens=policy.max_response_tokens,
+        micro_batch_tokens=min(training.micro_batch_tokens, training.mini_batch_size * longest),
+        max_logits=training.max_logits,
+        recompute_layers=training.gradient_checkpointing,
+        low_precision=low,
+        entropy_gradient=training.entropy_coefficient > 0,
+        sampler_rows=min(rows, _played_together(config)),
+        sampler_tokens=(options or {}).get("max_batch_tokens", _TOKENS),
+        warm_start_tokens=imitated if warm_start.enabled else 0,
+        accelerator=device.type != "cpu",
+    )
+
+
+def _played_together(config: Config) -> int:
+    """Most episodes that wait for a response at a time; all games of a split are taken to be many."""
+    rollout, evaluation, warm_start = config.rollout, config.evaluation, config.warm_start
+    probed = warm_start.probe_games if warm_start.enabled else 0
+    return max(rollout.tasks_per_update * rollout.group_size, evaluation.games or 2**20, probed)
+
+
+def _computes_in_bfloat16(config: Config, device: torch.device) -> bool:
+    precision = config.training.precision
+    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")

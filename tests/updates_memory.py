@@ -1,0 +1,68 @@
+"""Carries out policy updates and prints what memory they took and what the estimate was, in bytes.
+
+    python updates_memory.py '{"llama": {…}, "settings": {…}, "prompt": 448, "response": 64}'
+
+A process of its own: the most that one has had resident never goes down.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
+
+from hgpo.config import Config, PolicySettings, TrainingSettings, WarmStartSettings
+from hgpo.training.memory_plan import estimate_run, outline_of_model
+from hgpo.training.peak_memory import peak_memory_gib
+from hgpo.training.samples import Sample
+from hgpo.training.update import make_optimizer, update_policy
+
+MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}
+FIRST_TOKEN = 3  # others are special
+
+
+def main(case: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    config_class, model_class = (getattr(transformers, name) for name in MODELS[case["kind"]])
+    model_config = config_class(**case["sizes"], eos_token_id=2, bos_token_id=1, attn_implementation="sdpa")
+    with torch.device("meta"):
+        outline = outline_of_model(model_class(model_config))
+    training = TrainingSettings(**case["settings"])
+    policy = PolicySettings(max_prompt_tokens=case["prompt"], max_response_tokens=case["response"])
+    config = Config(training=training, policy=policy, warm_start=WarmStartSettings(enabled=True))
+    phases = estimate_run(config, outline, torch.device("cpu")).phases
+    update(model_class(model_config).eval(), training, policy)
+    estimated = sum(phases["update"].values())
+    sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu") * 2**30, "estimated": estimated}))
+
+
+def update(model: Any, training: TrainingSettings, policy: PolicySettings) -> None:
+    """Two full micro-batches, in rows of unequal length."""
+    rng, vocabulary = np.random.default_rng(0), model.config.vocab_size
+    prompt, response = policy.max_prompt_tokens, policy.max_response_tokens
+    reference = None
+    if training.kl_coefficient:
+        reference = copy.deepcopy(model).requires_grad_(False)
+        if training.precision == "bfloat16":
+            reference = reference.to(torch.bfloat16)
+    count = 2 * max(1, training.micro_batch_tokens // (prompt + response - 1))
+    samples = [
+        Sample(
+            rng.integers(FIRST_TOKEN, vocabulary, prompt - row % 16).astype(np.int32),
+            rng.integers(FIRST_TOKEN, vocabulary, response).astype(np.int32),
+            np.full(response, -7.0, dtype=np.float32),
+            float(rng.normal()),
+        )
+        for row in range(count)
+    ]
+    update_policy(model, reference, make_optimizer(model, training), samples, training, rng)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
