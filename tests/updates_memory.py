@@ -17,7 +17,7 @@ import torch
 import transformers
 from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
 
-from hgpo.config import Config, PolicySettings, TrainingSettings, WarmStartSettings
+from hgpo.config import Config
 from hgpo.training.memory_plan import estimate_run, outline_of_model
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.samples import Sample
@@ -33,17 +33,22 @@ def main(case: dict[str, Any]) -> None:
     model_config = config_class(**case["sizes"], eos_token_id=2, bos_token_id=1, attn_implementation="sdpa")
     with torch.device("meta"):
         outline = outline_of_model(model_class(model_config))
-    training = TrainingSettings(**case["settings"])
-    policy = PolicySettings(max_prompt_tokens=case["prompt"], max_response_tokens=case["response"])
-    config = Config(training=training, policy=policy, warm_start=WarmStartSettings(enabled=True))
+    config = Config.model_validate(
+        {
+            "training": case["settings"],
+            "policy": {"max_prompt_tokens": case["prompt"], "max_response_tokens": case["response"]},
+            "warm_start": {"enabled": True},
+        }
+    )
     phases = estimate_run(config, outline, torch.device("cpu")).phases
-    update(model_class(model_config).eval(), training, policy)
+    update(model_class(model_config).eval(), config)
     estimated = sum(phases["update"].values())
     sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu") * 2**30, "estimated": estimated}))
 
 
-def update(model: Any, training: TrainingSettings, policy: PolicySettings) -> None:
+def update(model: Any, config: Config) -> None:
     """Two full micro-batches, in rows of unequal length."""
+    training, policy = config.training, config.policy
     rng, vocabulary = np.random.default_rng(0), model.config.vocab_size
     prompt, response = policy.max_prompt_tokens, policy.max_response_tokens
     reference = None

@@ -167,8 +167,7 @@ SMALL = {
     "tie_word_embeddings": True,
 }
 CASES = {
-    "SmolLM2-135M": ("llama", SMOL_SIZES, (224, 32), {"micro_batch_tokens": 1024}),
-    "SmolLM2-135M, 2048 tokens": ("llama", SMOL_SIZES, (448, 64), {"micro_batch_tokens": 2048, "kl_coefficient": 0}),
+    "SmolLM2-135M": ("llama", SMOL_SIZES, (448, 64), {"micro_batch_tokens": 1024}),
     "wide": (
         "qwen2",
         WIDE,
@@ -195,6 +194,7 @@ def test_whole_updates_take_what_was_estimated(case, precision, recompute_layers
     }
     script = Path(__file__).parents[2] / "updates_memory.py"
     command = [sys.executable, str(script), json.dumps(written)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     ratio = found["estimated"] / found["measured"]
-    assert 0.9 <= ratio <= 1.4, f"{found['estimated'] / GIB:.2f} GiB for {found['measured'] / GIB:.2f} GiB"
+    sys.stdout.write(f"{found['estimated'] / GIB:.2f} GiB for {found['measured'] / GIB:.2f} GiB\n")
+    assert 0.9 <= ratio <= 1.4
