@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.device import resolve_device
@@ -31,6 +31,13 @@ def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     name, options = _locate(source, revision)
     with _gguf_needed(options):
         return AutoTokenizer.from_pretrained(name, **options)
+
+
+def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
+    """What transformers knows of a model without its weights; see `load_model` for the arguments and errors."""
+    name, options = _locate(source, revision)
+    with _gguf_needed(options):
+        return AutoConfig.from_pretrained(name, **options)
 
 
 def load_model(
@@ -87,6 +94,8 @@ def refuse_incomplete(source: object, *, missing: Sequence[str] | set[str], surp
 def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
     """The folder or hub name, and the options that go with it."""
     path = Path(source)
+    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        raise ValueError(f"{source} holds an adapter and no model: merge the two, e.g. with hgpo export --merge")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     is_gguf = path.suffix.lower() == ".gguf"
     if revision is not None and (is_gguf or path.is_dir()):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.policies.padding import pad_left, pad_right
-from hgpo.policies.precision import autocast
+from hgpo.policies.precision import Precision, autocast
 from hgpo.training.recomputation import recomputed_layers
 from hgpo.training.samples import Sample
 from hgpo.training.vocabulary import Entropy, score_in_chunks, score_logits, split_model
@@ -44,7 +44,7 @@ def score_responses(
     samples: Sequence[Sample],
     *,
     temperature: float = 1.0,
-    precision: str = "auto",
+    precision: Precision = "auto",
     entropy: Entropy = "with_gradient",
     max_logits: int = MAX_LOGITS,
     recompute_layers: bool = False,
@@ -73,11 +73,11 @@ def score_responses(
     parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
     layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
     if parts is None:
-        with autocast(model.device, precision), layers:
+        with autocast(model, precision), layers:
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
         return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT)
     body, head = parts
-    with autocast(model.device, precision):
+    with autocast(model, precision):
         with layers:
             hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
         log_prob_M, entropy_M = score_in_chunks(
@@ -116,7 +116,7 @@ def response_log_probs(
     samples: Sequence[Sample],
     *,
     temperature: float = 1.0,
-    precision: str = "auto",
+    precision: Precision = "auto",
     max_tokens: int = 8_192,
     max_logits: int = MAX_LOGITS,
 ) -> list[NDArray[np.float32]]:
