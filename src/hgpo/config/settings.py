@@ -72,7 +72,8 @@ class LoraSettings(Section):
 
     @model_validator(mode="after")
     def _rank_switches_it_on(self) -> Self:
-        if not self.rank and (unread := sorted(self.model_fields_set - {"rank"})):
+        unread = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if not self.rank and unread:
             raise ValueError(f"policy.lora.{unread[0]} is read where policy.lora.rank is above 0: set that, too")
         return self
 
