@@ -68,7 +68,7 @@ def score_responses(
             the backward pass.
         recompute_layers: see `hgpo.training.recomputation`.
     """
-    inputs, token_BT, mask_BT = _laid_out(samples, model.device)
+    inputs, token_BT, mask_BT = lay_out(samples, model.device)
     vocabulary = model.config.get_text_config().vocab_size
     parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
     layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
@@ -96,7 +96,7 @@ def score_responses(
     )
 
 
-def _laid_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
+def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
     """What the model is given, the response tokens [B, T], and which of these are any."""
     prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
     response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
