@@ -2,41 +2,17 @@
 
 import json
 import shutil
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from rich.console import Console
 
-from hgpo.config import load_config
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
+from corridor_runs import config, evaluations, quiet, untimed
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.runs.lock import RunInUseError, exclusive
-from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train
 from killed import Killed
-
-RECIPE = Path(__file__).parents[1] / "corridor.toml"
-TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
-# A rate at which the policy's games change within two updates.
-OVERRIDES = ("training.updates=3", "training.learning_rate=0.02", "training.checkpoint_every=1", "evaluation.every=1")
-
-
-def config(directory, *overrides):
-    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
-
-
-def untimed(run):
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
-
-
-def quiet():
-    return Reporter(Console(quiet=True))
-
-
-def evaluations(run):
-    return {path.stem: json.loads(path.read_text()) for path in run.evaluation("before").parent.iterdir()}
 
 
 def killed_in_evaluation(name, directory):

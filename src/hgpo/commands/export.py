@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Write the policy of a run as a folder that plain transformers loads: weights, tokenizer, and a model card with the
-settings and every evaluation of the run. Optimiser and generators stay with the run.
+settings and every evaluation of the run. Optimiser and generators stay with the run. A run that trained an adapter
+(policy.lora) gives the adapter alone, or with --merge the whole model with the adapter's share in its weights.
 
 examples:
   hgpo export runs/quickstart -o my-policy
   hgpo export runs/quickstart --checkpoint 40 -o my-policy-40
+  hgpo export runs/lora -o my-policy --merge                       one model out of base and adapter, in float32
   hgpo export runs/quickstart -o my-policy --push me/my-policy     upload it as well, where you are logged in
 """
-_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json")
+_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "adapter_base.json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write, new or empty"
     )
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("--merge", action="store_true", help="add the adapter to the weights that it stands beside")
     parser.add_argument(
         "--push", metavar="NAME", help="also upload it to the Hugging Face hub under this name, private"
     )
@@ -37,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    import shutil
     import sys
 
     from hgpo.runs.checkpoints import publish
@@ -52,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     run_directory, config = open_run_directory(arguments.run)
     folder, checkpoint = _checkpoint_folder(run_directory, config, arguments.checkpoint)
     partial = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN))
+    _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
     (partial / "README.md").write_text(model_card(run_directory, config, checkpoint), encoding="utf-8")
     publish(partial, output)
     sys.stdout.write(f"The policy of {arguments.run}, checkpoint {checkpoint}, is in {output}\n")
@@ -61,6 +62,27 @@ def run(arguments: argparse.Namespace) -> int:
         _push(output, arguments.push)
         sys.stdout.write(f"and on the hub as {arguments.push}\n")
     return 0
+
+
+def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, config: Config, *, merge: bool) -> None:
+    """Weights and tokenizer of the checkpoint in `folder`."""
+    import shutil
+
+    from hgpo.policies.adapters import CONFIG_FILE, merge_adapter
+    from hgpo.training.policies import load_checkpoint_model
+
+    shutil.rmtree(partial, ignore_errors=True)
+    is_adapter = (folder / CONFIG_FILE).exists()
+    if is_adapter and merge:
+        language_model, _ = load_checkpoint_model(run_directory, config, folder.name)
+        merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round its share
+        language_model.tokenizer.save_pretrained(partial)
+        return
+    if is_adapter and (config.warm_start.enabled or Path(config.policy.model).exists()):
+        raise ValueError(
+            f"{run_directory.path} trained an adapter beside weights that lie on this machine alone: add --merge"
+        )
+    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN))
 
 
 def _checkpoint_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> tuple[Path, str]:

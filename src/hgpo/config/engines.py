@@ -19,6 +19,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
     "training.importance_cap": "built-in",
     "verl": "verl",
+    "policy.lora": "built-in",
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it
 }

@@ -60,6 +60,24 @@ class TinyModelSettings(Section):
     attention_heads: Positive = Field(4, description="Attention heads per layer.")
 
 
+class LoraSettings(Section):
+    """Adapters that are trained in place of the weights."""
+
+    rank: int = Field(0, ge=0, description="Rank of the adapters; 0: the weights themselves are trained.")
+    alpha: float | None = Field(None, gt=0, description="Adapters count alpha / rank; default: twice the rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of their inputs zeroed while gradients are taken.")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        "all-linear", description='Modules with an adapter, e.g. ["q_proj", "v_proj"]; default: all but the head.'
+    )
+
+    @model_validator(mode="after")
+    def _rank_switches_it_on(self) -> Self:
+        unread = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if not self.rank and unread:
+            raise ValueError(f"policy.lora.{unread[0]} is read where policy.lora.rank is above 0: set that, too")
+        return self
+
+
 class PolicySettings(Section):
     """The model."""
 
@@ -70,6 +88,7 @@ class PolicySettings(Section):
         default_factory=dict, description="What the chat template reads, e.g. enable_thinking = false."
     )
     tiny: TinyModelSettings = TinyModelSettings()
+    lora: LoraSettings = LoraSettings()
     backend: str = Field("transformers", description="What plays it: registered name, entry point or `module:NAME`.")
     options: dict[str, Any] = Field(default_factory=dict, description="The backend's own, e.g. max_batch_size.")
     device: str = Field("auto", description="auto: CUDA where there is one, else CPU; CUDA on verl.")
@@ -169,7 +188,8 @@ class TrainingSettings(Section):
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, else float32. Weights stay float32.",
+        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
+        "has it (not on verl), else float32. Trained weights stay float32.",
     )
 
     @field_validator("dual_clip", "importance_cap", mode="before")

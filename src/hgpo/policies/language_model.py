@@ -11,8 +11,10 @@ from typing import Any, Self
 from hgpo.policies.device import resolve_device
 from hgpo.policies.encoding import Chat, PromptEncoder, end_tokens
 from hgpo.policies.padding import TokenIds
-from hgpo.policies.precision import Precision
-from hgpo.policies.pretrained import load_model, load_tokenizer
+from hgpo.policies.precision import Precision, computes_in_bfloat16
+from hgpo.policies.pretrained import load_model, load_model_config, load_tokenizer
+
+COMPUTING = "computing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,24 @@ class LanguageModel:
     ) -> Self:
         """From a folder, a .gguf file or the hub; see `hgpo.policies.pretrained.load_model` for the arguments.
 
-        Train in float32: with small learning rates, bfloat16 weights round every update away.
+        Train in float32: with small learning rates, bfloat16 weights round every update away. Weights that stay as they
+        are can be held as they are computed with: `dtype` "computing".
         """
-        resolve_device(device)  # one that is not there is refused at once
+        usage = usage or Usage()
+        where = resolve_device(device)  # one that is not there is refused at once
 
         def load() -> Any:
-            return load_model(source, revision=revision, device=device, dtype=dtype)
+            held = dtype
+            if dtype == COMPUTING:
+                low = computes_in_bfloat16(usage.precision, where, load_model_config(source, revision=revision))
+                held = "bfloat16" if low else "float32"
+            return load_model(source, revision=revision, device=device, dtype=held)
 
-        return cls(load_tokenizer(source, revision=revision), load, usage or Usage(), str(source))
+        return cls(load_tokenizer(source, revision=revision), load, usage, str(source))
+
+    def changed(self, change: Callable[[Any], Any]) -> LanguageModel:
+        """With the model that `change` makes of this one's; nothing is loaded until it is asked for."""
+        return LanguageModel(self.tokenizer, lambda: change(self.model), self.usage, self.source)
 
     @cached_property
     def model(self) -> Any:

@@ -94,6 +94,8 @@ def refuse_incomplete(source: object, *, missing: Sequence[str] | set[str], surp
 def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
     """The folder or hub name, and the options that go with it."""
     path = Path(source)
+    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        raise ValueError(f"{source} holds an adapter and no model: merge the two, e.g. with hgpo export --merge")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     is_gguf = path.suffix.lower() == ".gguf"
     if revision is not None and (is_gguf or path.is_dir()):

@@ -101,7 +101,7 @@ class TransformersPolicy:
         self, prompts: list[TokenIds], uniform_BT: np.ndarray[Any, Any] | None, temperature: float
     ) -> list[Response]:
         model, usage = self.language_model.model, self.language_model.usage
-        with autocast(model.device, usage.precision):
+        with autocast(model, usage.precision):
             sampled = sample_responses(
                 model,
                 prompts,

@@ -1,7 +1,8 @@
 """What a checkpoint holds of the built-in engine: model, tokenizer and optimiser, from which training goes on bit for
 bit (on a CPU).
 
-    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors)
+    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, the
+                             adapter alone (`hgpo.policies.adapters`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
 
 How the folder comes to be there whole is `hgpo.runs.checkpoints`. Nothing in it is executable.
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
+from hgpo.policies.adapters import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.policies.pretrained import load_model, load_tokenizer
@@ -55,36 +57,58 @@ def save_checkpoint(
         TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
     """
     with whole_checkpoint(folder, update, state, keep) as partial:
-        model.save_pretrained(partial)
+        if has_adapter(model):
+            save_adapter(model, partial)
+        else:
+            model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER_FILE)
 
 
 def load_checkpoint(
-    path: Path, settings: TrainingSettings, usage: Usage | None = None, *, device: str = "auto"
+    path: Path,
+    settings: TrainingSettings,
+    usage: Usage | None = None,
+    *,
+    device: str = "auto",
+    base: LanguageModel | None = None,
 ) -> Checkpoint:
-    """Model (float32), tokenizer and optimiser as they were saved.
+    """Model, tokenizer and optimiser as they were saved; see `open_language_model` for the arguments.
 
     Learning rate and weight decay come from `settings`, the moments and step counts from the checkpoint.
 
     Raises:
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
+        WrongBaseError: its adapter was trained beside other weights than `base`.
     """
-    language_model = open_language_model(path, usage, device=device)
+    language_model = open_language_model(path, usage, device=device, base=base)
     document = read_trainer_state(path)
     optimizer = make_optimizer(language_model.model, settings)
     _restore_optimizer(path / OPTIMIZER_FILE, language_model.model, optimizer)
     return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
-def open_language_model(path: Path, usage: Usage | None = None, *, device: str = "auto") -> LanguageModel:
+def open_language_model(
+    path: Path, usage: Usage | None = None, *, device: str = "auto", base: LanguageModel | None = None
+) -> LanguageModel:
     """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
+
+    Args:
+        path: the checkpoint's folder.
+        usage: how the model is used.
+        device: "auto" is CUDA where there is one.
+        base: what the adapter is put on, where the checkpoint holds one.
 
     Raises:
         CheckpointError: the checkpoint is damaged; so does `LanguageModel.model` where the weights are.
+        ValueError: it holds an adapter, and there is no `base`.
     """
     resolve_device(device)  # one that is not there is no fault of the checkpoint
     read_trainer_state(path)
+    if (path / CONFIG_FILE).exists():
+        if base is None:
+            raise ValueError(f"{path} holds an adapter: the model that it was trained beside is needed, too")
+        return base.changed(lambda model: _readable(path, lambda: load_adapter(model, path)))
 
     def load() -> Any:
         return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
@@ -95,6 +119,8 @@ def open_language_model(path: Path, usage: Usage | None = None, *, device: str =
 def _readable(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
+    except WrongBaseError:
+        raise  # the checkpoint is as it should be
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise unusable(path, error) from error
 

@@ -11,7 +11,7 @@ from hgpo.policies.device import resolve_device
 from hgpo.runs.progress import Reporter
 from hgpo.training.available_memory import available_memory, resident_memory
 from hgpo.training.memory_estimate import MemoryEstimate
-from hgpo.training.memory_plan import estimate_run, lora_rank, outline_of
+from hgpo.training.memory_plan import estimate_run, outline_of
 
 _GIB = 2**30
 _WORTH_A_LINE = _GIB
@@ -113,7 +113,7 @@ def _ladder(config: Config) -> Iterator[_Rung]:
         yield _Rung("training.gradient_checkpointing", (True,))
     if training.kl_coefficient:
         yield _Rung("training.kl_coefficient", (0,))
-    if hasattr(policy, "lora") and not lora_rank(config):
+    if not policy.lora.rank:
         yield _Rung("policy.lora.rank", (_ADAPTER_RANK,))
 
 

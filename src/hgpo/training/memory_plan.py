@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from hgpo.config import Config
+from hgpo.policies.precision import computes_in_bfloat16
 from hgpo.policies.pretrained import load_model_config
 from hgpo.training.available_memory import resident_memory
 from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, Weights, estimate_memory
@@ -28,12 +29,14 @@ class Outline:
     Attributes:
         shape: its sizes.
         parameters: how many it has, shared ones once.
+        configuration: what transformers knows of it.
 
-    Example: `Outline(ModelShape(576, 30, 9, 3, 64, 1536, 49_152), 134_515_008)`.
+    Example: `Outline(ModelShape(576, 30, 9, 3, 64, 1536, 49_152), 134_515_008, LlamaConfig(…))`.
     """
 
     shape: ModelShape
     parameters: int
+    configuration: Any = field(compare=False)
 
 
 def outline_of(config: Config) -> Outline:
@@ -73,6 +76,7 @@ def outline_of_model(model: Any) -> Outline:
             head_norms=any(name.endswith("q_norm.weight") for name in names),
         ),
         sum(parameter.numel() for parameter in model.parameters()),
+        model.config,
     )
 
 
@@ -84,23 +88,21 @@ def estimate_run(config: Config, outline: Outline, device: torch.device) -> Memo
         outline: of the model that they name.
         device: where it is trained.
     """
-    low = _computes_in_bfloat16(config, device)
+    low = computes_in_bfloat16(config.training.precision, device, outline.configuration)
     process = resident_memory() + _ALLOCATOR if device.type == "cpu" else _DEVICE_LIBRARIES
     return estimate_memory(outline.shape, _weights(config, outline, low), _limits(config, device, low), process)
 
 
 def _weights(config: Config, outline: Outline, low: bool) -> Weights:
-    """Adapters train beside frozen weights in the computing precision; else all are trained, beside a reference."""
+    """Adapters train beside frozen weights in the computing precision; else all are trained, beside a reference.
+
+    Every linear map is taken to have an adapter, which is the most that `policy.lora.targets` can ask for.
+    """
     computing = 2 if low else 4
-    if rank := lora_rank(config):
+    if rank := config.policy.lora.rank:
         return Weights(outline.shape.adapter_parameters(rank), frozen=outline.parameters, frozen_bytes=computing)
     reference = computing * outline.parameters if config.training.kl_coefficient else 0
     return Weights(outline.parameters, reference_bytes=reference)
-
-
-def lora_rank(config: Config) -> int:
-    """`policy.lora.rank`; 0 where the settings have no such table."""
-    return int(getattr(getattr(config.policy, "lora", None), "rank", 0))
 
 
 def _limits(config: Config, device: torch.device, low: bool) -> Limits:
@@ -129,8 +131,3 @@ def _played_together(config: Config) -> int:
     rollout, evaluation, warm_start = config.rollout, config.evaluation, config.warm_start
     probed = warm_start.probe_games if warm_start.enabled else 0
     return max(rollout.tasks_per_update * rollout.group_size, evaluation.games or 2**20, probed)
-
-
-def _computes_in_bfloat16(config: Config, device: torch.device) -> bool:
-    precision = config.training.precision
-    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hgpo.config import Config, ConfigError
+from hgpo.policies.adapters import Adapter, add_adapter, check_peft
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
 from hgpo.runs.assemble import chat_of
 from hgpo.runs.checkpoints import named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
@@ -15,7 +16,8 @@ from hgpo.training.checkpoint import open_language_model
 
 
 def check_policy(config: Config) -> None:
-    """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with.
+    """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with; and
+    LoRA without the library for it.
 
     Raises:
         ConfigError: says which and what to do.
@@ -23,6 +25,8 @@ def check_policy(config: Config) -> None:
     name = config.policy.backend
     try:
         backend = check_backend(name, config.policy.options)
+        if config.policy.lora.rank:
+            check_peft()
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if not backend.trainable:
@@ -44,11 +48,26 @@ def start_model(run: RunDirectory, config: Config) -> str:
 
 
 def load_language_model(source: str | Path, config: Config) -> LanguageModel:
-    """From a folder, .gguf file or hub name; weights in float32, as training needs them."""
-    revision = config.policy.revision if str(source) == config.policy.model else None
+    """From a folder, .gguf file or hub name.
+
+    Weights that are trained are float32; those that an adapter is trained beside are held as they are computed with.
+    """
     return LanguageModel.from_pretrained(
-        source, usage_of(config), revision=revision, device=config.policy.device, dtype="float32"
+        source,
+        usage_of(config),
+        revision=config.policy.revision if str(source) == config.policy.model else None,
+        device=config.policy.device,
+        dtype=COMPUTING if config.policy.lora.rank else "float32",
     )
+
+
+def with_adapter(language_model: LanguageModel, config: Config) -> LanguageModel:
+    """The model that is trained: with a new adapter where the run has one."""
+    lora = config.policy.lora
+    if not lora.rank:
+        return language_model
+    adapter = Adapter(lora.rank, lora.alpha or 2 * lora.rank, lora.dropout, lora.targets)
+    return language_model.changed(lambda model: add_adapter(model, adapter, seed=config.run.seed))
 
 
 def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
@@ -57,16 +76,26 @@ def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
 
 
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[AnyPolicy, str]:
-    """The policy of a run for playing: `newest`, `start` or an update's number; also what was meant by it."""
-    if checkpoint == "start":
-        if config.warm_start.enabled and not run.start.is_dir():
-            raise RunDirectoryError(_nothing_to_play(run, config, "start"))
-        return run_policy(config, load_language_model(start_model(run, config), config)), "start"
-    folder = named_checkpoint(run.checkpoints, checkpoint)
+    """The policy of a run for playing; see `load_checkpoint_model`."""
+    language_model, found = load_checkpoint_model(run, config, checkpoint)
+    return run_policy(config, language_model), found
+
+
+def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) -> tuple[LanguageModel, str]:
+    """The language model of a run: `newest`, `start` or an update's number; also what was meant by it.
+
+    Raises:
+        RunDirectoryError: the run has no such checkpoint.
+        CheckpointError: it is damaged.
+    """
+    start_is_there = run.start.is_dir() or not config.warm_start.enabled
+    if checkpoint == "start" and start_is_there:
+        return load_language_model(start_model(run, config), config), "start"
+    folder = None if checkpoint == "start" else named_checkpoint(run.checkpoints, checkpoint)
     if folder is None:
         raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
-    language_model = open_language_model(folder, usage_of(config), device=config.policy.device)
-    return run_policy(config, language_model), folder.name
+    start = load_language_model(start_model(run, config), config) if start_is_there else None
+    return open_language_model(folder, usage_of(config), device=config.policy.device, base=start), folder.name
 
 
 def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.policies.padding import pad_left, pad_right
-from hgpo.policies.precision import autocast
+from hgpo.policies.precision import Precision, autocast
 from hgpo.training.micro_batches import micro_batches
 from hgpo.training.out_of_memory import within_memory
 from hgpo.training.recomputation import recomputed_layers
@@ -46,7 +46,7 @@ def score_responses(
     samples: Sequence[Sample],
     *,
     temperature: float = 1.0,
-    precision: str = "auto",
+    precision: Precision = "auto",
     entropy: Entropy = "with_gradient",
     max_logits: int = MAX_LOGITS,
     recompute_layers: bool = False,
@@ -70,16 +70,16 @@ def score_responses(
             the backward pass.
         recompute_layers: see `hgpo.training.recomputation`.
     """
-    inputs, token_BT, mask_BT = _laid_out(samples, model.device)
+    inputs, token_BT, mask_BT = lay_out(samples, model.device)
     vocabulary = model.config.get_text_config().vocab_size
     parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
     layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
     if parts is None:
-        with autocast(model.device, precision), layers:
+        with autocast(model, precision), layers:
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
         return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT)
     body, head = parts
-    with autocast(model.device, precision):
+    with autocast(model, precision):
         with layers:
             hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
         log_prob_M, entropy_M = score_in_chunks(
@@ -98,7 +98,7 @@ def score_responses(
     )
 
 
-def _laid_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
+def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
     """What the model is given, the response tokens [B, T], and which of these are any."""
     prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
     response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
@@ -118,7 +118,7 @@ def response_log_probs(
     samples: Sequence[Sample],
     *,
     temperature: float = 1.0,
-    precision: str = "auto",
+    precision: Precision = "auto",
     max_tokens: int = 8_192,
     max_logits: int = MAX_LOGITS,
 ) -> list[NDArray[np.float32]]:

@@ -15,6 +15,7 @@ from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
 from hgpo.files import flush, flush_tree
+from hgpo.policies.adapters import merge_adapter
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.demonstrations import demonstrate
@@ -24,7 +25,7 @@ from hgpo.runs.assemble import rollout_rules
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
-from hgpo.training.policies import load_language_model, run_policy, usage_of
+from hgpo.training.policies import load_language_model, run_policy, usage_of, with_adapter
 from hgpo.training.warm_start import Held, warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
@@ -44,7 +45,7 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     shown = _demonstrations(tasks, suite, rules, rng, config, reporter)
     language_model = _untrained(config, rules, shown)
     report = _imitate(language_model, shown, tasks, rules, rng, config, reporter)
-    language_model.model.save_pretrained(partial)
+    merge_adapter(language_model.model).save_pretrained(partial)  # the reference is the model without a new adapter
     language_model.tokenizer.save_pretrained(partial)
     write_json(partial / "warm_start.json", report)
     flush_tree(partial)
@@ -77,7 +78,7 @@ def _demonstrations(
 def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> LanguageModel:
     """The model that is to imitate: a tiny one with the demonstrations' words, or the configured one."""
     if config.policy.model != "tiny":
-        return load_language_model(config.policy.model, config)
+        return with_adapter(load_language_model(config.policy.model, config), config)
     from hgpo.policies.tiny import build_model, build_tokenizer
 
     tiny = config.policy.tiny
@@ -120,7 +121,9 @@ def _imitate(
         return evaluation.success.mean
 
     parameters = sum(parameter.numel() for parameter in language_model.model.parameters())
-    reporter.say(f"Imitating them with a model of {parameters:,} parameters")
+    trained = sum(parameter.numel() for parameter in language_model.model.parameters() if parameter.requires_grad)
+    share = "" if trained == parameters else f", of which {trained:,} are trained"
+    reporter.say(f"Imitating them with a model of {parameters:,} parameters{share}")
     prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template)
     responses = [rules.template.respond(command) for _, command in shown]
     pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]

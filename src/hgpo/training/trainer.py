@@ -8,7 +8,6 @@ Every stage finds its own result on disk and goes on from there, so a run that w
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.device import resolve_device
+from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.assemble import estimate, record_environment, rollout_rules, training_suite
@@ -49,7 +49,15 @@ from hgpo.runs.task_order import task_indices
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.memory_check import check_memory
 from hgpo.training.peak_memory import peak_memory_gib
-from hgpo.training.policies import check_policy, load_language_model, run_policy, start_model, usage_of
+from hgpo.training.policies import (
+    check_policy,
+    load_language_model,
+    run_policy,
+    start_model,
+    usage_of,
+    with_adapter,
+)
+from hgpo.training.reference import reference_model
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
@@ -119,15 +127,13 @@ class _Trainer:
     def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
         self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
         self.tasks = suite.tasks(config.environment.train_split)
-        self.trained = load_language_model(start_model(run, config), config)
-        start = self.trained.model
-        self.reference = copy.deepcopy(start).requires_grad_(False) if config.training.kl_coefficient else None
-        self.optimizer: torch.optim.Optimizer = make_optimizer(start, config.training)
         rollout_seed, update_seed = np.random.SeedSequence(config.run.seed).spawn(2)
         self.rollout_rng = np.random.default_rng(rollout_seed)
         self.update_rng = np.random.default_rng(update_seed)
         self.progress = Progress()
-        self._restore()
+        start = load_language_model(start_model(run, config), config)
+        self.trained, self.optimizer = self._restore(start) or self._begin(start)
+        self.reference = reference_model(start, self.trained, config.training)
         self.policy = run_policy(config, self.trained)
 
     def policy_before(self) -> AnyPolicy:
@@ -262,14 +268,19 @@ class _Trainer:
         if due and not self.run.evaluation(name).exists():
             evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
 
-    def _restore(self) -> None:
-        """Continue from the newest complete checkpoint, if there is one."""
+    def _begin(self, start: LanguageModel) -> tuple[LanguageModel, torch.optim.Optimizer]:
+        """What is trained, at its start, and a new optimiser."""
+        trained = with_adapter(start, self.config)
+        return trained, make_optimizer(trained.model, self.config.training)
+
+    def _restore(self, start: LanguageModel) -> tuple[LanguageModel, torch.optim.Optimizer] | None:
+        """Continue from the newest complete checkpoint; None if there is none."""
         folder = newest_complete(self.run.checkpoints)
+        restored = None
         if folder is not None:
             usage, device = usage_of(self.config), self.config.policy.device
-            checkpoint = load_checkpoint(folder, self.config.training, usage, device=device)
-            self.trained = checkpoint.language_model
-            self.optimizer = checkpoint.optimizer
+            checkpoint = load_checkpoint(folder, self.config.training, usage, device=device, base=start)
+            restored = checkpoint.language_model, checkpoint.optimizer
             state = checkpoint.state
             self.rollout_rng = restore_generator(state["rollout_rng"])
             self.update_rng = restore_generator(state["update_rng"])
@@ -277,3 +288,4 @@ class _Trainer:
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
+        return restored

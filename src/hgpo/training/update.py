@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
+from hgpo.policies.adapters import adapter_dropout, adapter_off, has_adapter
 from hgpo.training.importance import importance_weights, sampler_mismatch
 from hgpo.training.losses import AGGREGATIONS, LOSSES
 from hgpo.training.losses.aggregation import MiniBatchSize, token_mean
@@ -85,10 +86,12 @@ def update_policy(
 ) -> Metrics:
     """Train `model` in place on `samples`, each `settings.epochs` times.
 
+    `reference_model` may be `model` itself where that has an adapter, which is switched off for it.
+
     `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
     one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
-    but rounding. Dropout is off, so that the ratio starts at 1. With recomputed log-probs, the policy loss of each
-    token is weighted by `importance_weights`.
+    but rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its own. With recomputed
+    log-probs, the policy loss of each token is weighted by `importance_weights`.
 
     Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
     `skip_zero_advantage`, so are those with advantage 0, and with `skip_cut_responses` those that were cut; if none is
@@ -106,7 +109,8 @@ def update_policy(
         ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or one needs
             more memory than there is.
     """
-    if settings.kl_coefficient > 0 and reference_model is None:
+    is_itself = reference_model is model and not has_adapter(model)
+    if settings.kl_coefficient > 0 and (reference_model is None or is_itself):
         raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
     answered = [sample for sample in samples if len(sample.response_ids)]
     if not answered:
@@ -120,7 +124,8 @@ def update_policy(
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
         for rows in _mini_batches(order, settings.mini_batch_size):
-            metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, sampling)
+            with adapter_dropout(model, rng):
+                metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, sampling)
             mini_batches += 1
             for name, value in metrics.items():
                 totals[name] += value
@@ -166,7 +171,8 @@ def _targets(
     sampled, cap = [sample.log_probs for sample in samples], settings.importance_cap
     absent = [None] * len(samples)
     old = scored_by(model) if sampling.recompute_log_probs else sampled
-    reference = scored_by(reference_model) if settings.kl_coefficient > 0 else absent
+    with adapter_off(reference_model):
+        reference = scored_by(reference_model) if settings.kl_coefficient > 0 else absent
     corrected = sampling.recompute_log_probs and cap is not None
     weight = [importance_weights(*pair, cap) for pair in zip(old, sampled, strict=True)] if corrected else absent
     return [_Target(*columns) for columns in zip(samples, old, reference, weight, strict=True)]

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import WarmStartSettings
+from hgpo.policies.adapters import adapter_dropout
 from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses.aggregation import token_mean
 from hgpo.training.micro_batches import micro_batches
@@ -107,8 +108,10 @@ class _WarmStart:
         self._settings = settings
         self._samples = encode_demonstrations(language_model, demonstrations)
         self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
+        self._trained = {name: weight for name, weight in self._model.named_parameters() if weight.requires_grad}
+        self._rng = rng
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+            self._trained.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         self._update = 0
         self._updates_taken = 0
@@ -141,7 +144,11 @@ class _WarmStart:
         return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
 
     def _train(self, updates: int) -> float:
-        losses = [self._train_batch([self._samples[row] for row in next(self._batches)]) for _ in range(updates)]
+        losses = []
+        for _ in range(updates):
+            rows = next(self._batches)
+            with adapter_dropout(self._model, self._rng):
+                losses.append(self._train_batch([self._samples[row] for row in rows]))
         return float(np.mean(losses))
 
     def _train_batch(self, samples: list[Sample]) -> float:
@@ -187,20 +194,20 @@ class _WarmStart:
         return _Snapshot(
             update=self._update,
             success=success,
-            parameters={name: value.detach().clone() for name, value in self._model.named_parameters()},
+            parameters={name: value.detach().clone() for name, value in self._trained.items()},
             moments=[
                 {key: value.clone() for key, value in self._optimizer.state.get(parameter, {}).items()}
-                for parameter in self._model.parameters()
+                for parameter in self._trained.values()
             ],
         )
 
     @torch.no_grad()
     def _restore(self, snapshot: _Snapshot) -> None:
         self._update = snapshot.update
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in self._trained.items():
             parameter.copy_(snapshot.parameters[name])
         self._optimizer.state.clear()
-        for parameter, moments in zip(self._model.parameters(), snapshot.moments, strict=True):
+        for parameter, moments in zip(self._trained.values(), snapshot.moments, strict=True):
             if moments:
                 self._optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
 

@@ -15,8 +15,10 @@ from settings_reads import settings_read, settings_read_in
 
 SOURCE = Path(hgpo.__file__).parent
 OWN = {"built-in": ["training"], "verl": ["integrations/verl"]}
+OF_UPDATES = ("training.", "policy.lora.")
 START = ("policies", "starting_policy", "warm_start")  # the start of a run is the same on either engine
-# What an engine runs beside its own room. The update's settings are left out of it: others only tell of them.
+# What an engine runs beside its own room. Settings of the update and of what is trained in it are left out of that:
+# others only tell of them, or read them on behalf of the engine that may have them.
 BESIDE = {
     "built-in": ["runs", "rollout", "evaluation.py"],
     "verl": ["runs", "rollout", "evaluation.py", *(f"training/{name}.py" for name in START)],
@@ -42,7 +44,7 @@ def files(places: list[str]) -> Iterator[Path]:
 def read_by(engine: str, root: type[BaseModel] = Config) -> set[str]:
     own = settings_read_in(files(OWN[engine]), root)
     beside = settings_read_in(files(BESIDE[engine]), root)
-    return own | {name for name in beside if not name.startswith("training.")}
+    return own | {name for name in beside if not name.startswith(OF_UPDATES)}
 
 
 def names(root: type[BaseModel] = Config) -> set[str]:

@@ -93,6 +93,7 @@ def test_mild_changes_are_preferred_and_taken_back_where_they_do_not_help() -> N
     assert fitting_changes(config(), lambda settings: settings.training.kl_coefficient == 0) == {
         "training.kl_coefficient": 0
     }
+    assert fitting_changes(config(), lambda settings: settings.policy.lora.rank > 0) == {"policy.lora.rank": 16}
     assert fitting_changes(config(), lambda settings: False) is None
 
 

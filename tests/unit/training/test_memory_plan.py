@@ -58,6 +58,8 @@ def test_the_samplers_limits_are_those_of_the_policy() -> None:
         ("training.max_logits=2000000", "training.max_logits=20000000", "update"),
         ("training.gradient_checkpointing=true", "training.gradient_checkpointing=false", "update"),
         ("training.precision=bfloat16", "training.precision=float32", "update"),
+        ("policy.lora.rank=16", "policy.lora.rank=0", "update"),
+        ("policy.lora.rank=16", "policy.lora.rank=0", "warm start"),
         ("training.kl_coefficient=0", "training.kl_coefficient=0.1", "update"),
         ("training.entropy_coefficient=0", "training.entropy_coefficient=0.1", "update"),
         ("training.mini_batch_size=2", "training.mini_batch_size=20", "update"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hgpo.config import TrainingSettings, WarmStartSettings
+from hgpo.policies.adapters import Adapter, add_adapter
 from hgpo.training.out_of_memory import SampleTooLongError, times_lowered, within_memory
 from hgpo.training.scoring import response_log_probs
 from hgpo.training.update import Sampling, make_optimizer, update_policy
@@ -159,6 +160,29 @@ def test_the_next_attempt_finds_the_random_numbers_of_the_first():
     within_memory(tiny_model().model, SAMPLES, WHOLE, work)
     assert torch.equal(*drawn)
     assert not torch.equal(drawn[1], torch.rand(3))  # and what comes after draws on
+
+
+def test_an_adapters_dropout_is_drawn_as_if_nothing_had_failed(caplog):
+    pytest.importorskip("peft")
+
+    def adapted(limit, tokens):
+        model = tiny_model().model
+        if limit:
+            fails_forward(model, limit)
+        model = add_adapter(model, Adapter(rank=4, alpha=8, dropout=0.5), seed=0)
+        settings = SETTINGS.model_copy(update={"micro_batch_tokens": tokens, "kl_coefficient": 0.1})
+        optimizer = make_optimizer(model, settings)
+        metrics = update_policy(model, model, optimizer, SAMPLES, settings, np.random.default_rng(0))
+        return {name: value.detach() for name, value in model.named_parameters()}, metrics
+
+    parameters, metrics = adapted(60, WHOLE)
+    assert metrics.pop("out_of_memory") == len(caplog.messages)
+    limit = int(caplog.messages[-1].rpartition("=")[2])
+    undisturbed, expected = adapted(None, limit)
+    assert metrics == expected
+    assert_same(parameters, undisturbed, 0)
+    other, _ = adapted(None, limit // 2)
+    assert any(not torch.equal(value, other[name]) for name, value in parameters.items())
 
 
 def test_the_warm_start_goes_on_too(caplog):

@@ -1,0 +1,191 @@
+"""LoRA: a few trained numbers beside frozen weights, with the library peft.
+
+    y = x W + (alpha / rank) · x A B,   A [in, rank] random, B [rank, out] zero at first
+
+so that a new adapter changes nothing, and a model whose adapter is switched off is the one it began as. Source: Hu et
+al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
+
+    <folder>/    adapter_config.json, adapter_model.safetensors    peft's own format
+                 adapter_base.json                                 which weights it belongs to
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import Dropout
+
+BASE_FILE = "adapter_base.json"
+CONFIG_FILE = "adapter_config.json"
+ALL_LINEAR = "all-linear"
+
+
+class WrongBaseError(ValueError):
+    """An adapter was trained beside other weights than those it is put on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What is trained in place of the weights.
+
+    Attributes:
+        rank: columns of A; the more, the more can be learnt.
+        alpha: the adapter's share counts alpha / rank.
+        dropout: share of an adapter's inputs that is zeroed while gradients are taken.
+        targets: names of the modules that get one; "all-linear" is every linear one but the head.
+
+    Example: `Adapter(rank=16, alpha=32)`, or `Adapter(16, 32, targets=("q_proj", "v_proj"))`.
+    """
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    targets: str | Sequence[str] = ALL_LINEAR
+
+
+def check_peft() -> None:
+    """Refuse LoRA where the library is not installed, with a `ValueError` that says what to do."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f'policy.lora needs the package peft: pip install "hgpo[lora]" ({error})') from error
+
+
+def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
+    """`model` with a new adapter, its weights frozen; the adapter is float32 whatever they are.
+
+    Args:
+        model: a causal language model.
+        adapter: what is added.
+        seed: of the random numbers in A.
+
+    Raises:
+        ValueError: no module has one of the target names, or peft is not installed.
+    """
+    check_peft()
+    from peft import LoraConfig, get_peft_model
+
+    targets = adapter.targets if isinstance(adapter.targets, str) else list(adapter.targets)
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return _prepared(get_peft_model(model, config))
+        except ValueError as error:
+            raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter of `model` alone, and which weights it belongs to."""
+    model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
+    (folder / "README.md").unlink(missing_ok=True)  # peft's form of a model card, empty
+    (folder / BASE_FILE).write_text(json.dumps({"weights": fingerprint(model)}), encoding="utf-8")
+
+
+def load_adapter(base: Any, folder: Path, *, trainable: bool = True) -> Any:
+    """`base` with the adapter that lies in `folder`.
+
+    Raises:
+        WrongBaseError: it was trained beside other weights.
+        ValueError: it is damaged, or peft is not installed.
+    """
+    check_peft()
+    from peft import PeftModel
+
+    wanted = _recorded_base(folder)
+    if (found := fingerprint(base)) != wanted:
+        raise WrongBaseError(
+            f"the adapter in {folder} was trained beside other weights (fingerprint {wanted[:12]}) than those of "
+            f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): put the model back that the "
+            "run began with"
+        )
+    return _prepared(PeftModel.from_pretrained(base, str(folder), is_trainable=trainable))
+
+
+def has_adapter(model: Any) -> bool:
+    """Whether `model` was made by `add_adapter` or `load_adapter`."""
+    return hasattr(model, "peft_config")
+
+
+def adapter_off(model: Any) -> AbstractContextManager[Any]:
+    """In the block, `model` is the one that its adapter was put on; nothing happens to one without."""
+    off: AbstractContextManager[Any] = model.disable_adapter() if has_adapter(model) else nullcontext()
+    return off
+
+
+@contextmanager
+def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
+    """In the block, inputs of the adapter are dropped out, by numbers that come of `rng`.
+
+    Nothing is drawn, and nothing happens, where there is no adapter or it has no dropout. Outside of the block there is
+    none: sampling and scoring are to be the same function.
+    """
+    dropouts = [
+        module for name, module in model.named_modules() if ".lora_dropout." in name and isinstance(module, Dropout)
+    ]
+    if not dropouts:
+        yield
+        return
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(int(rng.integers(2**63)))
+        for module in dropouts:
+            module.train()
+        try:
+            yield
+        finally:
+            for module in dropouts:
+                module.eval()
+
+
+def merge_adapter(model: Any) -> Any:
+    """A plain model that computes what `model` does; its adapter is used up by it. One without comes back as it is."""
+    return model.merge_and_unload() if has_adapter(model) else model
+
+
+def fingerprint(model: Any) -> str:
+    """SHA-256 of the weights that are not an adapter's, as bfloat16 holds them, in the order of their names.
+
+    Rounding makes it the same whether the model was loaded in float32 or in bfloat16.
+    """
+    digest = hashlib.sha256()
+    for name, weight in sorted(_base_weights(model)):
+        digest.update(name.encode())
+        digest.update(weight.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Names as they are without an adapter, and the weights."""
+    base = model.get_base_model() if has_adapter(model) else model
+    return [
+        (name.replace(".base_layer.", "."), weight) for name, weight in base.named_parameters() if ".lora_" not in name
+    ]
+
+
+def _recorded_base(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error
+
+
+def _prepared(model: Any) -> Any:
+    """Inputs stay in the computing precision: peft would turn each into float32, and autocast turn it back."""
+    for module in model.modules():
+        if hasattr(module, "cast_input_dtype_enabled"):
+            module.cast_input_dtype_enabled = False
+    return model.eval()

@@ -1,0 +1,31 @@
+"""Short runs of the corridor recipe, and what two of them are compared by."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from hgpo.config import load_config
+from hgpo.runs.folder import read_metrics
+from hgpo.runs.progress import Reporter
+
+RECIPE = Path(__file__).parent / "corridor.toml"
+TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
+# A rate at which the policy's games change within two updates.
+OVERRIDES = ("training.updates=3", "training.learning_rate=0.02", "training.checkpoint_every=1", "evaluation.every=1")
+
+
+def config(directory, *overrides):
+    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
+
+
+def untimed(run):
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
+
+
+def quiet():
+    return Reporter(Console(quiet=True))
+
+
+def evaluations(run):
+    return {path.stem: json.loads(path.read_text()) for path in run.evaluation("before").parent.iterdir()}

@@ -1,0 +1,119 @@
+"""A run that trains an adapter: killed and resumed, played, exported, and kept apart from other weights."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from corridor_runs import RECIPE, config, evaluations, quiet, untimed
+from hgpo.cli import main
+from hgpo.config import load_config
+from hgpo.policies.adapters import WrongBaseError
+from hgpo.policies.base import Request
+from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
+from hgpo.training import trainer as module
+from hgpo.training.policies import load_checkpoint_policy
+from hgpo.training.trainer import resume, train
+from killed import Killed
+
+LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficient=0.1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("runs"), *LORA), quiet())
+
+
+def killed_after(update, directory, monkeypatch, *overrides):
+    """A new run whose process dies after the metrics of `update`, before anything is saved of it."""
+    real = module.append_metrics
+
+    def append(run, row):
+        real(run, row)
+        if row["update"] == update:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "append_metrics", append)
+        with pytest.raises(Killed):
+            train(config(directory, *LORA, *overrides), quiet())
+    return RunDirectory(directory / "corridor")
+
+
+def test_it_learns_something_and_holds_no_second_model(finished):
+    assert any(row["kl"] > 0 for row in read_metrics(finished))
+    for folder in finished.checkpoints.iterdir():
+        assert not (folder / "model.safetensors").exists()
+        assert load_file(folder / "adapter_model.safetensors")
+    assert (finished.start / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("update", [1, 2, 3])
+def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, monkeypatch, update):
+    run = killed_after(update, tmp_path, monkeypatch)
+    resume(run.path, quiet())
+    assert untimed(run) == untimed(finished)
+    assert evaluations(run) == evaluations(finished)
+    ends = [load_file(one.checkpoints / "3" / "adapter_model.safetensors") for one in (run, finished)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+
+
+def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
+    run = killed_after(2, tmp_path, monkeypatch)
+    weights = load_file(run.start / "model.safetensors")
+    name = next(iter(weights))
+    save_file({**weights, name: weights[name] + 1}, run.start / "model.safetensors", {"format": "pt"})
+    with pytest.raises(WrongBaseError, match="put the model back that the run began with"):
+        resume(run.path, quiet())
+    shutil.rmtree(run.start)
+    assert main(["eval", str(run.path), "--split", "held_out"]) == 2
+
+
+def test_merged_and_exported_it_answers_alike_elsewhere(finished, tmp_path):
+    output = tmp_path / "merged"
+    assert main(["export", str(finished.path), "-o", str(output), "--merge"]) == 0
+    run, settings = open_run_directory(finished.path)
+    policy, _ = load_checkpoint_policy(run, settings, "newest")
+    tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForCausalLM.from_pretrained(output)
+    start = AutoModelForCausalLM.from_pretrained(finished.start)
+    prompts = ["goal : right . now : you are at 1 .", "goal : left . now : you are at 2 .", "now"]
+    for prompt, response in zip(prompts, policy.generate([Request(p) for p in prompts], temperature=0), strict=True):
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        answer = model.generate(ids, max_new_tokens=4, do_sample=False)[0, ids.shape[1] :]
+        assert answer.tolist() == response.token_ids.tolist()
+        with torch.no_grad():
+            assert not torch.allclose(model(ids).logits, start(ids).logits, atol=1e-4)
+
+
+def test_alone_it_is_exported_where_its_base_can_be_had(finished, tmp_path, capsys):
+    assert main(["export", str(finished.path), "-o", str(tmp_path / "adapter")]) == 2
+    assert "add --merge" in capsys.readouterr().err
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_settings_that_nothing_reads_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"policy\.lora\.dropout is read where policy\.lora\.rank is above 0"):
+        config(tmp_path, "policy.lora.dropout=0.1")
+    with pytest.raises(ValueError, match=r"policy\.lora"):
+        load_config(RECIPE, ["run.engine=verl", "policy.lora.rank=4"])
+
+
+def test_a_given_model_is_warmed_up_through_an_adapter_too(finished, tmp_path):
+    given = tmp_path / "given"
+    shutil.copytree(finished.start, given)
+    run = train(
+        config(tmp_path, *LORA, f"policy.model={str(given)!r}", "training.updates=1", "warm_start.max_updates=2"),
+        quiet(),
+    )
+    before, after = (load_file(folder / "model.safetensors") for folder in (given, run.start))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert before.keys() == after.keys()
+    assert changed
+    assert all("_proj." in name for name in changed)
+    assert json.loads((run.start / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]

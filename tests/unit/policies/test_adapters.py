@@ -1,0 +1,173 @@
+"""Adapters: what is trained, what the model is without them, and which weights they belong to."""
+
+import copy
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from hgpo.policies.adapters import (
+    BASE_FILE,
+    Adapter,
+    WrongBaseError,
+    adapter_dropout,
+    adapter_off,
+    add_adapter,
+    fingerprint,
+    has_adapter,
+    load_adapter,
+    merge_adapter,
+    save_adapter,
+)
+from hgpo.policies.pretrained import load_model
+from tiny_models import tiny_model
+
+IDS = torch.tensor([[3, 5, 7, 9, 11]])
+
+
+def adapted(*, rank=2, trained=True, seed=0, **options):
+    """A tiny model with an adapter; `trained`: one that has moved away from its start."""
+    model = add_adapter(tiny_model().model, Adapter(rank, 2 * rank, **options), seed=seed)
+    if trained:
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in trainable(model).values():
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def trainable(model):
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+@torch.no_grad()
+def logits(model):
+    return model(input_ids=IDS).logits
+
+
+def test_a_new_adapter_changes_nothing_and_is_all_that_is_trained():
+    plain = logits(tiny_model().model)
+    model = adapted(trained=False)
+    assert has_adapter(model)
+    assert torch.equal(logits(model), plain)
+    assert {name.split(".")[-3] for name in trainable(model)} == {"lora_A", "lora_B"}
+
+
+def test_the_seed_decides_its_first_numbers_and_nothing_else():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, again, other = (trainable(adapted(trained=False, seed=seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_switched_off_it_is_the_model_it_began_as():
+    plain, model = logits(tiny_model().model), adapted()
+    assert not torch.allclose(logits(model), plain, atol=1e-3)
+    with adapter_off(model):
+        assert torch.equal(logits(model), plain)
+    assert not torch.allclose(logits(model), plain, atol=1e-3)
+    assert trainable(model)
+    with adapter_off(tiny_model().model):
+        pass
+
+
+def test_targets_are_taken_and_unknown_ones_refused():
+    names = trainable(adapted(targets=("q_proj",)))
+    assert names
+    assert all(".q_proj." in name for name in names)
+    with pytest.raises(ValueError, match=r"policy\.lora\.targets = \['no_such'\]"):
+        adapted(targets=("no_such",))
+
+
+def test_beside_bfloat16_weights_it_is_float32():
+    model = add_adapter(tiny_model().model.bfloat16(), Adapter(2, 4), seed=0)
+    assert {parameter.dtype for parameter in trainable(model).values()} == {torch.float32}
+
+
+def test_saved_and_loaded_it_computes_the_same(tmp_path):
+    model = adapted()
+    save_adapter(model, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        BASE_FILE,
+    }
+    loaded = load_adapter(tiny_model().model, tmp_path)
+    assert torch.equal(logits(loaded), logits(model))
+    assert trainable(loaded).keys() == trainable(model).keys()
+    assert not trainable(load_adapter(tiny_model().model, tmp_path, trainable=False))
+
+
+def test_it_is_refused_beside_other_weights(tmp_path):
+    save_adapter(adapted(), tmp_path)
+    with pytest.raises(WrongBaseError, match="was trained beside other weights"):
+        load_adapter(tiny_model(seed=1).model, tmp_path)
+    (tmp_path / BASE_FILE).write_text("[]")
+    with pytest.raises(ValueError, match=BASE_FILE):
+        load_adapter(tiny_model().model, tmp_path)
+
+
+def test_the_fingerprint_is_of_the_base_whatever_holds_it():
+    expected = fingerprint(tiny_model().model)
+    assert fingerprint(tiny_model().model.bfloat16()) == expected
+    assert fingerprint(adapted()) == expected
+    changed = tiny_model().model
+    with torch.no_grad():
+        next(changed.parameters())[0, 0] += 0.1
+    assert fingerprint(changed) != expected
+
+
+def test_merged_it_is_a_plain_model_that_computes_the_same(tmp_path):
+    model = adapted()
+    expected = logits(model)
+    merged = merge_adapter(model)
+    merged.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert not has_adapter(loaded)
+    torch.testing.assert_close(logits(loaded), expected, atol=1e-5, rtol=1e-5)
+    plain = tiny_model().model
+    assert merge_adapter(plain) is plain
+
+
+def test_dropout_is_drawn_from_the_generator_and_in_the_block_alone():
+    model, rng = adapted(dropout=0.5), np.random.default_rng(0)
+    steady = logits(model)
+
+    def dropped(generator):
+        with adapter_dropout(model, generator):
+            return logits(model)
+
+    first, second = dropped(rng), dropped(rng)
+    assert not torch.equal(first, steady)
+    assert not torch.equal(first, second)
+    assert torch.equal(dropped(np.random.default_rng(0)), first)
+    assert torch.equal(logits(model), steady)
+
+
+@pytest.mark.parametrize("model", [adapted(), tiny_model().model], ids=["no dropout", "no adapter"])
+def test_without_dropout_nothing_is_drawn(model):
+    rng = np.random.default_rng(0)
+    state = copy.deepcopy(rng.bit_generator.state)
+    with adapter_dropout(model, rng):
+        assert not any(module.training for module in model.modules())
+    assert rng.bit_generator.state == state
+
+
+def test_an_adapter_is_no_model(tmp_path):
+    save_adapter(adapted(), tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] in (None, "")
+    with pytest.raises(ValueError, match="holds an adapter and no model"):
+        load_model(tmp_path)
+
+
+def test_what_to_install_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r'pip install "hgpo\[lora\]"'):
+        adapted()
