@@ -52,7 +52,8 @@ def attend(
     key_heads = key_BKSD.shape[1]
     shared_mask = attention_mask is None or attention_mask.shape[1] == 1
     if queries != 1 or heads == key_heads or not shared_mask:
-        return sdpa_attention_forward(module, query_BHQD, key_BKSD, value_BKSD, attention_mask, **options)
+        mixed, _ = sdpa_attention_forward(module, query_BHQD, key_BKSD, value_BKSD, attention_mask, **options)
+        return mixed, None
     mixed_BKGD = torch.nn.functional.scaled_dot_product_attention(
         query_BHQD.reshape(rows, key_heads, heads // key_heads, size),
         key_BKSD,

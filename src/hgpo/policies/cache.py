@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 
-class PreallocatedLayer(CacheLayerMixin):
+class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values in buffers that stay where they are.
 
     The model sees a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
@@ -80,7 +80,7 @@ class PreallocatedLayer(CacheLayerMixin):
         return -1
 
 
-class ResponseCache(DynamicCache):
+class ResponseCache(DynamicCache):  # type: ignore[misc]
     """The cache of one batch: prompts are read into it, then responses are written row by row.
 
     Layers that see everything are `PreallocatedLayer`; those that forget (sliding windows shorter than `capacity`) or
@@ -89,6 +89,8 @@ class ResponseCache(DynamicCache):
     Attributes:
         in_place: whether all layers are preallocated, so that prompts may be read in parts.
     """
+
+    layers: list[Any]
 
     def __init__(self, config: Any, rows: int, capacity: int) -> None:
         """For a model of this configuration, `rows` sequences of at most `capacity` tokens."""

@@ -142,16 +142,16 @@ class _Decoder:
         rows, width = ids_UP.shape
         lengths_U = mask_UP.sum(-1)
         logits = []
-        for part in self._parts(lengths_U):
+        for part in self._parts(self._cache, lengths_U):
             start = width - int(lengths_U[part.start])
             self._cache.show(part, start, start)
             logits.append(self._forward_part(ids_UP[part, start:], mask_UP[part, start:]))
         self._cache.show(slice(0, rows), 0, width)
         return torch.cat(logits)
 
-    def _parts(self, lengths_U: NDArray[np.int64]) -> list[slice]:
+    def _parts(self, cache: ResponseCache, lengths_U: NDArray[np.int64]) -> list[slice]:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        if not self._cache.in_place or parameters < _READ_WHOLE:
+        if not cache.in_place or parameters < _READ_WHOLE:
             return [slice(0, len(lengths_U))]
         return cuts(lengths_U, overhead=self._pace.forward_tokens)
 

@@ -80,9 +80,14 @@ def test_keys_are_copied_for_every_query_head_only_outside():
 
 def test_the_model_is_left_as_it_was():
     model = llama()
-    with pytest.raises(RuntimeError, match="broken"), grouped_attention(model):
-        assert model.config._attn_implementation != "sdpa"
-        raise RuntimeError("broken")
+
+    def fail_within():
+        with grouped_attention(model):
+            assert model.config._attn_implementation != "sdpa"
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        fail_within()
     assert model.config._attn_implementation == "sdpa"
 
 
