@@ -1,7 +1,9 @@
-"""Attention of one new token where several query heads share a key head (grouped-query attention).
+"""Attention of one new token at a time, without what transformers' own wastes on it.
 
-transformers copies keys and values once per query head as soon as there is a padding mask. One new token needs no copy:
-the query heads that share a key head are read as so many queries of that head, which no kernel can tell apart.
+Where several query heads share a key head (grouped-query attention), transformers copies keys and values once per query
+head as soon as there is a padding mask. One new token needs no copy: the query heads that share a key head are read as
+so many queries of that head, which no kernel can tell apart. And on an accelerator transformers looks at every token
+whether the mask hides anything, for which the host has to wait.
 
 Shape suffixes: B rows, H query heads, K key heads, G query heads per key head, S tokens seen, D head size.
 """
@@ -17,22 +19,23 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-_PLAIN, _GROUPED = "sdpa", "sdpa_of_grouped_heads"
+_PLAIN, _DECODING = "sdpa", "sdpa_of_one_token"
 
 
 @contextmanager
-def grouped_attention(model: Any) -> Iterator[None]:
-    """Within it, a model that uses PyTorch's attention and shares key heads decodes without copying them.
+def decoding_attention(model: Any) -> Iterator[None]:
+    """Within it, a model that uses PyTorch's attention decodes by `attend`, where it gains by that.
 
     All other models are left as they are, and so is training, which runs outside.
     """
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_attention_heads", None)
     key_heads = getattr(config, "num_key_value_heads", None) or heads
-    if config._attn_implementation != _PLAIN or config.sub_configs or key_heads == heads:
+    gains = key_heads != heads or model.device.type != "cpu"
+    if config._attn_implementation != _PLAIN or config.sub_configs or not gains:
         yield
         return
-    config._attn_implementation = _GROUPED
+    config._attn_implementation = _DECODING
     try:
         yield
     finally:
@@ -65,5 +68,16 @@ def attend(
     return mixed_BKGD.reshape(rows, 1, heads, mixed_BKGD.shape[-1]), None
 
 
-AttentionInterface.register(_GROUPED, attend)
-AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+def decoding_mask(
+    *, q_length: int, device: torch.device, allow_is_causal_skip: bool = True, **options: Any
+) -> torch.Tensor | None:
+    """transformers' mask [B, 1, q_length, S]; for one token on an accelerator even where it hides nothing."""
+    waits = q_length == 1 and device.type != "cpu"
+    mask: torch.Tensor | None = sdpa_mask(
+        q_length=q_length, device=device, allow_is_causal_skip=allow_is_causal_skip and not waits, **options
+    )
+    return mask
+
+
+AttentionInterface.register(_DECODING, attend)
+AttentionMaskInterface.register(_DECODING, decoding_mask)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.attention import grouped_attention
+from hgpo.policies.attention import decoding_attention
 from hgpo.policies.cache import ResponseCache, select_rows
 from hgpo.policies.padding import TokenIds, cuts, pad_left
 
@@ -59,7 +59,7 @@ def sample_responses(
         uniform_TB = None
     else:
         uniform_TB = torch.from_numpy(np.ascontiguousarray(uniform_BT.T)).to(decoder.device)
-    with grouped_attention(model):
+    with decoding_attention(model):
         for t in range(max_tokens):
             uniform_A = None if uniform_TB is None else uniform_TB[t][decoder.row_A]
             if not decoder.step(t, uniform_A, temperature):

@@ -3,8 +3,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-from hgpo.policies.attention import attend, grouped_attention
+from hgpo.policies.attention import attend, decoding_attention, decoding_mask
 
 GENERATOR = torch.Generator().manual_seed(0)
 HEADS, KEY_HEADS = 6, 2
@@ -72,7 +73,7 @@ def test_keys_are_copied_for_every_query_head_only_outside():
     model = llama()
     expected, key_shapes = decode(model)
     assert key_shapes == [(2, 4, 4, 8)] * 2
-    with grouped_attention(model):
+    with decoding_attention(model):
         found, key_shapes = decode(model)
     assert key_shapes == [(2, 1, 4, 8)] * 2
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -82,7 +83,7 @@ def test_the_model_is_left_as_it_was():
     model = llama()
 
     def fail_within():
-        with grouped_attention(model):
+        with decoding_attention(model):
             assert model.config._attn_implementation != "sdpa"
             raise RuntimeError("broken")
 
@@ -94,5 +95,20 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize("model", [llama(4), llama(attn_implementation="eager")], ids=["own keys", "eager"])
 def test_models_that_gain_nothing_are_left_alone(model):
     before = model.config._attn_implementation
-    with grouped_attention(model):
+    with decoding_attention(model):
         assert model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+def test_the_mask_is_transformers_own(queries):
+    padding = torch.tensor([[False, True, True, True, True, True, True], [True] * 7])
+    sizes = {"batch_size": 2, "q_length": queries, "kv_length": 7, "q_offset": 7 - queries, "attention_mask": padding}
+    assert torch.equal(decoding_mask(device=torch.device("cpu"), **sizes), sdpa_mask(**sizes))
+
+
+def test_no_token_waits_to_look_at_the_mask():
+    padding = torch.ones(2, 7, dtype=torch.bool, device="meta")  # a tensor that nobody can look at
+    sizes = {"batch_size": 2, "q_length": 1, "kv_length": 7, "q_offset": 6, "attention_mask": padding}
+    with pytest.raises(RuntimeError):
+        sdpa_mask(device=padding.device, **sizes)
+    assert decoding_mask(device=padding.device, **sizes).shape == (2, 1, 1, 7)
