@@ -38,6 +38,27 @@ def test_it_is_sampled_as_it_is_scored(language_model, samples):
         np.testing.assert_allclose(sample.log_probs, log_probs, atol=1e-3)
 
 
+def test_it_writes_greedily_what_transformers_writes(language_model):
+    prompts = ["What is the capital of France?", "Name a fruit.", "Count: one, two, three. " * 20]
+    responses = generate(TransformersPolicy(language_model), prompts, temperature=0)
+    for response in responses:
+        prompt_ids = torch.from_numpy(response.prompt_ids.astype(np.int64))[None]
+        written = language_model.model.generate(
+            prompt_ids, attention_mask=torch.ones_like(prompt_ids), do_sample=False, max_new_tokens=24
+        )
+        assert response.token_ids.tolist() == written[0, prompt_ids.shape[1] :].tolist()
+
+
+def test_in_bfloat16_it_is_sampled_as_it_is_scored(language_model):
+    rough = LanguageModel.of(language_model.model, language_model.tokenizer, Usage(512, 24, "bfloat16"))
+    responses = generate(TransformersPolicy(rough), ["Name a fruit.", "Name a river.", "Tell me about the sea. " * 20])
+    samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.5) for one in responses]
+    with torch.autocast("cpu", torch.bfloat16):
+        scored = response_log_probs(language_model.model, samples)
+    differences = np.concatenate([one.log_probs - two for one, two in zip(samples, scored, strict=True)])
+    assert 0 < np.abs(differences).mean() < 0.05
+
+
 def test_chunks_of_its_vocabulary_change_nothing_but_rounding(language_model, samples):
     model = language_model.model
     gradients = []

@@ -18,7 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.padding import TokenIds, pad_left
+from hgpo.policies.attention import decoding_attention
+from hgpo.policies.cache import ResponseCache, select_rows
+from hgpo.policies.padding import TokenIds, cuts, pad_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,11 @@ def sample_responses(
         uniform_TB = None
     else:
         uniform_TB = torch.from_numpy(np.ascontiguousarray(uniform_BT.T)).to(decoder.device)
-    for t in range(max_tokens):
-        uniform_A = None if uniform_TB is None else uniform_TB[t][decoder.row_A]
-        if not decoder.step(t, uniform_A, temperature):
-            break
+    with decoding_attention(model):
+        for t in range(max_tokens):
+            uniform_A = None if uniform_TB is None else uniform_TB[t][decoder.row_A]
+            if not decoder.step(t, uniform_A, temperature):
+                break
     return decoder.results()
 
 
@@ -77,13 +80,30 @@ def draw_tokens(
         token_B = logits_BV.argmax(-1)
         log_prob_BV = logits_BV.log_softmax(-1)
     else:
-        log_prob_BV = (logits_BV / temperature).log_softmax(-1)
+        log_prob_BV = (logits_BV if temperature == 1 else logits_BV / temperature).log_softmax(-1)
         # float64, or the last of 150,000 float32 sums would be off by more than a rare token's probability
         cumulative_BV = log_prob_BV.exp().cumsum(-1, dtype=torch.float64)
         threshold_B1 = (uniform_B * cumulative_BV[:, -1]).unsqueeze(-1)
         token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True).squeeze(-1)
         token_B = token_B.clamp_(max=logits_BV.shape[-1] - 1)
     return token_B, log_prob_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """What suits a device.
+
+    Attributes:
+        forward_tokens: prompt tokens that take as long as starting one more forward pass.
+        tokens_between_drops: how often the host waits for the device to learn which rows have ended.
+    """
+
+    forward_tokens: int
+    tokens_between_drops: int
+
+
+_CPU, _ACCELERATOR = _Pace(256, 1), _Pace(4096, 8)
+_READ_WHOLE = 10_000_000  # parameters; a smaller model's prompts take no time worth the last bits of its figures
 
 
 class _Decoder:
@@ -94,33 +114,59 @@ class _Decoder:
     ) -> None:
         self.model = model
         self.device = model.device
-        self.row_A = torch.arange(len(prompts), device=self.device)
+        self._pace = _CPU if self.device.type == "cpu" else _ACCELERATOR
         self._end_tokens = torch.tensor(sorted(end_tokens), device=self.device)
         self._token_BT = torch.full((len(prompts), max_tokens), pad_token, device=self.device)
         self._log_prob_BT = torch.zeros((len(prompts), max_tokens), device=self.device)
-        self._open_A = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
         self._read_prompts(prompts, max_tokens, pad_token)
 
     def _read_prompts(self, prompts: Sequence[TokenIds], max_tokens: int, pad_token: int) -> None:
         distinct = {prompt.tobytes(): prompt for prompt in prompts}
+        distinct = dict(sorted(distinct.items(), key=lambda item: -len(item[1])))
+        ids_UP, mask_UP = pad_left([*distinct.values()], pad_token)
+        self._prompt_width = ids_UP.shape[1]
+        self._cache = ResponseCache.of(self.model, len(prompts), self._prompt_width + max_tokens)
+        self._logits_AV = self._forward_prompts(ids_UP, mask_UP)
+        self._length_A = torch.from_numpy(mask_UP.sum(-1)).to(self.device)
+        mask_UL = np.pad(mask_UP, ((0, 0), (0, max_tokens)), constant_values=True)
+        self._mask_AL = torch.from_numpy(mask_UL).to(self.device, torch.long)
         index_of = {key: index for index, key in enumerate(distinct)}
-        padded = pad_left([*distinct.values()], pad_token)
-        ids_UP, mask_UP = (torch.from_numpy(array).to(self.device) for array in padded)
+        self._select(torch.tensor([index_of[prompt.tobytes()] for prompt in prompts]))
+        self.row_A = torch.arange(len(prompts), device=self.device)
+        self._open_A = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
+
+    def _forward_prompts(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_]) -> torch.Tensor:
+        """Logits [U, V] after each prompt; the prompts, longest first, are read in parts of similar length."""
+        if self._cache is None:
+            return self._forward_part(ids_UP, mask_UP)
+        rows, width = ids_UP.shape
+        lengths_U = mask_UP.sum(-1)
+        logits = []
+        for part in self._parts(self._cache, lengths_U):
+            start = width - int(lengths_U[part.start])
+            self._cache.show(part, start, start)
+            logits.append(self._forward_part(ids_UP[part, start:], mask_UP[part, start:]))
+        self._cache.show(slice(0, rows), 0, width)
+        return torch.cat(logits)
+
+    def _parts(self, cache: ResponseCache, lengths_U: NDArray[np.int64]) -> list[slice]:
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        if not cache.in_place or parameters < _READ_WHOLE:
+            return [slice(0, len(lengths_U))]
+        return cuts(lengths_U, overhead=self._pace.forward_tokens)
+
+    def _forward_part(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_]) -> torch.Tensor:
+        ids, mask = (torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in (ids_UP, mask_UP))
         output = self.model(
-            input_ids=ids_UP,
-            attention_mask=mask_UP.long(),
-            position_ids=(mask_UP.cumsum(-1) - 1).clamp_(min=0),
+            input_ids=ids,
+            attention_mask=mask.long(),
+            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0),
+            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
         )
         self._cache = output.past_key_values
-        self._logits_AV = output.logits[:, -1]
-        self._length_A = mask_UP.sum(-1)
-        self._prompt_width = ids_UP.shape[1]
-        self._mask_AL = torch.cat([mask_UP, mask_UP.new_ones(len(distinct), max_tokens)], dim=1).long()
-        if len(distinct) < len(prompts):
-            indices = [index_of[prompt.tobytes()] for prompt in prompts]
-            self._select(torch.tensor(indices, device=self.device))
+        return output.logits[:, -1]  # type: ignore[no-any-return]
 
     def step(self, t: int, uniform_A: torch.Tensor | None, temperature: float) -> bool:
         """Draw token `t` of every row in the batch; False when there is nothing left to draw."""
@@ -128,15 +174,12 @@ class _Decoder:
         self._token_BT[self.row_A, t] = token_A
         self._log_prob_BT[self.row_A, t] = log_prob_A
         self._open_A &= ~torch.isin(token_A, self._end_tokens)
-        open_count = int(self._open_A.sum())
-        if open_count == 0 or t + 1 == self._token_BT.shape[1]:
+        if t + 1 == self._token_BT.shape[1]:
             return False
-        if open_count < len(token_A):
-            keep = self._open_A.nonzero().squeeze(-1)
-            self.row_A, token_A, self._open_A = self.row_A[keep], token_A[keep], self._open_A[keep]
-            self._select(keep)
+        if (t + 1) % self._pace.tokens_between_drops == 0 and not self._drop_ended():
+            return False
         output = self.model(
-            input_ids=token_A.unsqueeze(-1),
+            input_ids=self._token_BT[self.row_A, t].unsqueeze(-1),
             attention_mask=self._mask_AL[:, : self._prompt_width + t + 1],
             position_ids=(self._length_A + t).unsqueeze(-1),
             past_key_values=self._cache,
@@ -145,21 +188,38 @@ class _Decoder:
         self._logits_AV = output.logits[:, -1]
         return True
 
+    def _drop_ended(self) -> bool:
+        """Let the rows that have ended leave the batch; False when none stays. The host waits for the device here."""
+        open_A = self._open_A.cpu()
+        count = int(open_A.sum())
+        if 0 < count < len(open_A):
+            index_A = torch.arange(count)
+            index_A[~open_A[:count]] = count + open_A[count:].nonzero().squeeze(-1)  # the last rows fill the gaps
+            self._select(index_A)
+            index_A = index_A.to(self.device)
+            self.row_A, self._open_A = self.row_A[index_A], self._open_A[index_A]
+        return count > 0
+
     def _select(self, index_A: torch.Tensor) -> None:
-        self._cache.batch_select_indices(index_A)
+        """Make row a what row index[a] was; `index_A` lies on the CPU."""
+        if torch.equal(index_A, torch.arange(len(self._length_A))):
+            return
+        select_rows(self._cache, index_A, self.device)
+        index_A = index_A.to(self.device)
         self._logits_AV = self._logits_AV[index_A]
         self._length_A = self._length_A[index_A]
         self._mask_AL = self._mask_AL[index_A]
 
     def results(self) -> list[SampledTokens]:
+        """What was written, each row up to its first end token."""
         token_BT = self._token_BT.cpu()
         is_end_BT = torch.isin(token_BT, self._end_tokens.cpu()).numpy()
         log_prob_BT = self._log_prob_BT.cpu().numpy()
-        if not np.isfinite(log_prob_BT).all():
-            raise FloatingPointError("the model gave logits that are not finite: its weights are broken")
         width = token_BT.shape[1]
         finished_B: NDArray[np.bool_] = np.asarray(is_end_BT.any(axis=1))
         length_B = np.where(finished_B, is_end_BT.argmax(axis=1) + 1, width)
+        if not np.isfinite(log_prob_BT[np.arange(width) < length_B[:, None]]).all():
+            raise FloatingPointError("the model gave logits that are not finite: its weights are broken")
         ids_BT = token_BT.numpy().astype(np.int32)
         return [
             SampledTokens(ids_T[:length].copy(), log_prob_T[:length].copy(), bool(finished))

@@ -1,9 +1,11 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.policies.padding import length_buckets, pad_left, pad_right
+from hgpo.policies.padding import cuts, length_buckets, pad_left, pad_right
 
 SEQUENCES = [np.array([5, 6], dtype=np.int32), np.array([7], dtype=np.int32), np.array([], dtype=np.int32)]
 
@@ -40,3 +42,30 @@ def test_every_index_once_and_no_bucket_over_budget(lengths, max_tokens):
     assert sorted(index for bucket in buckets for index in bucket.tolist()) == list(range(len(lengths)))
     for bucket in buckets:
         assert len(bucket) == 1 or len(bucket) * max(lengths[index] for index in bucket) <= max_tokens
+
+
+@pytest.mark.parametrize(
+    ("overhead", "runs"), [(0, [(0, 1), (1, 2), (2, 4)]), (5, [(0, 2), (2, 4)]), (100, [(0, 4)])], ids=str
+)
+def test_cuts_weigh_padding_against_forward_passes(overhead, runs):
+    assert cuts([9, 8, 3, 3], overhead=overhead) == [slice(*run) for run in runs]
+
+
+def test_nothing_to_cut():
+    assert cuts([], overhead=5) == []
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=7), st.integers(0, 30))
+def test_no_other_cuts_cost_less(lengths, overhead):
+    lengths = sorted(lengths, reverse=True)
+
+    def cost(borders):
+        starts = [0, *borders]
+        ends = [*borders, len(lengths)]
+        return sum((end - start) * lengths[start] + overhead for start, end in zip(starts, ends, strict=True))
+
+    found = cuts(lengths, overhead=overhead)
+    assert [index for run in found for index in range(run.start, run.stop)] == list(range(len(lengths)))
+    positions = range(1, len(lengths))
+    cheapest = min(cost(borders) for count in range(len(lengths)) for borders in combinations(positions, count))
+    assert cost([run.start for run in found[1:]]) == cheapest

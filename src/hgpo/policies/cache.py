@@ -1,0 +1,143 @@
+"""A key-value cache that is written in place, in the type that the model computes in.
+
+transformers' own makes a longer copy of itself for every token, and keeps under autocast what the rotary positions
+return, float32. This one takes its room once, for prompts and responses together.
+
+Shape suffixes: B rows, H key heads, C capacity in tokens, S tokens seen, Q new tokens, D head size, M moved rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+
+class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's keys and values in buffers that stay where they are.
+
+    The model sees a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
+    """
+
+    is_sliding = False
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        """Room for `rows` sequences of `capacity` tokens, taken at the first `update`."""
+        super().__init__()
+        self._rows, self._capacity = rows, capacity
+        self.show(slice(0, rows), 0, 0)
+
+    def show(self, rows: slice, start: int, end: int) -> None:
+        """Let the model see tokens `start` to `end` of `rows`; what comes next is written at `end`."""
+        self._window, self._start, self._end = rows, start, end
+        if self.is_initialized:
+            self._view()
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Take the room. Zeros, since a masked token's weight of 0 times a stray NaN would be NaN."""
+        self.key_BHCD, self.value_BHCD = (
+            states.new_zeros(
+                (self._rows, states.shape[1], self._capacity, states.shape[3]), dtype=_computing_dtype(states)
+            )
+            for states in (key_states, value_states)
+        )
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values [B, H, Q, D]; returns all that the window shows, [B, H, S, D]."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self._end + key_states.shape[-2]
+        self.key_BHCD[self._window, :, self._end : end] = key_states
+        self.value_BHCD[self._window, :, self._end : end] = value_states
+        self._end = end
+        self._view()
+        return self.keys, self.values
+
+    def _view(self) -> None:
+        self.keys = self.key_BHCD[self._window, :, self._start : self._end]
+        self.values = self.value_BHCD[self._window, :, self._start : self._end]
+
+    def move_rows(self, source_M: torch.Tensor, target_M: torch.Tensor, rows: int) -> None:
+        """Copy the tokens of rows `source` over those of rows `target`, then show the first `rows`."""
+        for buffer_BHCD in (self.key_BHCD, self.value_BHCD) if self.is_initialized else ():
+            buffer_BHCD[target_M, :, : self._end] = buffer_BHCD[source_M, :, : self._end]
+        self.show(slice(0, rows), self._start, self._end)
+
+    def get_seq_length(self) -> int:
+        """Tokens that the window shows."""
+        return self._end - self._start
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the keys that the next `query_length` tokens are compared with."""
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_cache_shape(self) -> int:
+        """No limit that transformers need heed."""
+        return -1
+
+
+class ResponseCache(DynamicCache):  # type: ignore[misc]
+    """The cache of one batch: prompts are read into it, then responses are written row by row.
+
+    Layers that see everything are `PreallocatedLayer`; those that forget (sliding windows shorter than `capacity`) or
+    keep another state stay transformers' own.
+
+    Attributes:
+        in_place: whether all layers are preallocated, so that prompts may be read in parts.
+    """
+
+    layers: list[Any]
+
+    def __init__(self, config: Any, rows: int, capacity: int) -> None:
+        """For a model of this configuration, `rows` sequences of at most `capacity` tokens."""
+        super().__init__(config=config)
+        self.layers = [
+            PreallocatedLayer(rows, capacity) if _sees_all(layer, capacity) else layer for layer in self.layers
+        ]
+        self.in_place = bool(self.layers) and all(isinstance(layer, PreallocatedLayer) for layer in self.layers)
+
+    @classmethod
+    def of(cls, model: Any, rows: int, capacity: int) -> Self | None:
+        """A cache for `model`; None where its architecture brings a cache of its own."""
+        known = getattr(model, "_supports_default_dynamic_cache", None)
+        if known is None or not known():
+            return None
+        return cls(model.config, rows, capacity)
+
+    def show(self, rows: slice, start: int, end: int) -> None:
+        """Let the model see tokens `start` to `end` of `rows` alone, in the preallocated layers."""
+        for layer in self.layers:
+            if isinstance(layer, PreallocatedLayer):
+                layer.show(rows, start, end)
+
+
+def select_rows(cache: Any, index_B: torch.Tensor, device: torch.device) -> None:
+    """Make row b of `cache` its row index[b]; `index_B` lies on the CPU. Only rows that change place are copied."""
+    index_on_device_B = index_B.to(device)
+    if not isinstance(cache, ResponseCache):
+        cache.batch_select_indices(index_on_device_B)
+        return
+    target_M = (index_B != torch.arange(len(index_B))).nonzero().squeeze(-1)
+    source_M, target_M = index_B[target_M].to(device), target_M.to(device)
+    for layer in cache.layers:
+        if isinstance(layer, PreallocatedLayer):
+            layer.move_rows(source_M, target_M, len(index_B))
+        else:
+            layer.reorder_cache(index_on_device_B)
+
+
+def _sees_all(layer: Any, capacity: int) -> bool:
+    if type(layer) is DynamicSlidingWindowLayer:
+        return bool(layer.sliding_window >= capacity)
+    return type(layer) is DynamicLayer
+
+
+def _computing_dtype(states: torch.Tensor) -> torch.dtype:
+    """The type attention computes in: autocast would round float32 to its own at every token anyway."""
+    kind = states.device.type
+    lowered = states.dtype == torch.float32 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if lowered else states.dtype
