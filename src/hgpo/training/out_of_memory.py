@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from hgpo.training.micro_batches import micro_batches, padded_tokens
+from hgpo.training.micro_batches import distinct, micro_batches, padded_tokens
 from hgpo.training.samples import Sample
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,8 @@ def times_lowered(*models: Any) -> int:
 
 
 def _lower(model: Any, samples: Sequence[Sample], limit: int, setting: str, reason: str) -> None:
-    """Halve what the largest batch of several rows takes; where there is none, nothing can be halved."""
+    """Halve what the largest batch of several distinct rows takes; where there is none, nothing can be halved."""
+    samples = [samples[row] for row in distinct(samples)[0]]
     batches = micro_batches(samples, limit)
     several = [padded_tokens(samples, rows) for rows in batches if len(rows) > 1]
     if not several:

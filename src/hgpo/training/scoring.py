@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.precision import Precision, autocast
-from hgpo.training.micro_batches import micro_batches
+from hgpo.training.micro_batches import distinct, micro_batches
 from hgpo.training.out_of_memory import within_memory
 from hgpo.training.recomputation import recomputed_layers
 from hgpo.training.samples import Sample
@@ -40,6 +40,11 @@ class TokenScores:
     entropy_BT: torch.Tensor | None
     mask_BT: torch.Tensor
 
+    def rows(self, index_B: torch.Tensor) -> TokenScores:
+        """Those of some rows, which may come several times."""
+        entropy_BT = None if self.entropy_BT is None else self.entropy_BT[index_B]
+        return TokenScores(self.log_prob_BT[index_B], entropy_BT, self.mask_BT[index_B])
+
 
 def score_responses(
     model: Any,
@@ -51,7 +56,7 @@ def score_responses(
     max_logits: int = MAX_LOGITS,
     recompute_layers: bool = False,
 ) -> TokenScores:
-    """Score the responses of `samples` in one forward pass, with gradients where autograd is on.
+    """Score the responses of `samples` in one forward pass of the distinct ones, with gradients where autograd is on.
 
         log_prob[b, t] = log softmax(logits[b, t] / temperature)[response[b, t]]
         entropy[b, t]  = -Σ_v p_v log p_v,  p = softmax(logits[b, t] / temperature)
@@ -70,6 +75,29 @@ def score_responses(
             the backward pass.
         recompute_layers: see `hgpo.training.recomputation`.
     """
+    first, place_B = distinct(samples)
+    once = _score_once(
+        model,
+        [samples[row] for row in first],
+        temperature=temperature,
+        precision=precision,
+        entropy=entropy,
+        max_logits=max_logits,
+        recompute_layers=recompute_layers,
+    )
+    return once if len(first) == len(samples) else once.rows(torch.from_numpy(place_B).to(model.device))
+
+
+def _score_once(
+    model: Any,
+    samples: Sequence[Sample],
+    *,
+    temperature: float,
+    precision: Precision,
+    entropy: Entropy,
+    max_logits: int,
+    recompute_layers: bool,
+) -> TokenScores:
     inputs, token_BT, mask_BT = lay_out(samples, model.device)
     vocabulary = model.config.get_text_config().vocab_size
     parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None

@@ -178,3 +178,36 @@ def test_sampling_keeps_its_cache_after_layers_were_recomputed():
     graded(language_model.model, tiny_samples(3), recompute_layers=True)
     fresh, used = (generate(TransformersPolicy(one), ["go to"]) for one in (tiny_model(), language_model))
     assert fresh[0].token_ids.tolist() == used[0].token_ids.tolist()
+
+
+def test_samples_that_are_alike_are_read_once_and_count_each(monkeypatch):
+    model, samples = tiny_model().model, tiny_samples(6)
+    repeated = [samples[row] for row in (0, 1, 0, 2, 1, 0)]
+    weight_B1 = torch.arange(1.0, 7.0).unsqueeze(1)
+
+    def gradient(score):
+        model.zero_grad(set_to_none=True)
+        score().backward()
+        return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+    def together():
+        scores = score_responses(model, repeated)
+        assert scores.log_prob_BT.shape[0] == 6
+        return (weight_B1 * (scores.log_prob_BT + scores.entropy_BT) * scores.mask_BT).sum()
+
+    def one_by_one():
+        each = [score_responses(model, [one]) for one in repeated]
+        return sum(
+            factor * (one.log_prob_BT + one.entropy_BT)[one.mask_BT].sum()
+            for factor, one in zip(weight_B1[:, 0], each, strict=True)
+        )
+
+    rows = []
+    forward = model.forward
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "forward", lambda **inputs: rows.append(len(inputs["input_ids"])) or forward(**inputs))
+        found = gradient(together)
+    assert rows == [3]
+    expected = gradient(one_by_one)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4)
