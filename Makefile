@@ -50,7 +50,7 @@ verl-test: .venv-verl/.installed
 # vLLM pins PyTorch and transformers, so it lives in an environment of its own, too. The registry's builds of
 # torchvision, torchaudio and torchcodec do not match a PyTorch for CPUs, and with them vLLM cannot be imported.
 vllm-test: .venv-vllm/.installed
-	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm
+	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine
 
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm

