@@ -169,7 +169,7 @@ def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float
 
 def show(found: dict[str, Any], console: Console) -> None:
     """The figures as a table, and what could not be measured."""
-    table = Table("precision", "sampler", "tokens/s", "× transformers", "start, s", "gap, mean", "99 %", "max")
+    table = Table("precision", "sampler", "tokens/s", "ratio", "start, s", "gap, mean", "99 %", "max")
     for precision, samplers in found["precisions"].items():
         for name, one in samplers.items():
             gap, ratio = one["log_prob_gap"], one["times_transformers"]

@@ -75,9 +75,8 @@ class VllmEngine:
 
     def add(self, key: str, order: Order) -> None:
         """Take a prompt."""
-        from vllm.sampling_params import RequestOutputKind
-
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         sampling = SamplingParams(
             temperature=order.temperature,
@@ -116,9 +115,8 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, where the weights are
-    from vllm.usage.usage_lib import UsageContext
-
     from vllm import EngineArgs, LLMEngine
+    from vllm.usage.usage_lib import UsageContext
 
     with tempfile.TemporaryDirectory(prefix="hgpo-vllm-") as folder:
         known = model.config.to_dict() | {"architectures": [type(model).__name__]}
