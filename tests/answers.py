@@ -1,0 +1,37 @@
+"""Asking a policy that answers each request in its own time, and comparing what it says with a forward pass."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+
+from hgpo.policies.base import AsyncPolicy, Response, draw_requests
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import response_log_probs
+
+
+def respond(
+    policy: AsyncPolicy, prompts: list[str], *, temperature: float = 1.0, seed: int = 0, backwards: bool = False
+) -> list[Response]:
+    """Answers to prompts that are all sent at once, in the order of the prompts whatever order they are sent in."""
+    requests = draw_requests(prompts, policy, np.random.default_rng(seed), temperature=temperature)
+    order = requests[::-1] if backwards else requests
+
+    async def together() -> list[Response]:
+        return await asyncio.gather(*(policy.respond(one, temperature=temperature) for one in order))
+
+    responses = asyncio.run(together())
+    return responses[::-1] if backwards else responses
+
+
+def gaps(responses: list[Response], model: Any, *, temperature: float = 1.0, precision: str = "float32") -> Any:
+    """How far reported log-probs are from those of a forward pass of `model`, float32[tokens]."""
+    samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.0) for one in responses]
+    scored = response_log_probs(model, samples, temperature=temperature or 1.0, precision=precision)
+    return np.abs(np.concatenate(scored) - np.concatenate([one.log_probs for one in responses]))
+
+
+def texts(responses: list[Response]) -> list[str]:
+    return [one.text for one in responses]

@@ -1,0 +1,77 @@
+"""A policy trained on answers of transformers' continuous batching."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from rich.console import Console
+
+from hgpo.config import load_config
+from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.runs.progress import Reporter
+from hgpo.training import trainer as module
+from hgpo.training.trainer import resume, train
+from killed import Killed
+
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
+TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
+
+
+def config(directory, *overrides):
+    changes = ("policy.backend=continuous", "training.updates=2", "training.checkpoint_every=1")
+    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *changes, *overrides])
+
+
+def quiet():
+    return Reporter(Console(quiet=True))
+
+
+def untimed(run):
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("runs")), quiet())
+
+
+def test_it_trains_on_what_it_sampled(finished):
+    rows = untimed(finished)
+    assert [row["update"] for row in rows] == [1, 2]
+    assert all(abs(row["approximate_kl"]) < 0.05 for row in rows)
+    assert all(row["gradient_norm"] > 0 for row in rows)
+    assert finished.complete
+
+
+def test_a_run_that_was_killed_ends_with_the_figures_it_would_have_had(finished, tmp_path):
+    def killed(*arguments):
+        raise Killed
+
+    with patch.object(module, "store_steps", killed), pytest.raises(Killed):
+        train(config(tmp_path), quiet())
+    run = RunDirectory(tmp_path / "corridor")
+    assert not run.complete
+
+    resume(run.path, quiet())
+
+    assert untimed(run) == untimed(finished)
+
+
+def test_an_engine_that_fails_leaves_a_run_that_can_be_resumed(finished, tmp_path):
+    """The second update's collection fails for want of an answer; the first is on disk."""
+    real = module._Trainer._play
+
+    def failing(self, label, count):
+        if label == "2/":
+            self.policy._engine._module.register_forward_pre_hook(lambda *_: 1 / 0)
+        return real(self, label, count)
+
+    with (
+        patch.object(module._Trainer, "_play", failing),
+        pytest.raises(RuntimeError, match=r"policy backend 'continuous' failed .*ZeroDivisionError"),
+    ):
+        train(config(tmp_path), quiet())
+
+    run = resume(tmp_path / "corridor", quiet())
+
+    assert untimed(run) == untimed(finished)

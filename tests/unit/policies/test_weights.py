@@ -1,0 +1,117 @@
+"""Handing weights over: names and values are those of the plain model, adapters added in."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from hgpo.policies.tiny import build_model
+from hgpo.policies.weights import merged_weights
+
+
+def _adapted(model: Any, **options: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    settings = {"r": 4, "lora_alpha": 16, "target_modules": "all-linear", "init_lora_weights": False, **options}
+    return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **settings))
+
+
+def _state(model: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_a_plain_module_gives_its_parameters_and_tied_ones_once() -> None:
+    model = build_model(40)
+
+    weights = dict(merged_weights(model))
+
+    assert weights.keys() == model.state_dict().keys() - {"lm_head.weight"}
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in weights.items())
+    assert weights["model.embed_tokens.weight"].data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    assert not any(tensor.requires_grad for tensor in weights.values())
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "down_proj"]])
+def test_an_adapter_is_merged_as_peft_merges_it(targets: Any) -> None:
+    adapted = _adapted(build_model(40), target_modules=targets)
+
+    weights = dict(merged_weights(adapted))
+
+    expected = copy.deepcopy(adapted).merge_and_unload().state_dict()
+    assert weights.keys() == expected.keys() - {"lm_head.weight"}
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-7)
+    plain = build_model(40).state_dict()
+    changed = {name for name, tensor in weights.items() if not torch.equal(tensor, plain[name])}
+    assert changed == {name for name in plain if any(f"{t}.weight" in name for t in _names(targets))}
+
+
+def _names(targets: Any) -> list[str]:
+    return ["_proj"] if targets == "all-linear" else targets
+
+
+def test_merging_leaves_base_and_adapter_as_they_are_and_rounds_nothing() -> None:
+    adapted = _adapted(build_model(40).to(torch.bfloat16))
+    before = _state(adapted)
+
+    weights = dict(merged_weights(adapted))
+
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapted.state_dict().items())
+    layer = adapted.get_base_model().model.layers[0].mlp.up_proj
+    exact = layer.base_layer.weight.float() + layer.get_delta_weight("default")
+    assert torch.equal(weights["model.layers.0.mlp.up_proj.weight"], exact)
+    assert weights["model.norm.weight"].dtype == torch.bfloat16
+
+
+def test_the_merged_weights_compute_what_the_adapted_module_computes() -> None:
+    adapted = _adapted(build_model(40)).eval()
+    merged = build_model(40, seed=1)
+
+    merged.load_state_dict(dict(merged_weights(adapted)), strict=False)
+
+    ids = torch.arange(12).unsqueeze(0)
+    with torch.no_grad():
+        torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_an_adapter_that_is_switched_off_or_merged_already_is_not_added_again() -> None:
+    adapted = _adapted(build_model(40))
+    plain = build_model(40).state_dict()
+    expected = copy.deepcopy(adapted).merge_and_unload().state_dict()
+
+    with adapted.disable_adapter():
+        off = dict(merged_weights(adapted))
+    assert all(torch.equal(tensor, plain[name]) for name, tensor in off.items())
+
+    adapted.merge_adapter()
+    merged = dict(merged_weights(adapted))
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in merged.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_dora": True}, r"q_proj is no plain LoRA"),
+        ({"lora_bias": True, "target_modules": ["q_proj"]}, r"q_proj is no plain LoRA"),
+        ({"modules_to_save": ["norm"]}, r"input_layernorm is trained beside the adapter"),
+        ({"target_modules": ["embed_tokens"]}, r"lm_head.weight is tied to model.embed_tokens.weight"),
+    ],
+)
+def test_what_is_no_sum_of_weights_is_refused(options: dict[str, Any], message: str) -> None:
+    adapted = _adapted(build_model(40), **options)
+
+    with pytest.raises(ValueError, match=message):
+        dict(merged_weights(adapted))
+
+
+def test_peft_is_not_imported_for_a_plain_model() -> None:
+    script = (
+        "import sys; from hgpo.policies.tiny import build_model; from hgpo.policies.weights import merged_weights;"
+        "assert len(dict(merged_weights(build_model(40)))) > 20; assert 'peft' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
