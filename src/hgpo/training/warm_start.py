@@ -126,13 +126,14 @@ class _WarmStart:
             loss = self._train(min(interval, settings.max_updates - self._updates_taken))
             success = evaluate()
             probes.append(Probe(self._update, loss, success))
-            if self._distance(success) <= self._distance(closest.success):
-                closest = self._snapshot(success)
+            closer, too_low = self._distance(success) <= self._distance(closest.success), success < settings.target_low
+            here = self._snapshot(success) if closer or too_low else closest  # one copy for both, they are large
+            closest = here if closer else closest
             if self._distance(success) == 0:
                 stopped = "target"
                 break
-            if success < settings.target_low:
-                below = self._snapshot(success)
+            if too_low:
+                below = here
             elif self._update - below.update > 1:
                 self._restore(below)
                 interval = max(1, interval // 2)
