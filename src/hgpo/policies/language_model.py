@@ -96,8 +96,14 @@ class LanguageModel:
 
     @cached_property
     def model(self) -> Any:
-        """The torch module, in evaluation mode."""
-        return self._load().eval()
+        """The torch module, in evaluation mode.
+
+        Raises:
+            ValueError: it is not the model of this tokenizer.
+        """
+        model = self._load().eval()
+        _check_vocabulary(model, self.tokenizer, self.encoder)
+        return model
 
     @cached_property
     def end_tokens(self) -> list[int]:
@@ -120,4 +126,19 @@ def check_positions(language_model: LanguageModel) -> None:
     if positions is not None and prompt + response > positions:
         raise ValueError(
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions"
+        )
+
+
+def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> None:
+    """Refuse a tokenizer with tokens that the model does not embed; on CUDA they would end the process.
+
+    Its text tokens and those of the chat template count. Some tokenizers name tokens of other inputs, such as images,
+    which the text model leaves out. A model may embed more than the tokenizer knows: many are padded.
+    """
+    known = model.config.get_text_config().vocab_size
+    [empty_prompt] = encoder.encode_prompts([""])
+    needed = max(tokenizer.vocab_size, int(empty_prompt.max()) + 1)
+    if needed > known:
+        raise ValueError(
+            f"the tokenizer has {needed:,} tokens and the model embeds {known:,}: they do not belong together"
         )

@@ -1,0 +1,59 @@
+"""Model and tokenizer together."""
+
+import numpy as np
+import pytest
+
+from hgpo.policies.language_model import LanguageModel, Usage, check_positions
+from hgpo.policies.tiny import build_model, build_tokenizer
+from hgpo.policies.transformers import TransformersPolicy
+from hgpo.training.samples import Sample
+from hgpo.training.scoring import response_log_probs
+from tiny_models import generate, tiny_model
+
+USAGE = Usage(prompt_tokens=40, response_tokens=8)
+
+
+def language_model(words, vocabulary):
+    tokenizer = build_tokenizer([words])
+    model = build_model(vocabulary, hidden_size=16, layers=1, heads=2, max_tokens=48, initializer_range=0.5)
+    return LanguageModel.of(model, tokenizer, USAGE)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_another_models():
+    known = len(build_tokenizer(["go left"]))
+    with pytest.raises(ValueError, match=rf"has {known} tokens and the model embeds {known - 1}: they do not belong"):
+        language_model("go left", known - 1).model  # noqa: B018  # loads it
+
+
+def test_so_is_one_whose_chat_tokens_lie_beyond():
+    tokenizer = tiny_model().tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|beyond|>"]})
+    tokenizer.chat_template = "<|beyond|>" + tokenizer.chat_template
+    model = LanguageModel.of(tiny_model().model, tokenizer, USAGE)
+    with pytest.raises(ValueError, match="do not belong together"):
+        model.model  # noqa: B018
+
+
+def test_a_model_that_embeds_more_than_its_tokenizer_plays_and_is_scored():
+    """Many are padded to a round number; what is drawn beyond the tokenizer is no text."""
+    policy = TransformersPolicy(language_model("go left", 200))
+    responses = generate(policy, ["go left"] * 8)
+    drawn = np.concatenate([response.token_ids for response in responses])
+    assert (drawn >= len(policy.language_model.tokenizer)).any()
+    samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.0) for one in responses]
+    for sample, found in zip(samples, response_log_probs(policy.language_model.model, samples), strict=True):
+        np.testing.assert_allclose(found, sample.log_probs, atol=1e-4)
+
+
+def test_lengths_beyond_the_models_positions_are_refused():
+    model = tiny_model(max_prompt_tokens=60, max_response_tokens=8)
+    with pytest.raises(ValueError, match=r"60 . max_response_tokens 8 exceed the model's 64 positions"):
+        check_positions(model)
+
+
+def test_a_change_of_the_model_is_made_when_it_is_asked_for():
+    made = []
+    changed = tiny_model().changed(lambda model: made.append(model) or model)
+    assert not made
+    assert changed.model is changed.model is made[0]
+    assert len(made) == 1
