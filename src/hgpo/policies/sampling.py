@@ -46,7 +46,8 @@ def sample_responses(
 ) -> list[SampledTokens]:
     """Sample one response per prompt, at most `max_tokens` long, all rows together.
 
-    Identical prompts (the first step of a group of rollouts) are read once. Rows that have ended leave the batch.
+    Identical prompts (the first step of a group of rollouts) are read once. Rows that have ended leave the batch: on a
+    CPU at once, on an accelerator every few tokens, since asking which they are stalls it.
 
     Args:
         uniform_BT: numbers in [0, 1), T = `max_tokens`; None for greedy decoding (`temperature` 0).
