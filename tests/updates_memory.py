@@ -47,7 +47,7 @@ def main(case: dict[str, Any]) -> None:
 
 
 def update(model: Any, config: Config) -> None:
-    """Two full micro-batches, in rows of unequal length."""
+    """Two full micro-batches, in rows of unequal length. A short sample comes first, from which AdamW has its moments."""
     training, policy = config.training, config.policy
     rng, vocabulary = np.random.default_rng(0), model.config.vocab_size
     prompt, response = policy.max_prompt_tokens, policy.max_response_tokens
@@ -57,16 +57,19 @@ def update(model: Any, config: Config) -> None:
         if training.precision == "bfloat16":
             reference = reference.to(torch.bfloat16)
     count = 2 * max(1, training.micro_batch_tokens // (prompt + response - 1))
-    samples = [
-        Sample(
-            rng.integers(FIRST_TOKEN, vocabulary, prompt - row % 16).astype(np.int32),
-            rng.integers(FIRST_TOKEN, vocabulary, response).astype(np.int32),
-            np.full(response, -7.0, dtype=np.float32),
+
+    def sample(prompt_tokens: int, response_tokens: int) -> Sample:
+        return Sample(
+            rng.integers(FIRST_TOKEN, vocabulary, prompt_tokens).astype(np.int32),
+            rng.integers(FIRST_TOKEN, vocabulary, response_tokens).astype(np.int32),
+            np.full(response_tokens, -7.0, dtype=np.float32),
             float(rng.normal()),
         )
-        for row in range(count)
-    ]
-    update_policy(model, reference, make_optimizer(model, training), samples, training, rng)
+
+    optimizer = make_optimizer(model, training)
+    update_policy(model, reference, optimizer, [sample(4, 4)], training, rng)
+    full = [sample(prompt - row % 16, response) for row in range(count)]
+    update_policy(model, reference, optimizer, full, training, rng)
 
 
 if __name__ == "__main__":

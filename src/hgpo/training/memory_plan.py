@@ -17,7 +17,7 @@ from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, We
 _TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
 _ROWS = {"cpu": 64}  # of the built-in sampler, where no option says otherwise
 _ROWS_ELSEWHERE, _TOKENS = 256, 262_144
-_ALLOCATOR = 384 * 2**20
+_ALLOCATOR = 512 * 2**20
 """Freed tensors of less than 32 MiB that C's allocator keeps, and what matrix libraries hold; measured on CPUs."""
 _DEVICE_LIBRARIES = 512 * 2**20  # of CUDA's matrix libraries, and memory in pieces; not measured
 
