@@ -47,7 +47,7 @@ def main(case: dict[str, Any]) -> None:
 
 
 def update(model: Any, config: Config) -> None:
-    """Two full micro-batches, in rows of unequal length. A short sample comes first, from which AdamW has its moments."""
+    """Two full micro-batches of rows of unequal length, after a short one: AdamW has its moments from there on."""
     training, policy = config.training, config.policy
     rng, vocabulary = np.random.default_rng(0), model.config.vocab_size
     prompt, response = policy.max_prompt_tokens, policy.max_response_tokens
