@@ -46,7 +46,7 @@ def tiny_model(
 
 
 def tiny_policy(
-    *, max_batch_size: int | None = None, max_batch_tokens: int = 262_144, **options: Any
+    *, max_batch_size: int | None = None, max_batch_tokens: int | None = None, **options: Any
 ) -> TransformersPolicy:
     """The policy of `tiny_model(**options)`."""
     return TransformersPolicy(tiny_model(**options), max_batch_size=max_batch_size, max_batch_tokens=max_batch_tokens)

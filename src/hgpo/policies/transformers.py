@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from hgpo.policies.backends import Backend
 from hgpo.policies.base import PromptTooLong, Request, Response
@@ -15,7 +16,17 @@ from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.precision import autocast
 from hgpo.policies.sampling import sample_responses
 
-_CPU_BATCH, _ACCELERATOR_BATCH = 64, 256  # a CPU's caches hold no more
+_CPU_ROWS, _ACCELERATOR_ROWS = 64, 256  # a CPU's caches hold no more
+_CPU_TOKENS, _ACCELERATOR_TOKENS = 65_536, 262_144
+
+
+def batch_limits(
+    device: torch.device, max_batch_size: int | None = None, max_batch_tokens: int | None = None
+) -> tuple[int, int]:
+    """Most rows and most padded tokens of one batch; None: what suits the device."""
+    on_cpu = device.type == "cpu"
+    rows = max_batch_size or (_CPU_ROWS if on_cpu else _ACCELERATOR_ROWS)
+    return rows, max_batch_tokens or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
 
 
 class TransformersPolicy:
@@ -30,23 +41,28 @@ class TransformersPolicy:
     """
 
     def __init__(
-        self, language_model: LanguageModel, *, max_batch_size: int | None = None, max_batch_tokens: int = 262_144
+        self,
+        language_model: LanguageModel,
+        *,
+        max_batch_size: int | None = None,
+        max_batch_tokens: int | None = None,
     ) -> None:
         """Bound the memory of one batch.
 
         Args:
             language_model: what answers.
             max_batch_size: most rows; None: 256 on an accelerator and 64 on a CPU.
-            max_batch_tokens: most tokens, prompt and response, padded.
+            max_batch_tokens: most tokens, prompt and response, padded; None: 262,144 on an accelerator and 65,536 on a
+                CPU.
 
         Raises:
             ValueError: the limits exceed the model's positions, or nothing names its end token.
         """
         check_positions(language_model)
         self.language_model = language_model
-        on_cpu = language_model.model.device.type == "cpu"
-        self._max_batch_size = max_batch_size or (_CPU_BATCH if on_cpu else _ACCELERATOR_BATCH)
-        self._max_batch_tokens = max_batch_tokens
+        self._max_batch_size, self._max_batch_tokens = batch_limits(
+            language_model.model.device, max_batch_size, max_batch_tokens
+        )
         self._end_tokens = language_model.end_tokens
         self._pad_token = pad_token(language_model.tokenizer, self._end_tokens)
 

@@ -71,6 +71,7 @@ class Weights:
         frozen: parameters that are not.
         frozen_bytes: of each of these.
         reference_bytes: of the frozen start model, altogether; 0 where there is none.
+        sampler_bytes: of the sampler's own copy; 0 where it has none.
 
     Example: all of SmolLM2-135M trained in bfloat16, beside its reference:
     `Weights(trainable=134_515_008, reference_bytes=269_030_016)`.
@@ -80,6 +81,7 @@ class Weights:
     frozen: int = 0
     frozen_bytes: int = _FLOAT
     reference_bytes: int = 0
+    sampler_bytes: int = 0
 
     @property
     def held(self) -> int:
@@ -158,7 +160,7 @@ def estimate_memory(shape: ModelShape, weights: Weights, limits: Limits, process
         process: bytes that are taken before the model is there.
     """
     moments, gradients = _MOMENTS * _FLOAT * weights.trainable, _FLOAT * weights.trainable
-    always = {"process": process, "weights": weights.held}
+    always = {"process": process, "weights": weights.held, "sampler's weights": weights.sampler_bytes}
     trained = {**always, "reference": weights.reference_bytes, "optimiser": moments}
     sampling = _sampler_bytes(shape, weights, limits)
     phases = {
@@ -166,7 +168,7 @@ def estimate_memory(shape: ModelShape, weights: Weights, limits: Limits, process
         "sampling": {**trained, "sampler": sampling},
     }
     if limits.warm_start_tokens:
-        # Two snapshots are kept, and a third is made before one of them goes.
+        # Two snapshots are kept at most, and a third is made before one of them goes.
         snapshot = gradients + moments  # as large as what is trained, and its moments
         busy = (
             {"snapshots": 3 * snapshot},

@@ -11,12 +11,11 @@ from transformers import AutoModelForCausalLM
 from hgpo.config import Config
 from hgpo.policies.precision import computes_in_bfloat16
 from hgpo.policies.pretrained import load_model_config
+from hgpo.policies.transformers import batch_limits
 from hgpo.training.available_memory import resident_memory
 from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, Weights, estimate_memory
 
 _TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
-_ROWS = {"cpu": 64}  # of the built-in sampler, where no option says otherwise
-_ROWS_ELSEWHERE, _TOKENS = 256, 262_144
 _ALLOCATOR = 512 * 2**20
 """Freed tensors of less than 32 MiB that C's allocator keeps, and what matrix libraries hold; measured on CPUs."""
 _DEVICE_LIBRARIES = 512 * 2**20  # of CUDA's matrix libraries, and memory in pieces; not measured
@@ -96,19 +95,23 @@ def estimate_run(config: Config, outline: Outline, device: torch.device) -> Memo
 def _weights(config: Config, outline: Outline, low: bool) -> Weights:
     """Adapters train beside frozen weights in the computing precision; else all are trained, beside a reference.
 
-    Every linear map is taken to have an adapter, which is the most that `policy.lora.targets` can ask for.
+    Another sampler than the built-in one has weights of its own; what it caches beside them is its own affair. Every
+    linear map is taken to have an adapter, which is the most that `policy.lora.targets` can ask for.
     """
     computing = 2 if low else 4
+    copied = 0 if config.policy.backend == "transformers" else computing * outline.parameters
     if rank := config.policy.lora.rank:
-        return Weights(outline.shape.adapter_parameters(rank), frozen=outline.parameters, frozen_bytes=computing)
+        adapters = outline.shape.adapter_parameters(rank)
+        return Weights(adapters, frozen=outline.parameters, frozen_bytes=computing, sampler_bytes=copied)
     reference = computing * outline.parameters if config.training.kl_coefficient else 0
-    return Weights(outline.parameters, reference_bytes=reference)
+    return Weights(outline.parameters, reference_bytes=reference, sampler_bytes=copied)
 
 
 def _limits(config: Config, device: torch.device, low: bool) -> Limits:
     training, policy, warm_start = config.training, config.policy, config.warm_start
-    options = policy.options if policy.backend == "transformers" else None
-    rows = 0 if options is None else options.get("max_batch_size") or _ROWS.get(device.type, _ROWS_ELSEWHERE)
+    built_in = policy.backend == "transformers"
+    asked = (policy.options.get(name) for name in ("max_batch_size", "max_batch_tokens"))
+    rows, tokens = batch_limits(device, *asked) if built_in else (0, 0)
     longest = policy.max_prompt_tokens + policy.max_response_tokens
     imitated = min(warm_start.micro_batch_tokens, warm_start.batch_size * longest)
     return Limits(
@@ -120,7 +123,7 @@ def _limits(config: Config, device: torch.device, low: bool) -> Limits:
         low_precision=low,
         entropy_gradient=training.entropy_coefficient > 0,
         sampler_rows=min(rows, _played_together(config)),
-        sampler_tokens=(options or {}).get("max_batch_tokens", _TOKENS),
+        sampler_tokens=tokens,
         warm_start_tokens=imitated if warm_start.enabled else 0,
         accelerator=device.type != "cpu",
     )

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hgpo.policies.base import PromptTooLong
 from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.policies.tiny import END, PAD, save_tiny_model
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies.transformers import TransformersPolicy, batch_limits
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs
 from tiny_models import WORDS, generate, random_prompts, tiny_model, tiny_policy
@@ -180,3 +180,9 @@ def test_sampling_follows_the_weights_as_they_are_trained():
 def test_importing_the_package_loads_no_torch():
     code = "import sys, hgpo, hgpo.policies.base, hgpo.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_batch_is_as_large_as_suits_the_device():
+    assert batch_limits(torch.device("cpu")) == (64, 65_536)
+    assert batch_limits(torch.device("cuda")) == (256, 262_144)
+    assert batch_limits(torch.device("cuda"), 3, 500) == (3, 500)

@@ -5,10 +5,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 from hgpo.config import Config, load_config
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training import memory_plan
 from hgpo.training.memory_plan import estimate_run, outline_of, outline_of_model
-from tiny_models import tiny_model, tiny_policy
+from tiny_models import tiny_model
 
 CPU = torch.device("cpu")
 
@@ -44,11 +42,13 @@ def test_what_a_configuration_does_not_name_is_as_in_a_llama() -> None:
         assert outline_of_model(qwen3).shape.head_size == 32
 
 
-def test_the_samplers_limits_are_those_of_the_policy() -> None:
-    policy = tiny_policy()
-    assert policy._max_batch_size == memory_plan._ROWS["cpu"]
-    assert policy._max_batch_tokens == memory_plan._TOKENS
-    assert isinstance(policy, TransformersPolicy)
+def test_a_sampler_with_weights_of_its_own_counts_them_again() -> None:
+    own, shared = (
+        estimate_run(one, outline_of(one), CPU).phases["sampling"]
+        for one in (config("policy.backend=continuous", "training.precision=float32"), config())
+    )
+    assert own["sampler's weights"] == own["weights"]
+    assert "sampler's weights" not in shared
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_samplers_limits_are_those_of_the_policy() -> None:
         ("training.kl_coefficient=0", "training.kl_coefficient=0.1", "update"),
         ("training.entropy_coefficient=0", "training.entropy_coefficient=0.1", "update"),
         ("training.mini_batch_size=2", "training.mini_batch_size=20", "update"),
-        ("policy.max_response_tokens=16", "policy.max_response_tokens=2000", "sampling"),
+        ("policy.max_response_tokens=16", "policy.max_response_tokens=400", "sampling"),
         ("policy.options.max_batch_size=2", "policy.options.max_batch_size=20", "sampling"),
         ("policy.options.max_batch_tokens=4000", "policy.options.max_batch_tokens=40000", "sampling"),
         ("warm_start.batch_size=2", "warm_start.batch_size=20", "warm start"),
