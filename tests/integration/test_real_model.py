@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def language_model():
-    return LanguageModel.from_pretrained(real_model_file(), Usage(512, 24), device="cpu", dtype="float32")
+    return LanguageModel.from_pretrained(real_model_file(), Usage(512, 24, "float32"), device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,9 @@ def test_it_is_whole_and_knows_the_capital_of_france(language_model):
 
 
 def test_it_is_sampled_as_it_is_scored(language_model, samples):
-    for sample, log_probs in zip(samples, response_log_probs(language_model.model, samples), strict=True):
+    for sample, log_probs in zip(
+        samples, response_log_probs(language_model.model, samples, precision="float32"), strict=True
+    ):
         np.testing.assert_allclose(sample.log_probs, log_probs, atol=1e-3)
 
 
@@ -64,7 +66,17 @@ def test_chunks_of_its_vocabulary_change_nothing_but_rounding(language_model, sa
     gradients = []
     for max_logits in (2**26, 20 * 49_152):
         model.zero_grad(set_to_none=True)
-        scores = score_responses(model, samples, max_logits=max_logits, recompute_layers=max_logits < 2**26)
+        scores = score_responses(
+            model, samples, precision="float32", max_logits=max_logits, recompute_layers=max_logits < 2**26
+        )
         scores.log_prob_BT.masked_fill(~scores.mask_BT, 0).mean().backward()
         gradients.append(model.get_input_embeddings().weight.grad.clone())
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-3)
+
+
+def test_bfloat16_moves_its_log_probs_by_no_more_than_a_twentieth(language_model, samples):
+    model = language_model.model
+    exact, rounded = (
+        np.concatenate(response_log_probs(model, samples, precision=precision)) for precision in ("float32", "bfloat16")
+    )
+    assert 0 < np.abs(exact - rounded).mean() < 0.05
