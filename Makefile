@@ -48,9 +48,10 @@ verl-test: .venv-verl/.installed
 	@touch $@
 
 # vLLM pins PyTorch and transformers, so it lives in an environment of its own, too. The registry's builds of
-# torchvision, torchaudio and torchcodec do not match a PyTorch for CPUs, and with them vLLM cannot be imported.
+# torchvision, torchaudio and torchcodec do not match a PyTorch for CPUs, and with them vLLM cannot be imported. Its
+# transformers is newer than the other environments': the policies are tested there once more.
 vllm-test: .venv-vllm/.installed
-	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine
+	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine tests/unit/policies
 
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm

@@ -75,9 +75,13 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
         """Length and offset of the keys that the next `query_length` tokens are compared with."""
         return self.get_seq_length() + query_length, 0
 
-    def get_max_cache_shape(self) -> int:
+    def get_max_length(self) -> int:
         """No limit that transformers need heed."""
         return -1
+
+    def get_max_cache_shape(self) -> int:
+        """The same, by the name that older releases of transformers know."""
+        return self.get_max_length()
 
 
 class ResponseCache(DynamicCache):  # type: ignore[misc]
