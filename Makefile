@@ -49,9 +49,9 @@ verl-test: .venv-verl/.installed
 
 # vLLM pins PyTorch and transformers, so it lives in an environment of its own, too. The registry's builds of
 # torchvision, torchaudio and torchcodec do not match a PyTorch for CPUs, and with them vLLM cannot be imported. Its
-# transformers is newer than the other environments': the policies are tested there once more.
+# transformers is newer than the other environments': the built-in sampler is tested there once more.
 vllm-test: .venv-vllm/.installed
-	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine tests/unit/policies
+	@LD_PRELOAD=$(CURDIR)/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python -m pytest tests/vllm_engine $(addprefix tests/unit/policies/test_,architectures.py attention.py cache.py)
 
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
