@@ -5,7 +5,10 @@ one process:
 
     collecting    playing the episodes          against   the same prompts prefilled, and as many tokens decoded
     updating      this project's update         against   forward and backward of the same padded batches
-                                                against   the GRPO loss of TRL on the same padded batches
+                                                against   the GRPO loss of TRL on the same samples
+
+Samples with equal prompt and response are read once by this project's update, and by the bare passes as well; TRL reads
+each of them.
 
 Bare is transformers alone under autocast in bfloat16: no sampling, no loss but a mean of log-probs. TRL is measured
 where it is installed (`pip install trl==1.16.0 datasets`).
@@ -35,10 +38,11 @@ from hgpo.policies.padding import pad_left
 from hgpo.policies.precision import autocast
 from hgpo.rollout.collect import collect
 from hgpo.runs.assemble import estimate, rollout_rules, training_suite
+from hgpo.training.micro_batches import distinct, micro_batches
 from hgpo.training.policies import load_language_model, run_policy, with_adapter
 from hgpo.training.reference import reference_model
 from hgpo.training.samples import Sample
-from hgpo.training.scoring import lay_out, micro_batches
+from hgpo.training.scoring import lay_out
 from hgpo.training.update import Sampling, make_optimizer, update_policy
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "smollm2" / "hgpo.toml"
@@ -126,6 +130,7 @@ def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sa
     return samples, {
         "trajectories": tasks * config.rollout.group_size,
         "steps": len(samples),
+        "distinct_share": len(distinct(samples)[0]) / len(samples),
         "tokens": recorder.tokens,
         "collect_seconds": seconds["collect"] / rounds,
         "collect_tokens_per_second": recorder.tokens * rounds / seconds["collect"],
@@ -192,7 +197,8 @@ def padded(samples: list[Sample], config: Config, device: torch.device) -> Itera
 
 def bare_update(model: Any, samples: list[Sample], config: Config) -> None:
     """Forward and backward of the padded batches with nothing but log-probs behind them."""
-    for _, inputs, token_BT, _ in padded(samples, config, model.device):
+    once = [samples[row] for row in distinct(samples)[0]]
+    for _, inputs, token_BT, _ in padded(once, config, model.device):
         with autocast(model, config.training.precision):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
         logits_BTV.float().log_softmax(-1).gather(-1, token_BT.unsqueeze(-1)).mean().backward()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
 from hgpo.policies.base import AsyncPolicy, Response, draw_requests
+from hgpo.policies.language_model import LanguageModel
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs
 
@@ -35,3 +39,26 @@ def gaps(responses: list[Response], model: Any, *, temperature: float = 1.0, pre
 
 def texts(responses: list[Response]) -> list[str]:
     return [one.text for one in responses]
+
+
+def check_an_adapter_is_sampled_with(
+    make_policy: Callable[[LanguageModel], AsyncPolicy], language_model: LanguageModel, prompts: list[str]
+) -> None:
+    """Put an adapter on the model, change it as an update would, hand it over, and compare what is said with it."""
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(language_model.model, settings).eval()
+    policy = make_policy(LanguageModel.of(adapted, language_model.tokenizer, language_model.usage))
+    plain = respond(policy, prompts, temperature=0)
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    policy.take_weights(adapted)
+    trained = respond(policy, prompts, temperature=0)
+
+    assert texts(trained) != texts(plain)
+    assert gaps(trained, adapted).mean() <= (1e-5 if language_model.model.dtype == torch.float32 else 0.05)
+    assert any("lora_B" in name for name, _ in adapted.named_parameters())  # it is still there to be trained

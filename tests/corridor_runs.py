@@ -15,8 +15,12 @@ TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_
 OVERRIDES = ("training.updates=3", "training.learning_rate=0.02", "training.checkpoint_every=1", "evaluation.every=1")
 
 
+def recipe(directory, *overrides):
+    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *overrides])
+
+
 def config(directory, *overrides):
-    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
+    return recipe(directory, *OVERRIDES, *overrides)
 
 
 def untimed(run):

@@ -1,33 +1,19 @@
 """A policy trained on answers of transformers' continuous batching."""
 
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from rich.console import Console
 
-from hgpo.config import load_config
-from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.progress import Reporter
+from corridor_runs import quiet, recipe, untimed
+from hgpo.runs.folder import RunDirectory
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train
 from killed import Killed
 
-RECIPE = Path(__file__).parents[1] / "corridor.toml"
-TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
-
 
 def config(directory, *overrides):
     changes = ("policy.backend=continuous", "training.updates=2", "training.checkpoint_every=1")
-    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *changes, *overrides])
-
-
-def quiet():
-    return Reporter(Console(quiet=True))
-
-
-def untimed(run):
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
+    return recipe(directory, *changes, *overrides)
 
 
 @pytest.fixture(scope="module")

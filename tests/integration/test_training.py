@@ -10,34 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import pretend_device
+from corridor_runs import RECIPE, quiet, untimed
+from corridor_runs import recipe as config
 from hgpo.config import load_config
 from hgpo.rollout.collect import collect
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
-from hgpo.runs.progress import Reporter
 from hgpo.runs.summary import read_summary
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training import trainer as trainer_module
 from hgpo.training.trainer import resume, train
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
-
-TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
-RECIPE = Path(__file__).parents[1] / "corridor.toml"
-
-
-def config(directory, *overrides):
-    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *overrides])
-
-
-def quiet():
-    return Reporter(Console(quiet=True))
-
-
-def untimed(run):
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
 
 
 @pytest.fixture(scope="module")

@@ -9,31 +9,25 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from rich.console import Console
 
-from hgpo.config import Config, load_config
-from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.progress import Reporter
+from corridor_runs import RECIPE, quiet, recipe, untimed
+from hgpo.config import Config
+from hgpo.runs.folder import RunDirectory
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train
 
-RECIPE = Path(__file__).parents[1] / "corridor.toml"
-TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
 # On CPUs, vLLM's attention takes heads of 32 dimensions and more.
-TINY = ("policy.tiny.hidden_size=32", "policy.tiny.attention_heads=1")
-OVERRIDES = ("policy.backend=vllm", "training.updates=2", "training.checkpoint_every=1", *TINY)
+OVERRIDES = (
+    "policy.backend=vllm",
+    "policy.tiny.hidden_size=32",
+    "policy.tiny.attention_heads=1",
+    "training.updates=2",
+    "training.checkpoint_every=1",
+)
 
 
-def config(directory: Path, *overrides: str) -> Config:
-    return load_config(RECIPE, [f"run.directory={str(directory)!r}", *OVERRIDES, *overrides])
-
-
-def quiet() -> Reporter:
-    return Reporter(Console(quiet=True))
-
-
-def untimed(run: RunDirectory) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in read_metrics(run)]
+def config(directory: Path) -> Config:
+    return recipe(directory, *OVERRIDES)
 
 
 @pytest.fixture(scope="module")

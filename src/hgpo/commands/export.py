@@ -52,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.push is not None:
         _refuse_without_login(arguments.push)
     run_directory, config = open_run_directory(arguments.run)
-    folder, checkpoint = _checkpoint_folder(run_directory, config, arguments.checkpoint)
+    folder = _weights_folder(run_directory, config, arguments.checkpoint)
     partial = output.with_name(f".{output.name}.partial")
     _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
-    (partial / "README.md").write_text(model_card(run_directory, config, checkpoint), encoding="utf-8")
+    (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
     publish(partial, output)
-    sys.stdout.write(f"The policy of {arguments.run}, checkpoint {checkpoint}, is in {output}\n")
+    sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
     if arguments.push is not None:
         _push(output, arguments.push)
         sys.stdout.write(f"and on the hub as {arguments.push}\n")
@@ -85,23 +85,21 @@ def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, conf
     shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN))
 
 
-def _checkpoint_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> tuple[Path, str]:
-    """Where the weights are, checked, and what was meant by `checkpoint`."""
-    from hgpo.runs.checkpoints import named_checkpoint, numbered, read_trainer_state
+def _weights_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> Path:
+    """Where the weights of a checkpoint are, whole; the start's are there where the run made them."""
+    from hgpo.runs.checkpoints import read_trainer_state
     from hgpo.runs.folder import RunDirectoryError
+    from hgpo.training.policies import checkpoint_folder
 
-    if checkpoint == "start":
-        if run_directory.start.is_dir():
-            return run_directory.start, checkpoint
+    folder = checkpoint_folder(run_directory, config, checkpoint)
+    if folder is not None:
+        read_trainer_state(folder)
+        return folder
+    if not run_directory.start.is_dir():
         raise RunDirectoryError(
             f"{run_directory.path} began with {config.policy.model}, unchanged; there is nothing to export"
         )
-    folder = named_checkpoint(run_directory.checkpoints, checkpoint)
-    if folder is None:
-        there = ", ".join(path.name for path in numbered(run_directory.checkpoints)) or "none"
-        raise RunDirectoryError(f"{run_directory.path} has no checkpoint {checkpoint!r}; there are: {there}")
-    read_trainer_state(folder)
-    return folder, folder.name
+    return run_directory.start
 
 
 def _refuse_without_login(name: str) -> None:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from torch.nn import Dropout
 BASE_FILE = "adapter_base.json"
 CONFIG_FILE = "adapter_config.json"
 ALL_LINEAR = "all-linear"
+_BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights beside an adapter
 
 
 class WrongBaseError(ValueError):
@@ -84,7 +87,7 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return _prepared(get_peft_model(model, config))
+            return get_peft_model(model, config).eval()
         except ValueError as error:
             raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
@@ -93,11 +96,13 @@ def save_adapter(model: Any, folder: Path) -> None:
     """Write the adapter of `model` alone, and which weights it belongs to."""
     model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
     (folder / "README.md").unlink(missing_ok=True)  # peft's form of a model card, empty
-    (folder / BASE_FILE).write_text(json.dumps({"weights": fingerprint(model)}), encoding="utf-8")
+    if model not in _BASES:
+        _BASES[model] = fingerprint(model)
+    (folder / BASE_FILE).write_text(json.dumps({"weights": _BASES[model]}), encoding="utf-8")
 
 
-def load_adapter(base: Any, folder: Path, *, trainable: bool = True) -> Any:
-    """`base` with the adapter that lies in `folder`.
+def load_adapter(base: Any, folder: Path) -> Any:
+    """`base` with the adapter that lies in `folder`, to be trained on.
 
     Raises:
         WrongBaseError: it was trained beside other weights.
@@ -113,12 +118,21 @@ def load_adapter(base: Any, folder: Path, *, trainable: bool = True) -> Any:
             f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): put the model back that the "
             "run began with"
         )
-    return _prepared(PeftModel.from_pretrained(base, str(folder), is_trainable=trainable))
+    return PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
 
 
 def has_adapter(model: Any) -> bool:
     """Whether `model` was made by `add_adapter` or `load_adapter`."""
-    return hasattr(model, "peft_config")
+    if "peft" not in sys.modules:  # where nothing has imported it, nothing has one
+        return False
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
+def base_model(model: Any) -> Any:
+    """The module of transformers that `model` is, or that peft has wrapped; adapters stay inside of it."""
+    return model.get_base_model() if has_adapter(model) else model
 
 
 def adapter_off(model: Any) -> AbstractContextManager[Any]:
@@ -170,10 +184,8 @@ def fingerprint(model: Any) -> str:
 
 def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
     """Names as they are without an adapter, and the weights."""
-    base = model.get_base_model() if has_adapter(model) else model
-    return [
-        (name.replace(".base_layer.", "."), weight) for name, weight in base.named_parameters() if ".lora_" not in name
-    ]
+    parameters = base_model(model).named_parameters()
+    return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
 
 
 def _recorded_base(folder: Path) -> str:
@@ -181,11 +193,3 @@ def _recorded_base(folder: Path) -> str:
         return str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error
-
-
-def _prepared(model: Any) -> Any:
-    """Inputs stay in the computing precision: peft would turn each into float32, and autocast turn it back."""
-    for module in model.modules():
-        if hasattr(module, "cast_input_dtype_enabled"):
-            module.cast_input_dtype_enabled = False
-    return model.eval()

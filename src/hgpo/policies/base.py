@@ -142,6 +142,12 @@ def is_async(policy: AnyPolicy) -> TypeGuard[AsyncPolicy]:
     return hasattr(policy, "respond")
 
 
+def check_temperature(temperature: float) -> None:
+    """Refuse one that nothing can be drawn at, with a `ValueError`; 0 is greedy."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature {temperature} is not a finite number >= 0")
+
+
 def draw_requests(
     prompts: Sequence[str], policy: Policy, rng: np.random.Generator | None, *, temperature: float
 ) -> list[Request]:

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from hgpo.policies.adapters import has_adapter
 from hgpo.policies.backends import Backend
 from hgpo.policies.driver import EnginePolicy, Order, Written, check_lengths, computing_type
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.weights import base_model, merged_weights
+from hgpo.policies.weights import merged_weights
 
 _CPU_STEP, _ACCELERATOR_STEP = 512, 4096
 _FILLED = 0.8  # the scheduler takes no new prompt once so much of the cache is in use
@@ -172,7 +173,7 @@ class _Batches:
 def _may_be_shared(model: Any, dtype: torch.dtype) -> bool:
     """Whether a module with the same parameters computes in `dtype`. It has a configuration of its own: its attention
     is another one than in training."""
-    return model is base_model(model) and all(one.dtype == dtype for one in model.parameters())
+    return not has_adapter(model) and all(one.dtype == dtype for one in model.parameters())
 
 
 def _plain_copy(model: Any, dtype: torch.dtype) -> Any:
@@ -182,7 +183,7 @@ def _plain_copy(model: Any, dtype: torch.dtype) -> Any:
         for one in model.parameters()
     }
     twin = copy.deepcopy(model, own)
-    return twin if model is base_model(model) else twin.unload()
+    return twin.unload() if has_adapter(model) else twin
 
 
 def _missing() -> str | None:

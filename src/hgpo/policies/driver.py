@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from hgpo.policies.base import PromptTooLong, Request, Response
+from hgpo.policies.base import Request, Response, check_temperature
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.padding import TokenIds
-from hgpo.policies.precision import autocast
+from hgpo.policies.precision import computes_in_bfloat16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,14 +129,11 @@ class EnginePolicy:
             FloatingPointError: the model gave log-probs that are not finite.
             EngineFailed: the engine raised an error, for this request or another.
         """
-        if not (0 <= temperature < float("inf")):
-            raise ValueError(f"temperature {temperature} is not a finite number >= 0")
+        check_temperature(temperature)
         seed = request.seed if temperature else None
         if temperature and seed is None:
             raise ValueError("the request brings no numbers to sample by; see `draw_requests`")
-        [prompt_ids] = self.language_model.encoder.encode_prompts([request.prompt])
-        if len(prompt_ids) > self.max_prompt_tokens:
-            raise PromptTooLong(index=0, tokens=len(prompt_ids), limit=self.max_prompt_tokens)
+        [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
         written = await self._driver.write(Order(prompt_ids, temperature, seed))
         return self._response(prompt_ids, written)
 
@@ -208,10 +205,8 @@ class _Driver:
 def computing_type(language_model: LanguageModel) -> torch.dtype:
     """The type that a forward pass of the trained module computes in: what an engine with its own copy holds it in."""
     model = language_model.model
-    with autocast(model, language_model.usage.precision):
-        low = torch.is_autocast_enabled(model.device.type)
-        dtype: torch.dtype = torch.get_autocast_dtype(model.device.type) if low else model.dtype
-    return dtype
+    low = computes_in_bfloat16(language_model.usage.precision, model.device, model.config)
+    return torch.bfloat16 if low else model.dtype
 
 
 def check_lengths(language_model: LanguageModel) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.policies.base import PromptTooLong
 from hgpo.policies.padding import TokenIds
 
 _KEPT_PROMPTS = 1024
@@ -69,6 +70,18 @@ class PromptEncoder:
         encoded = self._recent | dict(zip(fresh, self._encode(fresh), strict=True))
         self._recent = dict(islice(encoded.items(), max(0, len(encoded) - _KEPT_PROMPTS), None))
         return [encoded[prompt] for prompt in prompts]
+
+    def encode_fitting(self, prompts: Sequence[str]) -> list[TokenIds]:
+        """As `encode_prompts`, where each prompt is short enough.
+
+        Raises:
+            PromptTooLong: one exceeds `max_prompt_tokens`. Prompts are never cut.
+        """
+        encoded = self.encode_prompts(prompts)
+        for index, ids in enumerate(encoded):
+            if len(ids) > self.max_prompt_tokens:
+                raise PromptTooLong(index=index, tokens=len(ids), limit=self.max_prompt_tokens)
+        return encoded
 
     def _encode(self, prompts: list[str]) -> list[TokenIds]:
         if not prompts:

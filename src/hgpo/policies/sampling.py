@@ -103,7 +103,8 @@ class _Pace:
     tokens_between_drops: int
 
 
-_CPU, _ACCELERATOR = _Pace(256, 1), _Pace(4096, 8)
+_CPU = _Pace(256, 1)
+_ACCELERATOR = _Pace(4096, 8)  # not measured
 _READ_WHOLE = 10_000_000  # parameters; a smaller model's prompts take no time worth the last bits of its figures
 
 

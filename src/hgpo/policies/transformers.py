@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hgpo.policies.backends import Backend
-from hgpo.policies.base import PromptTooLong, Request, Response
+from hgpo.policies.base import Request, Response, check_temperature
 from hgpo.policies.encoding import pad_token
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.padding import TokenIds, length_buckets
@@ -93,18 +93,13 @@ class TransformersPolicy:
             PromptTooLong: a prompt exceeds `max_prompt_tokens`. Prompts are never cut.
             ValueError: the temperature is negative or not finite.
         """
-        if not (0 <= temperature < float("inf")):
-            raise ValueError(f"temperature {temperature} is not a finite number >= 0")
+        check_temperature(temperature)
         if not requests:
             return []
-        prompts = self.language_model.encoder.encode_prompts([request.prompt for request in requests])
-        lengths = [len(ids) for ids in prompts]
-        for index, length in enumerate(lengths):
-            if length > self.max_prompt_tokens:
-                raise PromptTooLong(index=index, tokens=length, limit=self.max_prompt_tokens)
+        prompts = self.language_model.encoder.encode_fitting([request.prompt for request in requests])
         responses: dict[int, Response] = {}
         for rows in length_buckets(
-            np.asarray(lengths) + self.numbers_per_response,
+            np.asarray([len(ids) for ids in prompts]) + self.numbers_per_response,
             max_tokens=self._max_batch_tokens,
             max_rows=self._max_batch_size,
         ):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+
+from hgpo.policies.adapters import base_model, has_adapter
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -40,22 +41,9 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield name, _merged(tensor, adapted[str(layer)]) if is_adapted else tensor.detach()
 
 
-def base_model(model: Any) -> Any:
-    """The module of transformers that `model` is, or that peft has wrapped; adapters stay inside of it."""
-    return model.get_base_model() if _is_wrapped(model) else model
-
-
-def _is_wrapped(model: Any) -> bool:
-    if "peft" not in sys.modules:  # where nothing has imported it, nothing is wrapped
-        return False
-    from peft import PeftModel
-
-    return isinstance(model, PeftModel)
-
-
 def _adapted_layers(model: Any) -> tuple[Any, dict[str, Any]]:
     """The module as transformers knows it, and its layers with an adapter by name."""
-    if not _is_wrapped(model):
+    if not has_adapter(model):
         return model, {}
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper

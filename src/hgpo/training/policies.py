@@ -88,18 +88,33 @@ def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) ->
         RunDirectoryError: the run has no such checkpoint.
         CheckpointError: it is damaged.
     """
-    start_is_there = run.start.is_dir() or not config.warm_start.enabled
-    if checkpoint == "start" and start_is_there:
+    folder = checkpoint_folder(run, config, checkpoint)
+    if folder is None:
         return load_language_model(start_model(run, config), config), "start"
+    base = load_language_model(start_model(run, config), config) if _has_start(run, config) else None
+    return open_language_model(folder, usage_of(config), device=config.policy.device, base=base), folder.name
+
+
+def checkpoint_folder(run: RunDirectory, config: Config, checkpoint: str) -> Path | None:
+    """Where the checkpoint lies that is meant by `newest` or an update's number; None for an existing `start`.
+
+    Raises:
+        RunDirectoryError: the run has no such checkpoint.
+    """
+    if checkpoint == "start" and _has_start(run, config):
+        return None
     folder = None if checkpoint == "start" else named_checkpoint(run.checkpoints, checkpoint)
     if folder is None:
         raise RunDirectoryError(_nothing_to_play(run, config, checkpoint))
-    start = load_language_model(start_model(run, config), config) if start_is_there else None
-    return open_language_model(folder, usage_of(config), device=config.policy.device, base=start), folder.name
+    return folder
+
+
+def _has_start(run: RunDirectory, config: Config) -> bool:
+    return run.start.is_dir() or not config.warm_start.enabled
 
 
 def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
-    there = ["start"] if run.start.is_dir() or not config.warm_start.enabled else []
+    there = ["start"] if _has_start(run, config) else []
     there += [path.name for path in numbered(run.checkpoints)]
     if not there:
         return f"{run.path} has no policy yet; `hgpo train --resume {run.path}` goes on with it"

@@ -75,37 +75,16 @@ def score_responses(
             the backward pass.
         recompute_layers: see `hgpo.training.recomputation`.
     """
-    first, place_B = distinct(samples)
-    once = _score_once(
-        model,
-        [samples[row] for row in first],
-        temperature=temperature,
-        precision=precision,
-        entropy=entropy,
-        max_logits=max_logits,
-        recompute_layers=recompute_layers,
-    )
-    return once if len(first) == len(samples) else once.rows(torch.from_numpy(place_B).to(model.device))
-
-
-def _score_once(
-    model: Any,
-    samples: Sequence[Sample],
-    *,
-    temperature: float,
-    precision: Precision,
-    entropy: Entropy,
-    max_logits: int,
-    recompute_layers: bool,
-) -> TokenScores:
-    inputs, token_BT, mask_BT = lay_out(samples, model.device)
+    first, place = distinct(samples)
+    place_B = torch.from_numpy(place).to(model.device)
+    inputs, token_BT, mask_BT = lay_out([samples[row] for row in first], model.device)
     vocabulary = model.config.get_text_config().vocab_size
     parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
     layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
     if parts is None:
         with autocast(model, precision), layers:
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
-        return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT)
+        return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT).rows(place_B)
     body, head = parts
     with autocast(model, precision):
         with layers:
@@ -119,11 +98,8 @@ def _score_once(
             entropy=entropy,
         )
     spread_BT = torch.zeros(token_BT.shape, device=model.device)
-    return TokenScores(
-        log_prob_BT=spread_BT.masked_scatter(mask_BT, log_prob_M),
-        entropy_BT=None if entropy_M is None else spread_BT.masked_scatter(mask_BT, entropy_M),
-        mask_BT=mask_BT,
-    )
+    entropy_BT = None if entropy_M is None else spread_BT.masked_scatter(mask_BT, entropy_M)
+    return TokenScores(spread_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT).rows(place_B)
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:

@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from hgpo.policies.adapters import base_model
+
 logger = logging.getLogger(__name__)
 Entropy = Literal["none", "figure", "with_gradient"]
 _TOLERANCE = 1e-3  # of logits that two ways of computing give; a scale or a cap that is left out is far above it
@@ -91,7 +93,7 @@ _split: WeakKeyDictionary[Any, tuple[Any, torch.nn.Module] | None] = WeakKeyDict
 
 @torch.no_grad()
 def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # under an adapter
+    causal = base_model(model)
     body, head = causal.base_model, causal.get_output_embeddings()
     if body is causal or head is None:
         return None

@@ -71,7 +71,8 @@ def test_what_cannot_be_exported_is_said(
     output.mkdir()
     (output / "mine.txt").write_text("mine")
     assert "exists already and is not an empty folder" in refused(capsys, trained_run, "-o", output)
-    assert "no checkpoint '9'; there are: 1, 2" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 9)
+    unknown = refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 9)
+    assert "no checkpoint '9'; take --checkpoint start or 1 or 2" in unknown
     (trained_run / "checkpoints/2/model.safetensors").write_bytes(b"cut")
     assert "bytes instead of" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 2)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
