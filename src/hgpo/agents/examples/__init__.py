@@ -1,0 +1,91 @@
+"""Worked examples for a ReAct agent: whole games in which every action follows a thought in plain English.
+
+The project's own experts play its own generated games, and rules put the reason of each action into words
+(`tools/react_examples`). A file here is a JSON object:
+
+    {"made_by": "…", "examples": [{"kind": "…", "task": "…", "turns": [
+        {"observation": "…", "thought": "…", "action": "…"}, …]}, …]}
+
+Source of the form (thought, action and observation in turn, examples by kind of task): Yao et al. 2023, "ReAct:
+Synergizing Reasoning and Acting in Language Models", arXiv 2210.03629, section 4. None of its text is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+EXAMPLE_NAMES = ("household", "shop")
+"""What `load_examples` knows: household games (ALFWorld), shopping (WebShop)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedTurn:
+    """One turn of an agent.
+
+    Attributes:
+        observation: what the environment said before it.
+        thought: why this action, from what was observed so far and the task alone.
+        action: the command as the environment takes it.
+
+    Example: `WorkedTurn("You arrive at desk 1. On the desk 1, you see a pen 1.", "I see pen 1 on desk 1, so I take
+    it.", "take pen 1 from desk 1")`.
+    """
+
+    observation: str
+    thought: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedExample:
+    """An episode that is won, from its first observation to the winning action.
+
+    Attributes:
+        kind: the task's kind, as `hgpo.envs.base.Task.kind` says it.
+        task: the sentence that states the goal.
+        turns: the turns in order; what the environment says to the last action is left out.
+
+    Example: `WorkedExample("pick_and_place_simple", "put a pen in drawer.", (WorkedTurn("You are …", "I need to find a
+    pen …", "go to desk 1"), …))`.
+    """
+
+    kind: str
+    task: str
+    turns: tuple[WorkedTurn, ...]
+
+
+def load_examples(name: str) -> tuple[WorkedExample, ...]:
+    """The worked examples of one kind of environment, in the file's order.
+
+    Args:
+        name: one of `EXAMPLE_NAMES`.
+
+    Raises:
+        ValueError: there are none of that name; the message says which there are.
+    """
+    if name not in EXAMPLE_NAMES:
+        raise ValueError(f"unknown worked examples {name!r}; known: {', '.join(EXAMPLE_NAMES)}")
+    document = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return tuple(
+        WorkedExample(entry["kind"], entry["task"], tuple(WorkedTurn(**turn) for turn in entry["turns"]))
+        for entry in document["examples"]
+    )
+
+
+def examples_for(examples: Sequence[WorkedExample], kind: str, count: int) -> tuple[WorkedExample, ...]:
+    """The first `count` examples for a task: those of its kind, then the others, each in the order given.
+
+    A kind without examples still gets some, and `count` above their number gives them all.
+
+    Raises:
+        ValueError: `count` is negative.
+
+    Example: `examples_for(load_examples("household"), "pick_two_obj_and_place", 2)`.
+    """
+    if count < 0:
+        raise ValueError(f"count of worked examples must be 0 or more, not {count}")
+    # A sort keeps the order of what is equal: False, for those of the kind, comes first.
+    return tuple(sorted(examples, key=lambda example: example.kind != kind)[:count])

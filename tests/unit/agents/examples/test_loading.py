@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from hgpo.agents.examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
+
+
+def example(kind: str, task: str = "") -> WorkedExample:
+    return WorkedExample(kind, task, (WorkedTurn("a room", "I look around.", "look"),))
+
+
+FIRST, SECOND, THIRD, FOURTH = example("put"), example("heat", "one"), example("cool"), example("heat", "two")
+ALL = (FIRST, SECOND, THIRD, FOURTH)
+
+
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+def test_every_example_is_a_whole_game(name: str) -> None:
+    loaded = load_examples(name)
+    assert loaded == load_examples(name)
+    assert len(loaded) >= 8
+    for played in loaded:
+        assert played.kind
+        assert played.task
+        assert len(played.turns) >= 5
+        assert all(turn.observation and turn.action for turn in played.turns)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'kitchen'; known: household, shop"):
+        load_examples("kitchen")
+
+
+def test_those_of_the_kind_come_first_and_then_the_others_in_order() -> None:
+    assert examples_for(ALL, "heat", 1) == (SECOND,)
+    assert examples_for(ALL, "heat", 3) == (SECOND, FOURTH, FIRST)
+    assert examples_for(ALL, "cool", 2) == (THIRD, FIRST)
+
+
+def test_an_unknown_kind_still_gets_examples() -> None:
+    assert examples_for(ALL, "sweep", 2) == (FIRST, SECOND)
+
+
+def test_more_than_there_are_gives_all_and_none_gives_none() -> None:
+    assert examples_for(ALL, "cool", 9) == (THIRD, FIRST, SECOND, FOURTH)
+    assert examples_for(ALL, "cool", 0) == ()
+
+
+def test_a_negative_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 or more, not -1"):
+        examples_for(ALL, "heat", -1)
