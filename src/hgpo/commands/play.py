@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +10,10 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from hgpo.envs.base import Env, Info
+from hgpo.visible import visible_lines
 
 if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
-
-_NOT_PRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 DESCRIPTION = """\
 Play one game in the terminal. Type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D ends.
@@ -140,4 +138,4 @@ def _ask() -> str:
 
 def _show(text: str) -> None:
     """Environment text is untrusted: control and direction characters never reach the terminal."""
-    sys.stdout.write(_NOT_PRINTABLE.sub("�", text) + "\n")
+    sys.stdout.write(visible_lines(text) + "\n")

@@ -1,20 +1,15 @@
-"""The charts of the overview as Vega-Lite specifications, and the rows they draw.
-
-Colours are those of Okabe and Ito (2008), which people with any kind of colour blindness tell apart; every level has
-its own dash and point as well.
-"""
+"""The charts of the overview as Vega-Lite specifications, and the rows they draw."""
 
 from __future__ import annotations
 
 from math import isfinite
 from typing import Any
 
+from hgpo.drawing import DASHES, PALETTE
 from hgpo.estimators.diagnostics import LevelSummary
 from hgpo.report.analysis import UpdateFigures
 from hgpo.report.report import Report
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (1, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 CHART_HEIGHT = 150
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hgpo.report.charts import DASHES, PALETTE, Rows, level_rows, overview_rows
+from hgpo.drawing import MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
+from hgpo.report.charts import Rows, level_rows, overview_rows
 from hgpo.report.report import Report
 
 _FIGURES = (
@@ -18,14 +19,6 @@ _FIGURES = (
     ("disagreement", "Sign unlike the level before", ("disagreement",), 100.0, "% of steps"),
     ("weight", "Effective weight", ("weight",), 1.0, "mean weight"),
 )
-_MARKERS = ("o", "s", "^", "D", "P", "v")
-_STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,  # fonts as text, which journals ask for
-}
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
@@ -34,11 +27,7 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     Raises:
         ValueError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError('figures need matplotlib: pip install "hgpo[report]"') from error
+    check_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     updates, levels = overview_rows(report), level_rows(report)
@@ -48,16 +37,15 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
         rows = [row for row in [*updates, *levels] if row.get(fields[0]) is not None]
         if not rows:
             continue
-        with mpl.rc_context(_STYLE):
-            figure = Figure(figsize=(3.3, 2.2), layout="constrained")
+        with empty_figure(3.3, 2.2) as figure:
             axes = figure.add_subplot()
             _draw(axes, rows, fields, scale, episode)
             axes.set(title=title, xlabel="update", ylabel=unit)
             if "level" in rows[0]:
                 axes.legend(title=f"levels of {followed.label}")
-            for suffix, options in ((".pdf", {"metadata": {"CreationDate": None}}), (".png", {"dpi": 200})):
+            for suffix in (".pdf", ".png"):
                 path = folder / f"{name}{suffix}"
-                figure.savefig(path, **options)
+                save_figure(figure, path, suffix)
                 written.append(path)
     return written
 
@@ -80,8 +68,8 @@ def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float, episode:
             x,
             y,
             color=PALETTE[number],
-            linestyle=_dash(number),
-            marker=_MARKERS[number],
+            linestyle=dash(number),
+            marker=MARKERS[number],
             markersize=2,
             linewidth=1,
             label=label,
@@ -89,7 +77,3 @@ def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float, episode:
         if len(fields) == 3:
             low, high = ([scale * row[field] for row in line] for field in fields[1:])
             axes.fill_between(x, low, high, color=PALETTE[number], alpha=0.15, linewidth=0)
-
-
-def _dash(number: int) -> Any:
-    return "solid" if number == 0 else (0, DASHES[number])

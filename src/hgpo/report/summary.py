@@ -12,7 +12,7 @@ from hgpo.report.analysis import UpdateFigures
 from hgpo.report.charts import level_names, level_rows
 from hgpo.report.comparison import ShownEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
-from hgpo.report.visible import visible
+from hgpo.visible import visible
 
 _MOST_NOTICES = 10
 _COLUMNS = {

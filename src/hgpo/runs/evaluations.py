@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 
 from hgpo.runs.folder import RunDirectory
@@ -21,6 +22,24 @@ def evaluation_due(update: int, updates: int, every: int) -> bool:
     0 for `every` means none between.
     """
     return update == 0 or update >= updates or (every > 0 and update % every == 0)
+
+
+def evaluation_names(run: RunDirectory) -> list[str]:
+    """Names of the evaluations that the run has, those of `hgpo eval` included, in the alphabet's order."""
+    return sorted(path.stem for path in run.evaluation("before").parent.glob("*.json"))
+
+
+def newest_evaluation(run: RunDirectory) -> str | None:
+    """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None."""
+    places = {name: place for name in evaluation_names(run) if (place := _place_in_training(name)) is not None}
+    return max(places, key=lambda name: places[name], default=None)
+
+
+def _place_in_training(name: str) -> float | None:
+    """When training made it, as a number that rises; None for one that training did not make."""
+    if name == "before":
+        return 0
+    return math.inf if name == "after" else _update_of(name, updates=0)
 
 
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from hgpo.config import Config
 from hgpo.envs.base import TaskSuite
-from hgpo.evaluation import Evaluation, Rate, evaluate
+from hgpo.evaluation import Evaluation, evaluate
 from hgpo.policies.base import AnyPolicy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
+from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.runs.progress import Reporter
 
 
@@ -35,7 +35,7 @@ def evaluate_policy(
 
 def store_evaluation(run: RunDirectory, name: str, evaluation: Evaluation, reporter: Reporter) -> None:
     """Write `evaluations/<name>.json` and say what came out."""
-    write_json(run.evaluation(name), evaluation.as_dict())
+    write_evaluation(run.evaluation(name), StoredEvaluation(evaluation))
     reporter.say(f"Evaluation ({name}): {describe(evaluation)}")
 
 
@@ -45,18 +45,9 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     if not path.exists():
         return None
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return Evaluation(
-            **{
-                **{key: value for key, value in stored.items() if key != "seed_deviation"},
-                "seeds": tuple(stored["seeds"]),
-                "by_seed": tuple(stored["by_seed"]),
-                "success": Rate(**stored["success"]),
-                "by_task_type": {kind: Rate(**rate) for kind, rate in stored["by_task_type"].items()},
-            }
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(f"{path} is damaged ({error}); delete it and resume to play it again") from error
+        return read_evaluation(path).evaluation
+    except ValueError as error:
+        raise RunDirectoryError(f"{error}; delete it and resume to play it again") from error
 
 
 def describe(evaluation: Evaluation) -> str:

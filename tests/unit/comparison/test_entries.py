@@ -1,0 +1,97 @@
+"""Arguments taken apart, what is read for them, and how entries are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compared import write_run
+from hgpo.comparison.entries import Source, parse_source, read_entries
+from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
+from panels import panel
+
+EARLY, LATE = panel({"walk": [0, 0]}), panel({"walk": [1, 0]})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "a", {"before": EARLY, "after": LATE, "held_out-2-t0-s1": EARLY})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "gpt.json"
+    write_evaluation(path, StoredEvaluation(LATE, model="gpt", environment="alfworld"))
+    return path
+
+
+def test_an_argument_has_a_path_a_name_and_a_label(run: Path, file: Path) -> None:
+    assert parse_source(str(run)) == Source(run)
+    assert parse_source(f"{run}:before") == Source(run, "before")
+    assert parse_source(f"start={run}:before") == Source(run, "before", "start")
+    assert parse_source(f"the model={file}") == Source(file, None, "the model")
+
+
+def test_what_is_there_is_meant_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("lr=1", "at:noon"):
+        write_run(tmp_path / name, {"after": LATE})
+        assert parse_source(name) == Source(Path(name))
+    assert parse_source("low=lr=1:after") == Source(Path("lr=1"), "after", "low")
+    assert parse_source("at:noon:after") == Source(Path("at:noon"), "after")
+
+
+@pytest.mark.parametrize("argument", ["nowhere", "nowhere:after", "x=nowhere", "a\0b"])
+def test_what_is_not_there_is_named(argument: str) -> None:
+    with pytest.raises(ValueError, match="no such run directory or file of an evaluation"):
+        parse_source(argument)
+
+
+@pytest.mark.parametrize("argument", ["=x", "x=", " =x"])
+def test_half_a_label_is_refused(argument: str) -> None:
+    with pytest.raises(ValueError, match="a label and a path are wanted"):
+        parse_source(argument)
+
+
+def test_of_a_run_the_newest_is_taken_unless_one_is_named(run: Path, file: Path) -> None:
+    found = read_entries([str(run), f"{run}:before", str(file)])
+    assert [(entry.label, entry.name, entry.panel) for entry in found] == [
+        ("a", "after", LATE),
+        ("a:before", "before", EARLY),
+        ("gpt", None, LATE),
+    ]
+    assert [entry.environment for entry in found] == ["corridor:CorridorSuite", "corridor:CorridorSuite", "alfworld"]
+    named = read_entries([f"x={run}", f"{run}:after", str(file)], "held_out-2-t0-s1")
+    assert [entry.name for entry in named] == ["held_out-2-t0-s1", "after", None]
+
+
+def test_an_evaluation_that_a_run_lacks_is_named_with_those_it_has(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no evaluation 'update-3'; RUN:NAME takes one of: after, before, held_out-2"):
+        read_entries([f"{run}:update-3"])
+    with pytest.raises(ValueError, match=r"has no evaluation '\.\./config'"):
+        read_entries([f"{run}:../config"])
+    empty = write_run(tmp_path / "empty", {})
+    with pytest.raises(ValueError, match="no evaluation that training made; RUN:NAME takes one of: none"):
+        read_entries([str(empty)])
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a run directory"):
+        read_entries([str(tmp_path)])
+
+
+def test_two_runs_of_one_name_are_told_apart_by_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("x/a", "y/a"):
+        write_run(tmp_path / folder, {"after": LATE})
+    assert [entry.label for entry in read_entries(["x/a", "y/a"])] == ["x/a", "y/a"]
+    assert [entry.label for entry in read_entries(["a=x/a", "y/a"])] == ["a", "y/a"]
+    for twice in (["x/a", "x/a"], ["b=x/a", "b=y/a"]):
+        with pytest.raises(ValueError, match=r"two arguments are called .*; tell them apart with label=PATH"):
+            read_entries(twice)
+
+
+def test_a_label_cannot_act_on_a_terminal(run: Path) -> None:
+    (found,) = read_entries([f"a\x1b[2J\u202eb\n={run}"])
+    assert found.label == "a�[2J�b"

@@ -1,0 +1,158 @@
+"""The one reader and writer of evaluations: what round trips, what is optional, what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgpo.runs.evaluation_files import (
+    Failure,
+    Latency,
+    StoredEvaluation,
+    TokenCount,
+    read_evaluation,
+    write_evaluation,
+)
+from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.panel import stored_evaluation
+from panels import panel
+
+RELEASED = Path(__file__).parents[2] / "data" / "release-0.1" / "evaluations" / "before.json"
+FULL = StoredEvaluation(
+    panel({"heat": [1, 0], "cool": [1]}),
+    model="Qwen2.5-7B-Instruct",
+    agent="reflexion",
+    environment="alfworld",
+    episodes=2,
+    failed=1,
+    failures=(Failure("cool/0", 1, "the server is gone"),),
+    tokens=TokenCount(prompt=900, response=100),
+    requests=20,
+    cost=0.25,
+    seconds=12.5,
+    latency=Latency(mean=0.5, p95=1.5),
+    success_by_trial=(0.5, 2 / 3),
+)
+
+
+def test_a_released_file_is_read_and_written_to_the_same_bytes(tmp_path: Path) -> None:
+    stored = read_evaluation(RELEASED)
+    assert (stored.model, stored.failed, stored.tokens) == (None, None, None)
+    assert stored.episodes_played == 3  # tasks once per seed
+    write_evaluation(tmp_path / "again.json", stored)
+    assert (tmp_path / "again.json").read_bytes() == RELEASED.read_bytes()
+
+
+def test_every_key_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "model.json", FULL)
+    assert read_evaluation(tmp_path / "model.json") == FULL
+    assert FULL.episodes_played == 2
+    keys = json.loads((tmp_path / "model.json").read_text())
+    assert keys["tokens"] == {"prompt": 900, "response": 100}
+    assert keys["failures"] == [{"task": "cool/0", "seed": 1, "reason": "the server is gone"}]
+    assert "evaluation" not in keys
+
+
+def test_what_is_not_known_is_null_beside_what_is(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "model.json", StoredEvaluation(FULL.evaluation, model="m"))
+    keys = json.loads((tmp_path / "model.json").read_text())
+    assert (keys["model"], keys["tokens"], keys["cost"], keys["failures"]) == ("m", None, None, [])
+    assert read_evaluation(tmp_path / "model.json") == StoredEvaluation(FULL.evaluation, model="m")
+
+
+@given(st.text())
+def test_any_reason_of_a_failure_can_be_read_back(tmp_path_factory: pytest.TempPathFactory, reason: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "reason.json"
+    write_evaluation(path, StoredEvaluation(FULL.evaluation, failed=1, failures=(Failure("a", 1, reason),)))
+    assert read_evaluation(path).failures[0].reason == reason.encode(errors="replace").decode()
+
+
+def test_half_a_surrogate_pair_is_a_question_mark(changed: Any) -> None:
+    assert read_evaluation(changed(model="a\ud800b")).model == "a?b"
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Any:
+    """Writes a whole evaluation with some keys changed; a value of `...` takes the key away."""
+
+    def write(**keys: object) -> Path:
+        path = tmp_path / "changed.json"
+        whole = {**json.loads(json.dumps(FULL.as_dict())), **keys}
+        path.write_text(json.dumps({key: value for key, value in whole.items() if value is not ...}))
+        return path
+
+    return write
+
+
+def test_nulls_and_keys_of_later_versions_are_passed_over(changed: Any) -> None:
+    further = ("model", "agent", "environment", "episodes", "failed", "failures", "tokens", "requests", "cost")
+    path = changed(**dict.fromkeys((*further, "seconds", "latency", "success_by_trial")), colour={"of": "the sky"})
+    assert read_evaluation(path) == StoredEvaluation(FULL.evaluation)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"split": ..., "score": ...}, "is not an evaluation: it has no 'split', 'score'"),
+        (
+            {"success": {"mean": "0.5", "low": 0, "high": 1, "tasks": 3}},
+            "'success.mean': Input should be a valid number",
+        ),
+        ({"success": {"mean": 0.5, "low": 0, "high": 1}}, "'success.tasks': Field required"),
+        ({"success": {"mean": 1.5, "low": 0, "high": 1, "tasks": 3}}, "'success.mean' is 1.5, not between 0 and 1"),
+        ({"by_task_type": {"heat": {"mean": 0, "low": 0, "high": 0, "tasks": 0}}}, "'by_task_type.heat.tasks' is 0"),
+        ({"by_task_type": {"\x1b[2J": None}}, r"'by_task_type.\x1b[2J': Input should be"),
+        ({"tasks_won": {"a": -0.5}}, "'tasks_won.a' is -0.5, not between 0 and 1"),
+        ({"tasks_won": {}}, "'tasks_won' is empty"),
+        ({"seeds": []}, "'seeds' is empty"),
+        ({"seeds": [True]}, "'seeds.0': Input should be a valid integer"),
+        ({"tokens": {"prompt": 1}}, "'tokens.response': Field required"),
+        ({"failed": -1}, "'failed' is -1, below 0"),
+        ({"episodes": 1.5}, "'episodes': Input should be a valid integer"),
+        ({"model": 7}, "'model': Input should be a valid string"),
+        ({"latency": [1, 2]}, "'latency': Input should be"),
+        ({"cost": 10**400}, "is not JSON: 10000000000000000000… is too large"),
+        ({"cost": float("nan")}, "is not JSON: NaN is not a finite number"),
+    ],
+)
+def test_damage_is_named_by_its_place(changed: Any, keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=r"changed\.json is") as error:
+        read_evaluation(changed(**keys))
+    assert message in str(error.value)
+    assert "\x1b" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not JSON"),
+        (RELEASED.read_bytes()[:-40], "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b'{"score": 1e999}', "is not JSON: 1e999 is not a finite number"),
+        (b"[" * (10 * sys.getrecursionlimit()), "is not JSON"),
+        (b"[]", "is not an evaluation: it has no 'split'"),
+        (b"null", "is not an evaluation"),
+        (b'{"update": 1}', "is not an evaluation"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_evaluation(path)
+
+
+def test_a_run_reads_its_evaluations_the_same_way(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert stored_evaluation(run, "after") is None
+    write_evaluation(run.evaluation("after"), FULL)
+    assert stored_evaluation(run, "after") == FULL.evaluation
+    run.evaluation("after").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"after\.json is not JSON.*; delete it and resume to play it again"):
+        stored_evaluation(run, "after")
