@@ -47,17 +47,18 @@ def start_model(run: RunDirectory, config: Config) -> str:
     return str(run.start) if config.warm_start.enabled else config.policy.model
 
 
-def load_language_model(source: str | Path, config: Config) -> LanguageModel:
+def load_language_model(source: str | Path, config: Config, *, trained: bool = True) -> LanguageModel:
     """From a folder, .gguf file or hub name.
 
-    Weights that are trained are float32; those that an adapter is trained beside are held as they are computed with.
+    Weights that are trained are float32; others, such as those that an adapter is trained beside, are held as they are
+    computed with.
     """
     return LanguageModel.from_pretrained(
         source,
         usage_of(config),
         revision=config.policy.revision if str(source) == config.policy.model else None,
         device=config.policy.device,
-        dtype=COMPUTING if config.policy.lora.rank else "float32",
+        dtype="float32" if trained and not config.policy.lora.rank else COMPUTING,
     )
 
 

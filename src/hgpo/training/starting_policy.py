@@ -11,6 +11,7 @@ import numpy as np
 
 from hgpo.agents import Situation
 from hgpo.config import Config
+from hgpo.conversation import as_text
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
@@ -84,7 +85,9 @@ def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situat
     tiny = config.policy.tiny
     template = rules.template
     tokenizer = build_tokenizer(
-        text for situation, command in shown for text in (template.render(situation), template.respond(command))
+        text
+        for situation, command in shown
+        for text in (as_text(template.render(situation)), template.respond(command))
     )
     model = build_model(
         len(tokenizer),
@@ -124,7 +127,7 @@ def _imitate(
     trained = sum(parameter.numel() for parameter in language_model.model.parameters() if parameter.requires_grad)
     share = "" if trained == parameters else f", of which {trained:,} are trained"
     reporter.say(f"Imitating them with a model of {parameters:,} parameters{share}")
-    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template)
+    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
     responses = [rules.template.respond(command) for _, command in shown]
     pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
     held = Held(config.training.max_logits, config.training.gradient_checkpointing)

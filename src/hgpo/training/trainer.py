@@ -61,7 +61,7 @@ from hgpo.training.reference import reference_model
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
-from hgpo.training.update import Sampling, make_optimizer, update_policy
+from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
@@ -168,6 +168,7 @@ class _Trainer:
         collected = clock()
         batch, advantages = estimate(drawn.steps, self.config)
         estimated = clock()
+        set_learning_rate(self.optimizer, self.config.training, update)
         trained = self._train_on(drawn.steps, advantages)
         self.policy.take_weights(self.trained.model)
         updated = clock()

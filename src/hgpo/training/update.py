@@ -75,6 +75,16 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
+def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettings, update: int) -> None:
+    """The rate of an update, from 1: learning_rate · min(1, update / (warmup_updates + 1)).
+
+    AdamW divides a gradient by a mean that its first few make up: until that mean is one of many, every weight moves by
+    about the whole learning rate, wherever to.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = settings.learning_rate * min(1.0, update / (settings.warmup_updates + 1))
+
+
 def update_policy(
     model: Any,
     reference_model: Any | None,

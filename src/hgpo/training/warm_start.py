@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import WarmStartSettings
+from hgpo.conversation import Conversation
 from hgpo.policies.adapters import adapter_dropout
 from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses.aggregation import token_mean
@@ -72,7 +73,7 @@ class _Snapshot:
 
 def warm_start(
     language_model: LanguageModel,
-    demonstrations: Sequence[tuple[str, str]],
+    demonstrations: Sequence[tuple[Conversation, str]],
     evaluate: Callable[[], float],
     settings: WarmStartSettings,
     rng: np.random.Generator,
@@ -97,7 +98,7 @@ class _WarmStart:
     def __init__(
         self,
         language_model: LanguageModel,
-        demonstrations: Sequence[tuple[str, str]],
+        demonstrations: Sequence[tuple[Conversation, str]],
         settings: WarmStartSettings,
         rng: np.random.Generator,
         held: Held,
@@ -213,7 +214,9 @@ class _WarmStart:
                 self._optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
 
 
-def encode_demonstrations(language_model: LanguageModel, demonstrations: Sequence[tuple[str, str]]) -> list[Sample]:
+def encode_demonstrations(
+    language_model: LanguageModel, demonstrations: Sequence[tuple[Conversation, str]]
+) -> list[Sample]:
     """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
 
     Raises:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from hgpo.config import TrainingSettings
 from hgpo.training.losses import AGGREGATIONS, LOSSES
 from hgpo.training.scoring import response_log_probs
-from hgpo.training.update import Sampling, make_optimizer, update_policy
+from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
 from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=10)
@@ -302,3 +302,15 @@ def test_settings_reject_unknown_and_impossible_values():
         TrainingSettings(clip_low=1.0)
     with pytest.raises(ValidationError):
         TrainingSettings(dual_clip=0.5)
+
+
+def test_the_learning_rate_rises_over_the_first_updates_and_then_stays():
+    settings = TrainingSettings(learning_rate=0.4, warmup_updates=3)
+    optimizer = make_optimizer(tiny_model().model, settings)
+    rates = []
+    for update in range(1, 7):
+        set_learning_rate(optimizer, settings, update)
+        rates += [group["lr"] for group in optimizer.param_groups]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+    set_learning_rate(optimizer, SETTINGS, 1)
+    assert optimizer.param_groups[0]["lr"] == SETTINGS.learning_rate

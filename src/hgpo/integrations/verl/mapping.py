@@ -228,7 +228,7 @@ def _actor(config: Config) -> Tree:
             "lr": training.learning_rate,
             "weight_decay": training.weight_decay,
             "lr_scheduler_type": "constant",
-            "lr_warmup_steps": 0,
+            "lr_warmup_steps": training.warmup_updates,
         },
         "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
     }
