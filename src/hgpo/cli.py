@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hgpo.process import Terminated, pipe_safe_output, sigterm_interrupts
+from hgpo.visible import visible_lines
 
 VERBS = {
     "train": "train an agent from a recipe, or continue a run",
-    "eval": "play a run's policy on a split, each game once per seed",
+    "eval": "play a run's policy, or any model, on a split, each game once per seed",
     "rollout": "play games with a policy and store every step",
     "advantages": "compute advantages from stored rollouts alone",
+    "compare": "runs, evaluations and models in one table",
     "inspect": "see which steps each step was compared with, as an HTML report",
     "export": "write a run's policy as a Hugging Face folder",
     "play": "play a game yourself in the terminal or a browser",
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = _message_of(error)
             if message is None:
                 raise
-            sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {message}\n")
+            # it may repeat what stands in a file
+            sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {visible_lines(message)}\n")
             return 2
 
 

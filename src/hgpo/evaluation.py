@@ -18,7 +18,8 @@ import numpy as np
 from hgpo.envs.base import Task
 from hgpo.policies.base import AnyPolicy
 from hgpo.rollout.collect import collect
-from hgpo.rollout.records import EpisodeOutcome, StepRecord, outcomes
+from hgpo.rollout.played import PlayedGame, played_episodes
+from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutRules
 
 NORMAL_95 = 1.959963984540054
@@ -97,26 +98,30 @@ def summarise_panel(
     played: Sequence[Sequence[StepRecord]], *, split: str, seeds: Sequence[int], temperature: float
 ) -> Evaluation:
     """The figures of a panel from its steps, one list of steps per seed."""
-    by_seed = [outcomes(steps) for steps in played]
-    everything = [episode for panel in by_seed for episode in panel]
-    steps = [record for panel in played for record in panel]
-    listed = [record.admissible for record in steps if record.admissible is not None]
-    won = _mean_by_task(everything)
-    types = {episode.task_id: episode.task_type for episode in everything}
+    games = [game for seed, steps in zip(seeds, played, strict=True) for game in played_episodes(steps, seed)]
+    return summarise_games(games, split=split, seeds=seeds, temperature=temperature)
+
+
+def summarise_games(games: Sequence[PlayedGame], *, split: str, seeds: Sequence[int], temperature: float) -> Evaluation:
+    """The figures of a panel from the games that were played to their end."""
+    won = _mean_by_task(games)
+    types = {game.task: game.kind for game in games}
+    listed = sum(game.listed for game in games)
+    panels = [[game.won for game in games if game.seed == seed] for seed in seeds]
     return Evaluation(
         split=split,
         temperature=temperature,
         seeds=tuple(seeds),
-        success=rate(list(won.values()), len(by_seed)),
-        score=float(np.mean([episode.score for episode in everything])),
-        by_seed=tuple(float(np.mean([episode.won for episode in panel])) for panel in by_seed),
+        success=rate(list(won.values()), len(seeds)),
+        score=float(np.mean([game.score for game in games])),
+        by_seed=tuple(float(np.mean(panel)) for panel in panels if panel),
         by_task_type={
-            kind: rate([won[task] for task in won if types[task] == kind], len(by_seed))
+            kind: rate([won[task] for task in won if types[task] == kind], len(seeds))
             for kind in sorted(set(types.values()))
         },
-        episode_length=float(np.mean([episode.length for episode in everything])),
-        valid_actions=float(np.mean([record.valid for record in steps])),
-        admissible_actions=float(np.mean(listed)) if listed else None,
+        episode_length=float(np.mean([game.steps for game in games])),
+        valid_actions=sum(game.valid for game in games) / sum(game.steps for game in games),
+        admissible_actions=sum(game.admissible for game in games) / listed if listed else None,
         tasks_won=won,
     )
 
@@ -174,8 +179,8 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return shared / size if size > 0.0 else 0.0
 
 
-def _mean_by_task(played: Sequence[EpisodeOutcome]) -> dict[str, float]:
+def _mean_by_task(games: Sequence[PlayedGame]) -> dict[str, float]:
     won: dict[str, list[bool]] = defaultdict(list)
-    for episode in played:
-        won[episode.task_id].append(episode.won)
+    for game in games:
+        won[game.task].append(game.won)
     return {task: float(np.mean(values)) for task, values in won.items()}

@@ -16,6 +16,7 @@ To import a module is to run it, so a recipe's names are trusted that far; `Regi
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -129,6 +130,22 @@ class Registry(Generic[Part]):
         except AttributeError as error:
             raise ValueError(f"{self.kind} {name!r}: {module_name!r} has no {attribute!r}") from error
         return part
+
+
+def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -> None:
+    """Refuse options that a part's maker does not take as keywords: a setting that nothing reads is a mistake.
+
+    Args:
+        what: the part, for the message.
+        make: what is called with them.
+        options: their names.
+
+    Raises:
+        ValueError: says which it does not take, and which it does.
+    """
+    taken = [one.name for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    if unknown := sorted(set(options) - set(taken)):
+        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}")
 
 
 def import_named(names: Iterable[str]) -> None:

@@ -236,6 +236,18 @@ def test_errors_of_heavy_modules_are_expected_too(
         assert capsys.readouterr().err == "hgpo train: model.safetensors is cut short\n"
 
 
+def test_what_a_message_repeats_of_a_file_cannot_act_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def damaged(_: object) -> int:
+        raise ValueError("run.toml: \x1b[2J\u202e: unknown setting\nand another")
+
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    monkeypatch.setattr(train, "run", damaged)
+    assert cli.main(["train", str(RECIPE)]) == 2
+    assert capsys.readouterr().err == "hgpo train: run.toml: �[2J�: unknown setting\nand another\n"
+
+
 def test_every_heavy_error_is_where_it_is_looked_for() -> None:
     import importlib
 

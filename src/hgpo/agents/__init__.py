@@ -1,7 +1,19 @@
 """What turns an observation into a prompt and a response into an action."""
 
 from hgpo.agents.actions import ParsedAction
+from hgpo.agents.base import AGENTS, Agent, Surroundings, make_agent
 from hgpo.agents.memory import Memory
 from hgpo.agents.prompts import Situation, Template, get_template, template_names
 
-__all__ = ["Memory", "ParsedAction", "Situation", "Template", "get_template", "template_names"]
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "Memory",
+    "ParsedAction",
+    "Situation",
+    "Surroundings",
+    "Template",
+    "get_template",
+    "make_agent",
+    "template_names",
+]

@@ -34,8 +34,8 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     lowered = response.lower()
     found = _ACTION.search(lowered)
     if found is None:
-        return ParsedAction(_clean(lowered[-fallback_characters:]), False, "no <action></action>")
-    action = _clean(found.group(1))
+        return ParsedAction(clean_action(lowered[-fallback_characters:]), False, "no <action></action>")
+    action = clean_action(found.group(1))
     if "<think>" not in lowered or "</think>" not in lowered:
         return ParsedAction(action, False, "no <think></think>")
     if _CJK.search(response):
@@ -46,8 +46,8 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
 def parse_bare(response: str) -> ParsedAction:
     """For models that answer with the command alone: the whole response, lower-cased, is the action."""
     if len(response) > MAX_ACTION_CHARACTERS:
-        return ParsedAction(_clean(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
-    action = _clean(response.lower())
+        return ParsedAction(clean_action(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
+    action = clean_action(response.lower())
     if not action:
         return ParsedAction("", False, "empty")
     if _CONTROL.search(response.strip()):
@@ -55,6 +55,6 @@ def parse_bare(response: str) -> ParsedAction:
     return ParsedAction(action, True)
 
 
-def _clean(text: str) -> str:
+def clean_action(text: str) -> str:
     """One line, no control characters, single spaces, bounded length: what an environment can take from anyone."""
     return " ".join(_CONTROL.sub(" ", text[:MAX_ACTION_CHARACTERS]).split())

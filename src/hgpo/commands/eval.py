@@ -1,56 +1,127 @@
-"""`hgpo eval`: held-out success of a run's policy."""
+"""`hgpo eval`: held-out success of a run's policy, of any model, or of a served one, through any agent."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hgpo.config import Config
+    from hgpo.policies.base import AsyncPolicy
+    from hgpo.runs.progress import Reporter
 
 DESCRIPTION = """\
-Play the policy of a run on a split: each game exactly once per seed. Prints success with a 95 % interval, per task
-type, and stores it in RUN/evaluations/.
+Play a split: each game exactly once per seed. Prints success with a 95 % interval, overall and per task type.
+
+A run's policy is played as it was trained, and the figures go to RUN/evaluations/. A model is a folder, a .gguf file or
+a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. It is asked
+through an agent: direct (each step a prompt of its own, with the last K steps), react (a thought before every action,
+the whole history in sight), reflexion (react, with several attempts at a lost game), or one of your own. A run's policy
+can be played through any of them, too.
+
+With -o the figures go to that file, every step to NAME.rollouts.jsonl for `hgpo inspect`, every game to
+NAME.games.jsonl as soon as it has ended: the same command goes on where it was stopped.
+
+A server's key is read from the environment variable OPENAI_API_KEY (policy.options.key_variable names another).
 
 examples:
   hgpo eval runs/quickstart --split valid_unseen --seeds 123 456 789
   hgpo eval runs/quickstart --checkpoint start          the policy before training
-  hgpo eval runs/quickstart --split valid_seen --temperature 0
+  hgpo eval HuggingFaceTB/SmolLM2-135M-Instruct --env alfworld --agent react --games 24 -o smollm2.json
+  hgpo eval my-model --server http://127.0.0.1:8000/v1 --env webshop --split test --agent direct -o direct.json
+  hgpo eval gpt-5-mini --server https://api.openai.com/v1 --env alfworld --agent react -o mini.json --prices 0.25 2
+  hgpo compare direct.json smollm2.json                 one table of all
 """
+_OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
+"""What is other than the default there, as published."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("run", type=Path, help="a run directory")
-    parser.add_argument("--split", help="split to play (default: the run's evaluation split)")
+    parser.add_argument("policy", metavar="RUN_OR_MODEL", help="a run directory, or a model")
+    parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings, applied last")
+    parser.add_argument("--env", metavar="NAME", help="environment that a model plays: alfworld, webshop, …")
+    parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
+    parser.add_argument("--agent", help="direct, react, reflexion, … (default: direct, or as the run was trained)")
+    parser.add_argument("--split", help="split to play (default: the run's evaluation split, or valid_unseen)")
     parser.add_argument("--seeds", type=int, nargs="+", help="the split is played once per seed (default: the run's)")
     parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, 0.4)")
     parser.add_argument("--games", type=int, help="only the first so many games")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="where the figures of a model go")
+    parser.add_argument("--at-once", type=int, default=64, metavar="N", help="most games under way (default: 64)")
+    parser.add_argument(
+        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: gives the cost"
+    )
+    parser.add_argument("--max-cost", type=float, help="stop once so much was spent; the same command goes on")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    from hgpo.config import load_config
-    from hgpo.runs.folder import open_run_directory
-
-    run_directory, _ = open_run_directory(arguments.run)
-    overrides = {
-        "split": arguments.split,
-        "seeds": arguments.seeds,
-        "temperature": arguments.temperature,
-        "games": arguments.games,
-    }
-    config = load_config(
-        run_directory.config, [f"evaluation.{name}={value!r}" for name, value in overrides.items() if value is not None]
-    )
-    from hgpo.runs.assemble import build_suite
-    from hgpo.runs.panel import evaluate_policy
+    _refuse_mistakes(arguments)
     from hgpo.runs.progress import Reporter
+
+    reporter = Reporter(quiet=arguments.quiet)
+    is_run = arguments.server is None and (Path(arguments.policy) / "config.toml").is_file()
+    config = _settings(arguments, is_run)
+    if is_run and arguments.output is None:
+        return _evaluate_run(arguments, config, reporter)
+    return _evaluate_prompted(arguments, config, is_run, reporter)
+
+
+def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+    if arguments.output is not None and arguments.output.suffix != ".json":
+        raise ValueError(f"--output {arguments.output}: the name ends in .json")
+    if arguments.at_once < 1:
+        raise ValueError(f"--at-once {arguments.at_once}: at least one game must be played at a time")
+    if arguments.max_cost is not None and not arguments.prices:
+        raise ValueError("--max-cost needs --prices: nobody knows else what tokens cost")
+
+
+def _settings(arguments: argparse.Namespace, is_run: bool) -> Config:
+    """The run's settings, or the defaults of the environment, with what the command line says."""
+    from hgpo.config import load_config
+
+    given = {
+        "agent.name": arguments.agent,
+        "evaluation.split": arguments.split,
+        "evaluation.seeds": arguments.seeds,
+        "evaluation.temperature": arguments.temperature,
+        "evaluation.games": arguments.games,
+    }
+    overrides = [f"{name}={value!r}" for name, value in given.items() if value is not None] + arguments.overrides
+    if is_run:
+        if arguments.env is not None:
+            raise ValueError(f"--env: {arguments.policy} is a run, which has an environment; leave it out")
+        return load_config(Path(arguments.policy) / "config.toml", overrides)
+    if arguments.env is None:
+        raise ValueError(
+            f"{arguments.policy} is not a run directory (it has no config.toml); if it is a model, say what it plays: "
+            "--env alfworld"
+        )
+    if arguments.output is None:
+        raise ValueError("-o FILE.json is needed: there is no run whose folder the figures could go to")
+    played = [f"environment.name={arguments.env!r}", f"policy.model={arguments.policy!r}"]
+    if arguments.server is not None:
+        played += ["policy.backend='server'", f"policy.options.url={arguments.server!r}"]
+    return load_config(None, [*_OF_AN_ENVIRONMENT.get(arguments.env, ()), *played, *overrides])
+
+
+def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
+    """The policy of a run, as it was trained; stored in the run."""
+    from hgpo.runs.assemble import build_suite
+    from hgpo.runs.folder import RunDirectory
+    from hgpo.runs.panel import evaluate_policy
     from hgpo.runs.summary import print_evaluation
     from hgpo.training.policies import load_checkpoint_policy
     from hgpo.training.threads import use_threads
 
-    reporter = Reporter(quiet=arguments.quiet)
+    if arguments.agent is not None or arguments.overrides:
+        raise ValueError("-o FILE.json is needed: with other settings these are no figures of the run")
+    run_directory = RunDirectory(Path(arguments.policy))
     use_threads(config)
     suite = build_suite(config)
     policy, checkpoint = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
@@ -63,3 +134,54 @@ def run(arguments: argparse.Namespace) -> int:
         print_evaluation(reporter.console, evaluation)
     reporter.say(f"Stored in {run_directory.evaluation(name)}")
     return 0
+
+
+def _evaluate_prompted(arguments: argparse.Namespace, config: Config, is_run: bool, reporter: Reporter) -> int:
+    """Any policy through an agent; stored where the command line says."""
+    from hgpo.policies.priced import FREE, Prices
+    from hgpo.runs.assemble import build_suite
+    from hgpo.runs.panel import describe
+    from hgpo.runs.prompted import Terms, evaluate_prompted
+    from hgpo.runs.summary import print_evaluation
+
+    suite = build_suite(config)
+    policy, model = _policy(arguments, config, is_run)
+    prices = Prices(*arguments.prices) if arguments.prices else FREE
+    terms = Terms(prices, arguments.max_cost, arguments.at_once)
+    stored = evaluate_prompted(arguments.output, policy, suite, config, reporter, model=model, terms=terms)
+    if stored is None:
+        return 1
+    if not arguments.quiet:
+        print_evaluation(reporter.console, stored.evaluation)
+    reporter.say(f"{model}, {config.agent.name}: {describe(stored.evaluation)}")
+    for failure in stored.failures[:10]:
+        reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
+    if stored.failed:
+        reporter.say(f"{stored.failed} games failed and are not counted; the same command plays them again")
+    reporter.say(f"Stored in {arguments.output}; see the steps with `hgpo inspect {_rollouts(arguments.output)}`")
+    return 0
+
+
+def _policy(arguments: argparse.Namespace, config: Config, is_run: bool) -> tuple[AsyncPolicy, str]:
+    """What answers, and its name for tables."""
+    if config.policy.backend == "server" and not is_run:
+        from hgpo.policies.server import server_policy
+
+        asked = config.policy
+        usage = {"max_response_tokens": asked.max_response_tokens, "system_prompt": asked.system_prompt}
+        return server_policy(asked.model, asked.options, **usage), asked.model
+    from hgpo.policies.in_turn import answering_apart
+    from hgpo.runs.folder import RunDirectory
+    from hgpo.training.policies import load_checkpoint_policy, load_language_model, run_policy
+    from hgpo.training.threads import use_threads
+
+    use_threads(config)
+    if is_run:
+        policy, checkpoint = load_checkpoint_policy(RunDirectory(Path(arguments.policy)), config, arguments.checkpoint)
+        return answering_apart(policy), f"{Path(arguments.policy).resolve().name} ({checkpoint})"
+    language_model = load_language_model(config.policy.model, config, trained=False)
+    return answering_apart(run_policy(config, language_model)), arguments.policy
+
+
+def _rollouts(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.rollouts.jsonl")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hgpo.agents.base import AGENTS
 from hgpo.agents.prompts import TEMPLATES
 from hgpo.config.problems import ConfigError
 from hgpo.config.settings import Config
@@ -26,6 +27,7 @@ def check_names(config: Config) -> None:
     backend = config.policy.backend
     for setting, name in (
         ("environment.name", environment.name),
+        ("agent.name", config.agent.name),
         ("agent.template", template),
         ("advantage.estimator", estimator),
         ("policy.backend", backend),
@@ -38,6 +40,8 @@ def check_names(config: Config) -> None:
         check_options(environment.name, suite, environment.options)
     with _about("agent.template"):
         TEMPLATES.check(template)
+    with _about("agent.name"):
+        AGENTS.check(config.agent.name)
     with _about("policy.backend"):
         BACKENDS.check(backend)
     with _about("advantage.estimator"):

@@ -48,6 +48,8 @@ class EnvironmentSettings(Section):
 class AgentSettings(Section):
     """What the model is told and how it is read."""
 
+    name: str = Field("direct", description="How it is asked: direct, react, reflexion, or an agent of your own.")
+    options: dict[str, Any] = Field(default_factory=dict, description="The agent's own, e.g. examples, trials.")
     history_length: int = Field(2, ge=0, description="K: remembered (observation, action) pairs; also HGPO's levels.")
     template: str = Field("household-reasoning", description="Prompt template; see `hgpo doctor` for the names.")
 
@@ -128,7 +130,10 @@ class TrainingSettings(Section):
     updates: int = Field(160, ge=0, description="Policy updates of the run.")
     checkpoint_every: Positive = Field(40, description="Updates between checkpoints; the last is always kept.")
     keep_checkpoints: int = Field(2, ge=1, description="How many of the newest checkpoints stay.")
-    learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, constant.")
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, constant after its warm-up.")
+    warmup_updates: int = Field(
+        0, ge=0, description="Updates over which the learning rate rises linearly: AdamW's first steps are large."
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay, on every parameter.")
     mini_batch_size: int = Field(
         256, ge=1, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."

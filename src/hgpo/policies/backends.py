@@ -6,12 +6,11 @@ entry-point group `hgpo.policies` of any installed package, or named `"package.m
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hgpo.plugins import Registry
+from hgpo.plugins import Registry, check_options
 from hgpo.policies.base import AnyPolicy
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ BACKENDS: Registry[Backend] = Registry(
         "transformers": "hgpo.policies.transformers:BACKEND",
         "continuous": "hgpo.policies.continuous:BACKEND",
         "vllm": "hgpo.policies.vllm:BACKEND",
+        "server": "hgpo.policies.trained_server:BACKEND",
     },
     check=_no_backend,
 )
@@ -62,15 +62,7 @@ def check_backend(name: str, options: Mapping[str, Any]) -> Backend:
     backend = BACKENDS.get(name)
     if missing := backend.missing():
         raise ValueError(f"policy backend {name!r}: {missing}")
-    taken = [
-        parameter.name
-        for parameter in inspect.signature(backend.make).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    if unknown := sorted(set(options) - set(taken)):
-        raise ValueError(
-            f"policy backend {name!r} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}"
-        )
+    check_options(f"policy backend {name!r}", backend.make, options)
     return backend
 
 

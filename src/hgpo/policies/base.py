@@ -19,6 +19,8 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from hgpo.conversation import Conversation
+
 _SEED_BITS = 53  # what a float64 in [0, 1) holds
 
 
@@ -27,20 +29,38 @@ class Request:
     """A prompt that waits for its response.
 
     Attributes:
-        prompt: text of one user message; chat templates are the policy's business. Untrusted.
+        prompt: see `hgpo.conversation`.
         uniform_T: float64[T] in [0, 1), T = the policy's `numbers_per_response`: the same numbers give the same
             response. None: the policy is greedy (temperature 0) or draws by itself.
 
     Example: `Request("task : open the door …", uniform_T=rng.random(4)).seed` is a whole number below 2**53.
     """
 
-    prompt: str
+    prompt: Conversation
     uniform_T: NDArray[np.float64] | None = None
 
     @property
     def seed(self) -> int | None:
         """The first number as a seed, for policies that draw by themselves once they are told where to begin."""
         return None if self.uniform_T is None else int(self.uniform_T[0] * 2**_SEED_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an answer took, where the policy knows more than its tokens.
+
+    Attributes:
+        prompt_tokens, response_tokens: as counted by whoever answered.
+        requests: sent until there was an answer.
+        seconds: until the answer was there, repetitions included.
+
+    Example: `Spent(prompt_tokens=812, response_tokens=64, requests=1, seconds=1.4)`.
+    """
+
+    prompt_tokens: int
+    response_tokens: int
+    requests: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +73,7 @@ class Response:
         log_probs: float32, of the sampled tokens under the distribution they were drawn from (temperature applied).
         finished: it ended by itself (end-of-turn token) and was not cut at the response limit.
         details: what an engine says beside it and its trainer wants back; empty for most.
+        spent: what it took; None where the tokens above say it.
 
     A policy without a model (scripted) leaves the arrays empty.
 
@@ -66,6 +87,7 @@ class Response:
     log_probs: np.ndarray
     finished: bool
     details: Mapping[str, Any] = field(default_factory=dict)
+    spent: Spent | None = None
 
 
 class PromptTooLong(ValueError):
@@ -84,7 +106,7 @@ class PromptTooLong(ValueError):
 class PromptCounter(Protocol):
     """Knows how many tokens a prompt takes, and how many it may."""
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
         ...
 
@@ -149,7 +171,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def draw_requests(
-    prompts: Sequence[str], policy: Policy, rng: np.random.Generator | None, *, temperature: float
+    prompts: Sequence[Conversation], policy: Policy, rng: np.random.Generator | None, *, temperature: float
 ) -> list[Request]:
     """The prompts with the numbers that decide their responses, `numbers_per_response` each, drawn from `rng`.
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from hgpo.conversation import Conversation
 from hgpo.policies.base import Request, Response, check_temperature
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.padding import TokenIds
@@ -107,7 +108,7 @@ class EnginePolicy:
         """One, which is a seed."""
         return 1
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
         return self.language_model.encoder.count_prompt_tokens(prompts)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.conversation import Conversation, Message, as_text, messages_of
 from hgpo.policies.base import PromptTooLong
 from hgpo.policies.padding import TokenIds
 
@@ -32,7 +33,7 @@ class Chat:
 
 
 class PromptEncoder:
-    """Each prompt becomes one user message of the tokenizer's chat template.
+    """Each prompt becomes the messages of the tokenizer's chat template; one alone where that takes no conversations.
 
     Prompts are untrusted: a control token spelled out in one becomes ordinary text.
     `hgpo.rollout.prompts.fit_prompts` takes an encoder in place of a policy.
@@ -58,9 +59,10 @@ class PromptEncoder:
         self._chat = chat or Chat()
         _check_chat(tokenizer, self._chat)
         self._control_tokens = _control_token_pattern(tokenizer)
-        self._recent: dict[str, TokenIds] = {}
+        self._takes_turns = _takes_turns(tokenizer, self._chat)
+        self._recent: dict[Conversation, TokenIds] = {}
 
-    def encode_prompts(self, prompts: Sequence[str]) -> list[TokenIds]:
+    def encode_prompts(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """Token ids of each prompt as the model sees it, up to where its answer begins; not to be written to.
 
         A prompt is counted before it is sent, and all rollouts of a group begin with the same one: what was encoded
@@ -71,7 +73,7 @@ class PromptEncoder:
         self._recent = dict(islice(encoded.items(), max(0, len(encoded) - _KEPT_PROMPTS), None))
         return [encoded[prompt] for prompt in prompts]
 
-    def encode_fitting(self, prompts: Sequence[str]) -> list[TokenIds]:
+    def encode_fitting(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """As `encode_prompts`, where each prompt is short enough.
 
         Raises:
@@ -83,10 +85,10 @@ class PromptEncoder:
                 raise PromptTooLong(index=index, tokens=len(ids), limit=self.max_prompt_tokens)
         return encoded
 
-    def _encode(self, prompts: list[str]) -> list[TokenIds]:
+    def _encode(self, prompts: list[Conversation]) -> list[TokenIds]:
         if not prompts:
             return []
-        texts = _as_chats(self.tokenizer, [self._defused(_encodable(prompt)) for prompt in prompts], self._chat)
+        texts = _as_chats(self.tokenizer, [self._messages(prompt) for prompt in prompts], self._chat)
         encoded = [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
         for ids in encoded:
             ids.setflags(write=False)
@@ -99,7 +101,7 @@ class PromptEncoder:
         texts = [_encodable(response) for response in responses]
         return [np.asarray([*ids, end_token], dtype=np.int32) for ids in self._ids(texts)]
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
         return [len(ids) for ids in self.encode_prompts(prompts)]
 
@@ -114,6 +116,10 @@ class PromptEncoder:
         """Whether a response closes with the tokenizer's end token, so that it was not cut."""
         return bool(response_ids[-1] == self.tokenizer.eos_token_id)
 
+    def _messages(self, prompt: Conversation) -> tuple[Message, ...]:
+        taken = messages_of(prompt if self._takes_turns else as_text(prompt))
+        return tuple(Message(message.role, self._defused(_encodable(message.text))) for message in taken)
+
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return ids
@@ -123,11 +129,11 @@ class PromptEncoder:
         return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
 
 
-def _as_chats(tokenizer: Any, prompts: Sequence[str], chat: Chat) -> list[str]:
+def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat) -> list[str]:
     """Each prompt as the whole text that the model reads, up to where its answer begins."""
     before = [{"role": "system", "content": chat.system_prompt}] if chat.system_prompt else []
     texts: list[str] = tokenizer.apply_chat_template(
-        [[*before, {"role": "user", "content": prompt}] for prompt in prompts],
+        [[*before, *({"role": one.role, "content": one.text} for one in prompt)] for prompt in prompts],
         add_generation_prompt=True,
         tokenize=False,
         **chat.options,
@@ -143,7 +149,7 @@ def _check_chat(tokenizer: Any, chat: Chat) -> None:
             f"policy.chat_template_options: the model's chat template does not read {', '.join(unread)}; leave it out"
         )
     try:
-        [text] = _as_chats(tokenizer, ["?"], chat)
+        [text] = _as_chats(tokenizer, [messages_of("?")], chat)
     except Exception as error:  # a template is a program of the model's author, and raises what it likes
         raise ValueError(
             f"the model's chat template fails ({type(error).__name__}: {error}); check policy.chat_template_options "
@@ -151,6 +157,17 @@ def _check_chat(tokenizer: Any, chat: Chat) -> None:
         ) from error
     if chat.system_prompt and chat.system_prompt not in text:
         raise ValueError("policy.system_prompt: the model's chat template leaves a system message out; do without it")
+
+
+def _takes_turns(tokenizer: Any, chat: Chat) -> bool:
+    """Whether the template shows a conversation as it was, every turn in its place."""
+    turns = (Message("user", "first?"), Message("assistant", "second."), Message("user", "third?"))
+    try:
+        [text] = _as_chats(tokenizer, [turns], chat)
+    except Exception:  # templates refuse in ways of their own
+        return False
+    places = [text.find(turn.text) for turn in turns]
+    return -1 not in places and places == sorted(places)
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.conversation import Conversation, as_text
 from hgpo.policies.base import Request, Response
 
 _NO_TOKENS = np.empty(0, dtype=np.int32)
@@ -27,14 +28,12 @@ class ScriptedPolicy:
 
     def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
         """One answer per request, without tokens or log-probs."""
-        return [
-            Response(self._answer(request.prompt, _generator(request)), _NO_TOKENS, _NO_TOKENS, _NO_LOG_PROBS, True)
-            for request in requests
-        ]
+        texts = [self._answer(as_text(request.prompt), _generator(request)) for request in requests]
+        return [Response(text, _NO_TOKENS, _NO_TOKENS, _NO_LOG_PROBS, True) for text in texts]
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """White-space separated words: a stand-in, as there is no tokenizer."""
-        return [len(prompt.split()) for prompt in prompts]
+        return [len(as_text(prompt).split()) for prompt in prompts]
 
     def take_weights(self, model: Any) -> None:
         """There are none."""

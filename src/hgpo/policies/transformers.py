@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hgpo.conversation import Conversation
 from hgpo.policies.backends import Backend
 from hgpo.policies.base import Request, Response, check_temperature
 from hgpo.policies.encoding import pad_token
@@ -79,7 +80,7 @@ class TransformersPolicy:
     def take_weights(self, model: Any) -> None:
         """It samples from the trained module itself."""
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
         return self.language_model.encoder.count_prompt_tokens(prompts)
 

@@ -92,7 +92,7 @@ def _collect_in_turns(
     total = len(live)
     steps: list[StepRecord] = []
     while live:
-        prompts = fit_prompts([one.episode.situation() for one in live], policy, rules.template)
+        prompts = fit_prompts([one.episode.situation() for one in live], policy, rules.template.render)
         requests = draw_requests([prompt.text for prompt in prompts], policy, rng, temperature=rules.temperature)
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):

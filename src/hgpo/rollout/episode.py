@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents import Memory, ParsedAction, Situation
+from hgpo.conversation import as_text
 from hgpo.envs.base import StepResult
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt
@@ -77,14 +78,21 @@ class Episode:
     Example:
         episode = Episode(ids, rules, *environment.reset(seed=7))
         while not episode.ended:
-            [prompt] = fit_prompts([episode.situation()], policy, rules.template)
+            [prompt] = fit_prompts([episode.situation()], policy, rules.template.render)
             [response] = policy.generate(draw_requests([prompt.text], policy, rng, temperature=1.0), temperature=1.0)
             answer = episode.answer(prompt, response)
             record = episode.finish(answer, environment.step(answer.action.action))
     """
 
-    def __init__(self, ids: EpisodeIds, rules: RolloutRules, observation: str, info: Mapping[str, Any]) -> None:
-        """Begin with what `reset` returned.
+    def __init__(
+        self,
+        ids: EpisodeIds,
+        rules: RolloutRules,
+        observation: str,
+        info: Mapping[str, Any],
+        lessons: tuple[str, ...] = (),
+    ) -> None:
+        """Begin with what `reset` returned, and with what was learnt in earlier trials of the same game.
 
         Raises:
             RolloutError: the observation is not text, or the rules ask for commands and there are none.
@@ -96,6 +104,7 @@ class Episode:
         self.ended = False
         self._rules = rules
         self._memory = Memory(rules.history_length)
+        self._lessons = lessons
         self._won = False
 
     def situation(self) -> Situation:
@@ -106,6 +115,9 @@ class Episode:
             step=self.step,
             history=self._memory.recent(),
             admissible=tuple(self.info.get("admissible_commands") or ()),
+            responses=self._memory.responses(),
+            kind=self.ids.task_type,
+            lessons=self._lessons,
         )
 
     def answer(self, prompt: Prompt, response: Response) -> Answer:
@@ -121,7 +133,7 @@ class Episode:
         rules, action, response = self._rules, answer.action, answer.response
         before, step = rules.anchor(self.observation, self.info), self.step
         admissible = self.info.get("admissible_commands")
-        transition = self.advance(action.action, result)
+        transition = self.advance(action.action, result, response.text)
         return StepRecord(
             group=self.ids.group,
             trajectory=self.ids.trajectory,
@@ -129,7 +141,7 @@ class Episode:
             task_id=self.ids.task_id,
             task_type=self.ids.task_type,
             observation=before,
-            prompt=answer.prompt.text,
+            prompt=as_text(answer.prompt.text),
             response=response.text,
             action=action.action,
             valid=action.valid,
@@ -149,8 +161,8 @@ class Episode:
             log_probs=response.log_probs,
         )
 
-    def advance(self, action: str, result: StepResult) -> Transition:
-        """Move on after `action` was carried out, whoever chose it.
+    def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
+        """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered.
 
         Raises:
             RolloutError: the observation is not text, or a reward or score is no finite number.
@@ -165,7 +177,7 @@ class Episode:
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
-        self._memory.remember(self.observation, action)
+        self._memory.remember(self.observation, action, response)
         self.observation, self.info = observation, info
         self.step += 1
         self._won = self._won or won

@@ -32,7 +32,7 @@ async def play(
             draws by itself.
     """
     while not episode.ended:
-        [prompt] = fit_prompts([episode.situation()], policy, rules.template)
+        [prompt] = fit_prompts([episode.situation()], policy, rules.template.render)
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)

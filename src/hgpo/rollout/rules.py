@@ -22,7 +22,7 @@ class RolloutRules:
 
     Attributes:
         template: how a situation is told and an answer read.
-        history_length: K, remembered (observation, action) pairs.
+        history_length: K, remembered steps; None: all of them.
         temperature: of the sampling.
         reward: "won" pays 1 on the step that wins, once; "environment" pays what the environment does.
         reward_scale: factor on either.
@@ -34,7 +34,7 @@ class RolloutRules:
     """
 
     template: Template
-    history_length: int
+    history_length: int | None
     temperature: float
     reward: str = "won"
     reward_scale: float = 1.0

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.rollout.records import StepRecord
-from hgpo.storage.writing import write_table
+from hgpo.storage.writing import append_rows, write_table
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "step": pa.int32(),
@@ -33,13 +33,23 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, np.ndarray] | None = None) -> None:
     """Write `steps` (and float columns such as advantages, each [N]) to `path`, whole or not at all."""
+    columns = _columns(steps)
+    for name, values in (extra or {}).items():
+        columns[name] = pa.array(values)
+    write_table(path, pa.table(columns))
+
+
+def append_rollouts(path: Path, steps: Sequence[StepRecord]) -> None:
+    """Add `steps` to a JSONL file."""
+    append_rows(path, pa.table(_columns(steps)))
+
+
+def _columns(steps: Sequence[StepRecord]) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for column in fields(StepRecord):
         kind = _ARROW_TYPES.get(column.name, pa.large_string())
         columns[column.name] = pa.array([_plain(getattr(step, column.name)) for step in steps], type=kind)
-    for name, values in (extra or {}).items():
-        columns[name] = pa.array(values)
-    write_table(path, pa.table(columns))
+    return columns
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hgpo.agents import get_template
+from hgpo.agents import Agent, Surroundings, make_agent
 from hgpo.config import Config, ConfigError
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.limit import LimitedSuite
@@ -75,12 +75,41 @@ def chat_of(config: Config) -> Chat:
     return Chat(config.policy.system_prompt, config.policy.chat_template_options)
 
 
+def build_agent(config: Config) -> Agent:
+    """How the policy is asked.
+
+    Raises:
+        ConfigError: the agent does not take its options.
+    """
+    settings = config.agent
+    surroundings = Surroundings(config.environment.name, settings.template, settings.history_length)
+    try:
+        return make_agent(settings.name, surroundings, settings.options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error), "agent") from error
+
+
 def rollout_rules(config: Config) -> RolloutRules:
-    """How training episodes are played (an evaluation changes the temperature alone)."""
+    """How training episodes are played (an evaluation changes the temperature alone).
+
+    Raises:
+        ConfigError: the agent does not take its options, or does more than play an episode.
+    """
+    agent = build_agent(config)
+    if agent.trials > 1:
+        raise ConfigError(
+            f"agent.name = {config.agent.name!r} tries a game several times, which `hgpo eval --agent` alone does",
+            "agent.name",
+        )
+    return agent_rules(config, agent, config.rollout.temperature)
+
+
+def agent_rules(config: Config, agent: Agent, temperature: float) -> RolloutRules:
+    """How episodes are played by an agent."""
     return RolloutRules(
-        template=get_template(config.agent.template),
-        history_length=config.agent.history_length,
-        temperature=config.rollout.temperature,
+        template=agent.template,
+        history_length=agent.history_length,
+        temperature=temperature,
         reward=config.rollout.reward,
         reward_scale=config.rollout.reward_scale,
         invalid_action_penalty=config.rollout.invalid_action_penalty,

@@ -6,6 +6,7 @@ Text columns hold untrusted model and environment output; whoever shows them esc
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,30 @@ def write_table(path: Path, table: pa.Table) -> None:
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
     with whole_file(path) as partial:
         if path.suffix.lower() == ".jsonl":
-            rows = ({"schema_version": SCHEMA_VERSION, **row} for row in _rows(path, table))
-            partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+            partial.write_text("".join(json_lines(path, table)), encoding="utf-8")
         else:
             try:
                 pq.write_table(table, partial, compression="zstd")
             except pa.ArrowException as error:
                 raise StorageError(f"{path} cannot be written as parquet: {error}") from error
+
+
+def append_rows(path: Path, table: pa.Table) -> None:
+    """Add the rows of `table` to a JSONL file, on disk before this returns. What is killed in it leaves half a line."""
+    with path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json_lines(path, table))
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
+    """A table's rows as lines of JSON, each with the schema version.
+
+    Raises:
+        StorageError: a column is not UTF-8.
+    """
+    for row in _rows(path, table):
+        yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
 
 
 def check_writable(path: Path, schema: pa.Schema) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from corridor_runs import quiet, recipe
 from hgpo.cli import main
+from hgpo.training.trainer import train
 
 
 def stored(run: Path) -> dict[str, int]:
@@ -59,3 +61,33 @@ def test_a_checkpoint_that_was_not_kept_is_named_with_those_that_were(
 ) -> None:
     assert main(["eval", str(trained_run), "--checkpoint", "9"]) == 2
     assert "has no checkpoint '9'; take --checkpoint start or 1 or 2" in capsys.readouterr().err
+
+
+def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
+    longer = recipe(tmp_path, "policy.max_prompt_tokens=400", "policy.max_response_tokens=4", "training.updates=2")
+    run = train(longer, quiet()).path
+    output = tmp_path / "react.json"
+    words = ["eval", str(run), "--agent", "reflexion", "-o", str(output), "agent.options.trials=2", "--quiet"]
+    assert main(words) == 0
+    found = json.loads(output.read_text())
+    assert (found["agent"], found["episodes"], found["failed"]) == ("reflexion", 3, 0)
+    assert len(found["success_by_trial"]) <= 2
+    assert found["model"] == "corridor (2)"
+    assert found["tokens"]["response"] > 0
+    assert not list((run / "evaluations").glob("*react*"))
+
+
+def test_a_model_without_environment_or_output_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "no/such-model"]) == 2
+    assert "is not a run directory (it has no config.toml); if it is a model, say what it plays: --env" in capsys.readouterr().err
+    assert main(["eval", "no/such-model", "--env", "alfworld"]) == 2
+    assert "-o FILE.json is needed" in capsys.readouterr().err
+
+
+def test_figures_of_other_settings_are_none_of_the_runs(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained_run), "--agent", "react"]) == 2
+    assert "with other settings these are no figures of the run" in capsys.readouterr().err
+    assert main(["eval", str(trained_run), "-o", "x.txt"]) == 2
+    assert "the name ends in .json" in capsys.readouterr().err
+    assert main(["eval", str(trained_run), "--max-cost", "1"]) == 2
+    assert "--max-cost needs --prices" in capsys.readouterr().err

@@ -28,7 +28,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["inspect"], ["advantages"], ["train", "--dry-run", "--resume"]], ids=["inspect", "advantages", "dry-run"]
+    "words",
+    [["inspect"], ["advantages"], ["compare"], ["train", "--dry-run", "--resume"]],
+    ids=["inspect", "advantages", "compare", "dry-run"],
 )
 def test_what_only_reads_a_run_imports_nothing_that_it_names(words: list[str], run: Path) -> None:
     assert main([*words, str(run)]) == 0

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hgpo.conversation import Message, as_text
 from hgpo.policies import encoding
 from hgpo.policies.encoding import Chat, PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
@@ -107,6 +108,42 @@ def test_a_system_prompt_and_options_reach_the_template():
     assert system == ["take", "go", "to"]
     assert quick == ["go", "fridge", "to"]
     assert chatting(Chat(options={"enable_thinking": True})) == plain
+
+
+TURNS = (Message("user", "go"), Message("assistant", "take"), Message("user", "desk"))
+
+
+def test_a_conversation_keeps_its_turns_where_the_template_has_them():
+    turns = "{% for message in messages %}({{ message['role'] }} {{ message['content'] }}){% endfor %}"
+    tokenizer = tiny_model().tokenizer
+    tokenizer.chat_template = turns
+    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
+    expected = tokenizer("(user go)(assistant take)(user desk)", add_special_tokens=False)["input_ids"]
+    assert ids.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0]['content'] }}",  # shows the first alone
+        "{% for message in messages | reverse %}{{ message['content'] }}{% endfor %}",
+        "{% if messages | length > 1 %}{{ raise_exception('only one') }}{% endif %}{{ messages[0]['content'] }}",
+    ],
+)
+def test_else_it_becomes_one_message_that_names_its_turns(template):
+    tokenizer = tiny_model().tokenizer
+    tokenizer.chat_template = template
+    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
+    assert ids.tolist() == tokenizer(as_text(TURNS), add_special_tokens=False)["input_ids"]
+
+
+def test_control_tokens_in_any_turn_become_text():
+    tokenizer = tiny_model().tokenizer
+    end = tokenizer.eos_token_id
+    ids = PromptEncoder(tokenizer, 60).encode_prompts(
+        [(Message("user", "go"), Message("assistant", "<|end|>"), TURNS[2])]
+    )
+    assert ids[0].tolist().count(end) == PromptEncoder(tokenizer, 60).encode_prompts([TURNS])[0].tolist().count(end)
 
 
 def test_an_option_that_the_template_does_not_read_is_refused():

@@ -141,7 +141,7 @@ def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
 
 def test_fitting_renders_nothing_twice_without_need(corridor_suite):
     policy = ScriptedPolicy(walker)
-    assert fit_prompts([], policy, get_template("compact")) == []
+    assert fit_prompts([], policy, get_template("compact").render) == []
 
 
 class BrokenReward(Corridor):

@@ -30,7 +30,7 @@ def test_answers_and_commands_move_an_episode_alike():
     for action in ("go right", "open door"):
         answer = answered.answer(Prompt("…", forgotten=0), said(action))
         record = answered.finish(answer, one.step(answer.action.action))
-        transition = commanded.advance(action, other.step(action))
+        transition = commanded.advance(action, other.step(action), action)
         assert (record.reward, record.won, record.terminated) == (
             transition.reward,
             transition.won,

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.evaluations import (
+    evaluation_due,
+    evaluation_name,
+    evaluation_names,
+    newest_evaluation,
+    rewind_evaluations,
+)
 from hgpo.runs.folder import RunDirectory, write_json
 
 UPDATES = 160
@@ -56,3 +62,20 @@ def test_a_run_at_its_end_keeps_all(tmp_path: Path) -> None:
     rewind_evaluations(run, UPDATES, UPDATES)
     assert names_in(tmp_path) == ["evaluations"]
     assert len(names_in(tmp_path / "evaluations")) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [
+        (["before", "after", "update-9"], "after"),
+        (["before", "update-9", "update-10", "valid_unseen-20-t0.4-s1"], "update-10"),
+        (["before", "z"], "before"),
+        (["valid_unseen-20-t0.4-s1"], None),
+        ([], None),
+    ],
+)
+def test_the_newest_is_the_latest_that_training_made(tmp_path: Path, names: list[str], newest: str | None) -> None:
+    run = RunDirectory(tmp_path)
+    stored(run, *names)
+    assert evaluation_names(run) == sorted(names)
+    assert newest_evaluation(run) == newest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hgpo.agents.actions import ParsedAction
+from hgpo.conversation import Conversation
 from hgpo.plugins import Registry
 
 
@@ -13,26 +14,39 @@ from hgpo.plugins import Registry
 class Situation:
     """All that an agent may be told at one step.
 
+    Attributes:
+        task: the sentence that states the goal.
+        observation: what the environment said last.
+        step: 0 at the first observation.
+        history: the remembered (observation, action) pairs, oldest first.
+        admissible: what can be done now, where the environment lists it.
+        responses: what the model had answered at the remembered steps, in full.
+        kind: the task's type.
+        lessons: what the agent has made of earlier trials of the same game, oldest first.
+
     Example: `Situation(task="put a mug in desk.", observation="You arrive at desk 1. …", step=3,
     history=(("… drawer 1 is closed.", "open drawer 1"),), admissible=("go to desk 1", "look"))`.
     """
 
     task: str
     observation: str
-    step: int  # 0 at the first observation
-    history: tuple[tuple[str, str], ...] = ()  # (observation, action), oldest first
+    step: int
+    history: tuple[tuple[str, str], ...] = ()
     admissible: tuple[str, ...] = ()
+    responses: tuple[str, ...] = ()
+    kind: str = ""
+    lessons: tuple[str, ...] = ()
 
     def forget_oldest(self) -> Situation:
-        """The same situation with the oldest remembered pair gone."""
-        return Situation(self.task, self.observation, self.step, self.history[1:], self.admissible)
+        """The same situation with the oldest remembered step gone."""
+        return replace(self, history=self.history[1:], responses=self.responses[1:])
 
 
 class Template(Protocol):
     """One way to talk to a model."""
 
-    def render(self, situation: Situation) -> str:
-        """The text of the user message."""
+    def render(self, situation: Situation) -> Conversation:
+        """The text of the user message, or the turns of a conversation that ends with one."""
         ...
 
     def parse(self, response: str) -> ParsedAction:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from hgpo.conversation import Conversation
 from hgpo.integrations.verl.environments import EpisodeLost
 from hgpo.policies.base import Request, Response
 from hgpo.policies.encoding import PromptEncoder
@@ -35,7 +36,7 @@ class EnginePolicy:
         """The longest prompt it takes, chat template included."""
         return self._encoder.max_prompt_tokens
 
-    def count_prompt_tokens(self, prompts: Sequence[str]) -> list[int]:
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes, chat template included."""
         return self._encoder.count_prompt_tokens(prompts)
 

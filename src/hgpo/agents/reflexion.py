@@ -1,0 +1,58 @@
+"""Reflexion: a lost game is tried again, with a lesson that the agent drew from losing it.
+
+Source: Shinn et al. 2023, "Reflexion: Language Agents with Verbal Reinforcement Learning", arXiv 2303.11366, section 3
+and algorithm 1: actor (here ReAct), evaluator (the environment says whether the game was won), self-reflection, and a
+memory of the last few lessons.
+"""
+
+from __future__ import annotations
+
+from hgpo.agents.base import Agent, Surroundings
+from hgpo.agents.prompts import Situation
+from hgpo.agents.react import ReactTemplate, worked_examples
+from hgpo.conversation import Conversation, Message
+
+MEMORY = 3
+"""Lessons that a trial is told, as in section 4 of the paper."""
+_QUESTION = (
+    "The attempt is over and the task was not completed. In a few sentences, say what went wrong and what you will do "
+    "differently in the next attempt at the very same task: which places to go to first, which commands to use, what "
+    "not to repeat. Write the plan only, no `Action:`."
+)
+
+
+class ReflexionTemplate(ReactTemplate):
+    """ReAct's conversation, with the lessons of earlier trials before the task."""
+
+    def head(self, situation: Situation) -> str:
+        """Everything before the first observation that is remembered."""
+        before = super().head(situation)
+        lessons = situation.lessons[-MEMORY:]
+        if not lessons:
+            return before
+        noted = "\n".join(f"- {lesson}" for lesson in lessons)
+        return f"{before}\n\nYou have tried this very task before and failed. What you noted for this attempt:\n{noted}"
+
+    def reflect(self, situation: Situation) -> Conversation:
+        """The conversation of a lost trial, with the question for its lesson in place of the newest commands."""
+        turns = [*ReactTemplate(self.examples, 0, list_commands=False).render(situation)]
+        turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
+        return tuple(turns)
+
+
+def reflexion(surroundings: Surroundings, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
+    """ReAct, with up to `trials` attempts at each game.
+
+    Args:
+        surroundings: see `react`.
+        trials: attempts at a game; the first that wins ends them.
+        examples: see `react`.
+        list_commands: see `react`.
+
+    Raises:
+        ValueError: there is no trial, or see `react`.
+    """
+    if trials < 1:
+        raise ValueError(f"agent.options.trials = {trials}: there must be at least 1")
+    template = ReflexionTemplate(worked_examples(surroundings, examples), examples, list_commands)
+    return Agent(template, history_length=None, trials=trials, reflect=template.reflect)

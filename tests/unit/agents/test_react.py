@@ -1,0 +1,118 @@
+import pytest
+
+from hgpo.agents import ParsedAction, Situation, Surroundings, make_agent
+from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, ReactTemplate, remembered
+from hgpo.conversation import Message, as_text
+
+HOUSEHOLD = Surroundings("alfworld", "household-reasoning", history_length=2)
+NOWHERE = Surroundings("corridor:CorridorSuite", "compact", history_length=2)
+KIND = "pick_heat_then_place_in_recep"
+
+
+def react(surroundings=HOUSEHOLD, **options):
+    return make_agent("react", surroundings, options)
+
+
+def situation(**changes):
+    told = {
+        "task": "put a mug in desk.",
+        "observation": "You open drawer 1.",
+        "step": 2,
+        "history": (("You see a drawer 1.", "look"), ("You see a drawer 1.", "open drawer 1")),
+        "responses": ("Thought: I look.\nAction: look", "Thought: I open it.\nAction: open drawer 1\nObservation: no"),
+        "admissible": ("close drawer 1", "help", "look"),
+        "kind": KIND,
+    }
+    return Situation(**{**told, **changes})
+
+
+def test_history_is_told_in_real_turns_without_what_the_model_made_up():
+    first, *rest = react().template.render(situation())
+    assert first.role == "user"
+    assert first.text.endswith("Your task: put a mug in desk.\n\nYou see a drawer 1.")
+    assert rest == [
+        Message("assistant", "Thought: I look.\nAction: look"),
+        Message("user", "Observation: You see a drawer 1."),
+        Message("assistant", "Thought: I open it.\nAction: open drawer 1"),
+        Message("user", "Observation: You open drawer 1.\n\nPossible commands: close drawer 1, look"),
+    ]
+
+
+def test_examples_of_the_tasks_type_come_before_it():
+    text = as_text(react().template.render(situation()))
+    assert text.count("Here is how a task was done:") == 2
+    assert text.count("\nTask: ") == 2
+    assert text.index("heat") < text.index("put a mug in desk.")
+    shorter = as_text(react(examples=0, list_commands=False).template.render(situation()))
+    assert "Here is how" not in shorter
+    assert "Possible commands" not in shorter
+
+
+def test_an_environment_without_examples_is_asked_without():
+    assert "Here is how" not in as_text(react(NOWHERE).template.render(situation()))
+
+
+def test_the_first_step_is_one_message():
+    messages = react().template.render(situation(step=0, history=(), responses=()))
+    assert [message.role for message in messages] == ["user"]
+
+
+def test_what_is_left_out_of_a_long_history_is_said():
+    text = as_text(react().template.render(situation().forget_oldest()))
+    assert "(Your first 1 turns are left out here.)" in text
+    assert "I look." not in text
+
+
+@pytest.mark.parametrize(
+    ("response", "action"),
+    [
+        ("Thought: a\nAction: go to desk 1", "go to desk 1"),
+        ("Thought: a\naction : Go to Desk 1.", "go to desk 1."),
+        ("**Thought:** a\n**Action:** `open drawer 1`", "open drawer 1"),
+        ("> Action 2: 'look'\nObservation: x\nAction: help", "look"),
+        ("- Action:\tsearch[red shoes, size 9]", "search[red shoes, size 9]"),
+    ],
+)
+def test_the_first_action_is_read(response, action):
+    assert react().template.parse(response) == ParsedAction(action, valid=True)
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("I think.\nopen drawer 1\n", ParsedAction("open drawer 1", False, "no Action:")),
+        ("", ParsedAction("", False, "no Action:")),
+        ("Action: ``", ParsedAction("", False, "empty Action:")),
+    ],
+)
+def test_an_ill_formed_answer_is_called_so(response, expected):
+    assert react().template.parse(response) == expected
+
+
+def test_a_response_is_the_inverse_of_reading_it():
+    template = react().template
+    assert template.parse(template.respond("open drawer 1")) == ParsedAction("open drawer 1", valid=True)
+
+
+def test_an_endless_response_is_remembered_in_part():
+    assert len(remembered("x" * 10_000_000, "look")) == MAX_REMEMBERED_CHARACTERS
+    assert remembered("", "look") == "Action: look"
+
+
+def test_reading_takes_no_longer_than_the_text_is_long():
+    response = "action " * 200_000
+    assert not react().template.parse(response).valid  # a pattern that looks back would take minutes
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="agent 'react' has no option example; it takes examples, list_commands"):
+        react(example=1)
+    with pytest.raises(ValueError, match="there are none below 0"):
+        react(examples=-1)
+
+
+def test_everything_is_remembered():
+    agent = react()
+    assert agent.history_length is None
+    assert agent.trials == 1
+    assert isinstance(agent.template, ReactTemplate)

@@ -1,0 +1,44 @@
+import asyncio
+
+import pytest
+
+from hgpo.policies.base import Request, Spent
+from hgpo.policies.in_turn import InTurn
+from hgpo.policies.priced import OverBudget, PricedPolicy, Prices, spent_on
+from hgpo.policies.scripted import ScriptedPolicy
+from tiny_models import generate, tiny_policy
+
+
+class Spending(InTurn):
+    """Each answer takes a thousand prompt and a hundred response tokens."""
+
+    async def respond(self, request, *, temperature):
+        from dataclasses import replace
+
+        response = await super().respond(request, temperature=temperature)
+        return replace(response, spent=Spent(1000, 100, requests=2, seconds=0.5))
+
+
+def ask(policy, times):
+    async def work():
+        for _ in range(times):
+            await policy.respond(Request("a"), temperature=0)
+
+    asyncio.run(work())
+
+
+def test_a_million_tokens_cost_their_price():
+    assert Prices(prompt=2.0, response=10.0).of(Spent(1000, 100, 1, 0.0)) == pytest.approx(0.003)
+
+
+def test_nothing_is_asked_once_the_limit_is_reached():
+    policy = PricedPolicy(Spending(ScriptedPolicy(lambda prompt, rng: "x")), Prices(2, 10), limit=0.010, cost=0.002)
+    with pytest.raises(OverBudget, match=r"the limit of 0.01 is reached: 0.0110 were spent"):
+        ask(policy, 10)
+    assert policy.cost == pytest.approx(0.011)
+
+
+def test_a_policy_that_does_not_say_is_counted_by_its_tokens():
+    [response] = generate(tiny_policy(), ["go"])
+    spent = spent_on(response)
+    assert (spent.prompt_tokens, spent.response_tokens) == (len(response.prompt_ids), len(response.token_ids))

@@ -1,0 +1,163 @@
+"""Games of an agent, each by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from corridor import CorridorSuite
+from hgpo.agents import Agent, get_template
+from hgpo.envs.limit import LimitedSuite
+from hgpo.policies.base import Response, Spent
+from hgpo.policies.in_turn import InTurn
+from hgpo.policies.priced import PricedPolicy, Prices
+from hgpo.policies.scripted import ScriptedPolicy
+from hgpo.policies.server import AnswerFailed, ServerRefused
+from hgpo.rollout.games import Game, Player, play_games
+from hgpo.rollout.rules import RolloutRules
+
+TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12
+GAMES = [Game(task, place, seed=7) for place, task in enumerate(TASKS)]
+COMPACT = get_template("compact")
+PLAIN = Agent(COMPACT, 0)
+REFLECTING = Agent(COMPACT, 0, trials=3, reflect=lambda situation: f"lost at: {COMPACT.render(situation)}")
+
+
+def expert(prompt, rng):
+    goal, place = int(prompt.split("at place ")[1].split()[0]), int(prompt.split()[-1])
+    return "open door" if goal == place else "go right"
+
+
+class Answering(InTurn):
+    """Answers with `expert`; each answer takes ten and one token."""
+
+    def __init__(self, answer=expert):
+        super().__init__(ScriptedPolicy(answer))
+        self.asked = []
+
+    async def respond(self, request, *, temperature) -> Response:
+        self.asked.append(request)
+        response = await super().respond(request, temperature=temperature)
+        return replace(response, spent=Spent(10, 1, requests=1, seconds=0.25))
+
+
+def play(policy, games=GAMES, agent=PLAIN, **player):
+    played = []
+    rules = RolloutRules(agent.template, agent.history_length, temperature=1.0)
+    finished = asyncio.run(play_games(games, Player(policy, agent, rules, **player), played.append))
+    return finished, {one.game.task: one for one in played}
+
+
+def test_every_game_is_handed_over_with_its_steps_and_what_it_took():
+    finished, played = play(Answering(), prices=Prices(prompt=1e6, response=1e5))
+    assert finished
+    assert {task: one.game.won for task, one in played.items()} == {
+        f"held_out/{goal}": goal <= 8 for goal in (2, 4, 6, 8, 10, 12)
+    }
+    one = played["held_out/4"]
+    assert [step.action for step in one.steps] == ["go right"] * 4 + ["open door"]
+    assert one.game.steps == one.game.valid == one.game.admissible == one.game.listed == 5
+    assert one.game.spent.prompt_tokens == 50
+    assert one.game.spent.latencies == (0.25,) * 5
+    assert one.game.spent.cost == pytest.approx(50.5)
+    assert {step.group for step in one.steps} == {"7/held_out/4"}
+
+
+def test_neither_order_nor_company_changes_what_a_game_draws():
+    def drawn(games, at_once):
+        policy = Answering()
+        play(policy, games, at_once=at_once)
+        return {(request.prompt, request.seed) for request in policy.asked}
+
+    assert drawn(GAMES, 64) == drawn(GAMES[::-1], 2)
+    assert drawn(GAMES[3:4], 1) <= drawn(GAMES, 64)
+
+
+def test_a_lost_game_is_tried_again_with_what_was_learnt():
+    lessons = []
+
+    def learns(prompt, rng):
+        if prompt.startswith("lost at"):
+            lessons.append(prompt)
+            return f"lesson {len(lessons)}"
+        return "go left"
+
+    _, played = play(Answering(learns), GAMES[:1], REFLECTING)
+    [one] = played.values()
+    assert one.game.trials == (False, False, False)
+    assert len(lessons) == 2  # none after the last trial
+    assert lessons[0] == "lost at: task : open the door at place 2 now : you are at place -9"
+    assert one.game.steps == 27
+    assert one.game.spent.requests == 29
+    assert sorted({step.trajectory for step in one.steps}) == [f"7/held_out/2#{trial}" for trial in range(3)]
+
+
+def test_lessons_reach_the_next_trials_prompts():
+    class Telling(type(COMPACT)):
+        def tail(self, situation):
+            return [f"lessons : {'; '.join(situation.lessons)}"] if situation.lessons else []
+
+    agent = Agent(Telling(), 0, trials=2, reflect=lambda situation: "reflect")
+    policy = Answering(lambda prompt, rng: "be  quick\nnext time" if prompt == "reflect" else "go left")
+    play(policy, GAMES[:1], agent)
+    told = [request.prompt for request in policy.asked if "lessons" in request.prompt]
+    assert len(told) == 9
+    assert all(prompt.endswith("lessons : be quick next time") for prompt in told)
+
+
+def test_a_game_that_is_won_is_not_tried_again():
+    _, played = play(Answering(), GAMES[:1], REFLECTING)
+    assert played["held_out/2"].game.trials == (True,)
+
+
+def test_an_answer_that_does_not_come_fails_its_game_alone():
+    def fails(prompt, rng):
+        if "place 6 now : you are at place 3" in prompt:
+            raise AnswerFailed("no luck")
+        return expert(prompt, rng)
+
+    class OneByOne(Answering):
+        async def respond(self, request, *, temperature):
+            return Response(fails(request.prompt, None), *[()] * 3, finished=True, spent=Spent(1, 1, 1, 0.1))
+
+    finished, played = play(OneByOne())
+    assert finished
+    assert {task for task, one in played.items() if one.game.failure} == {"held_out/6"}
+    assert played["held_out/6"].game.failure == "AnswerFailed: no luck"
+    assert played["held_out/6"].game.spent.requests == 3
+    assert not played["held_out/6"].game.won
+
+
+def test_a_server_that_refuses_everybody_ends_all():
+    class Refusing(Answering):
+        async def respond(self, request, *, temperature):
+            raise ServerRefused("go away")
+
+    with pytest.raises(ServerRefused, match="go away"):
+        play(Refusing())
+
+
+def test_no_more_games_are_under_way_than_said():
+    under_way, most = [0], [0]
+
+    class Slow(Answering):
+        async def respond(self, request, *, temperature):
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            await asyncio.sleep(0.001)
+            under_way[0] -= 1
+            return await super().respond(request, temperature=temperature)
+
+    play(Slow(), at_once=3)
+    assert most[0] == 3
+
+
+def test_games_under_way_when_the_money_is_spent_are_not_handed_over():
+    prices = Prices(prompt=1e5)  # an answer costs 1
+    policy = PricedPolicy(Answering(), prices, limit=8)
+    finished, played = play(policy, prices=prices, at_once=1)
+    assert not finished
+    assert list(played) == ["held_out/2", "held_out/4"]
+    assert policy.cost == 8
