@@ -25,10 +25,11 @@ PACKAGES = {
     "safetensors": ("train", 'pip install "hgpo[train]"'),
     "jinja2": ("train", 'pip install "hgpo[train]"'),
 }
-REPORT_PACKAGES = {
+OPTIONAL_PACKAGES = {
     "vl-convert-python": ("hgpo inspect", 'pip install "hgpo[report]"'),
     "igraph": ("hgpo inspect", 'pip install "hgpo[report]"'),
-    "matplotlib": ("hgpo inspect --figures", 'pip install "hgpo[report]"'),
+    "openai": ("hgpo eval --server", 'pip install "hgpo[server]"'),
+    "matplotlib": ("hgpo inspect --figures, hgpo compare --figure", 'pip install "hgpo[report]"'),
 }
 """Training runs without these."""
 Row: TypeAlias = tuple[str, str, str]
@@ -50,7 +51,7 @@ def run(_: argparse.Namespace) -> int:
         sys.stderr.write("Looking at what is here; loading PyTorch takes a few seconds ...\n")
         sys.stderr.flush()
     device, torch_loads = _device_row()
-    packages = {package: _version(package) for package in PACKAGES | REPORT_PACKAGES}
+    packages = {package: _version(package) for package in PACKAGES | OPTIONAL_PACKAGES}
     rows = [
         ("hgpo", _version("hgpo") or "not installed", ""),
         ("Python", platform.python_version(), ""),
@@ -81,7 +82,7 @@ def _version(package: str) -> str | None:
 
 
 def _package_row(package: str, found: str | None) -> Row:
-    purpose, remedy = (PACKAGES | REPORT_PACKAGES)[package]
+    purpose, remedy = (PACKAGES | OPTIONAL_PACKAGES)[package]
     return (package, found or "missing", "" if found else f"needed for {purpose}: {remedy}")
 
 

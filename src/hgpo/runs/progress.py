@@ -74,10 +74,11 @@ class _Counter:
 def update_line(row: Mapping[str, Any], updates: int) -> str:
     """The figures that one looks at first, in one line."""
     levels = [row[key] for key in sorted(row) if key.startswith("group_size_")]
+    kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # with a coefficient of 0 nobody computes it
     groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
     return (
         f"update {row['update']:>4}/{updates}  success {row['success']:.2f}  reward {row['reward']:6.2f}  "
-        f"KL {row.get('kl', math.nan):.4f}  clip {row.get('clip_fraction', math.nan):.3f}{groups}  "
+        f"{kl}clip {row.get('clip_fraction', math.nan):.3f}{groups}  "
         f"{row['tokens_per_second']:,.0f} tokens/s"
     )
 

@@ -1,0 +1,9 @@
+from hgpo.runs.progress import update_line
+
+ROW = {"update": 3, "success": 0.5, "reward": 5.0, "clip_fraction": 0.02, "tokens_per_second": 1234.5}
+
+
+def test_a_line_has_what_was_measured_and_nothing_else():
+    assert update_line(ROW, 70) == "update    3/70  success 0.50  reward   5.00  clip 0.020  1,234 tokens/s"
+    shown = update_line({**ROW, "kl": 0.01234, "group_size_0": 11.6, "group_size_1": 4.4}, 70)
+    assert shown == "update    3/70  success 0.50  reward   5.00  KL 0.0123  clip 0.020 groups 12/4  1,234 tokens/s"
