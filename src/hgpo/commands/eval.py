@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hgpo.config import Config
-    from hgpo.policies.base import AsyncPolicy
     from hgpo.runs.progress import Reporter
 
 DESCRIPTION = """\
@@ -33,8 +32,6 @@ examples:
   hgpo eval gpt-5-mini --server https://api.openai.com/v1 --env alfworld --agent react -o mini.json --prices 0.25 2
   hgpo compare direct.json smollm2.json                 one table of all
 """
-_OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
-"""What is other than the default there, as published."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,14 +59,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     _refuse_mistakes(arguments)
+    from hgpo.runs import asking
     from hgpo.runs.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
-    is_run = arguments.server is None and (Path(arguments.policy) / "config.toml").is_file()
-    config = _settings(arguments, is_run)
+    is_run = arguments.server is None and asking.is_run(arguments.policy)
+    config = _settings(arguments)
     if is_run and arguments.output is None:
         return _evaluate_run(arguments, config, reporter)
-    return _evaluate_prompted(arguments, config, is_run, reporter)
+    if arguments.output is None:
+        raise ValueError("-o FILE.json is needed: there is no run whose folder the figures could go to")
+    return _evaluate_prompted(arguments, config, reporter)
 
 
 def _refuse_mistakes(arguments: argparse.Namespace) -> None:
@@ -81,9 +81,8 @@ def _refuse_mistakes(arguments: argparse.Namespace) -> None:
         raise ValueError("--max-cost needs --prices: nobody knows else what tokens cost")
 
 
-def _settings(arguments: argparse.Namespace, is_run: bool) -> Config:
-    """The run's settings, or the defaults of the environment, with what the command line says."""
-    from hgpo.config import load_config
+def _settings(arguments: argparse.Namespace) -> Config:
+    from hgpo.runs.asking import settings_for
 
     given = {
         "agent.name": arguments.agent,
@@ -93,21 +92,7 @@ def _settings(arguments: argparse.Namespace, is_run: bool) -> Config:
         "evaluation.games": arguments.games,
     }
     overrides = [f"{name}={value!r}" for name, value in given.items() if value is not None] + arguments.overrides
-    if is_run:
-        if arguments.env is not None:
-            raise ValueError(f"--env: {arguments.policy} is a run, which has an environment; leave it out")
-        return load_config(Path(arguments.policy) / "config.toml", overrides)
-    if arguments.env is None:
-        raise ValueError(
-            f"{arguments.policy} is not a run directory (it has no config.toml); if it is a model, say what it plays: "
-            "--env alfworld"
-        )
-    if arguments.output is None:
-        raise ValueError("-o FILE.json is needed: there is no run whose folder the figures could go to")
-    played = [f"environment.name={arguments.env!r}", f"policy.model={arguments.policy!r}"]
-    if arguments.server is not None:
-        played += ["policy.backend='server'", f"policy.options.url={arguments.server!r}"]
-    return load_config(None, [*_OF_AN_ENVIRONMENT.get(arguments.env, ()), *played, *overrides])
+    return settings_for(arguments.policy, environment=arguments.env, server=arguments.server, overrides=overrides)
 
 
 def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
@@ -136,16 +121,17 @@ def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Repor
     return 0
 
 
-def _evaluate_prompted(arguments: argparse.Namespace, config: Config, is_run: bool, reporter: Reporter) -> int:
+def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     """Any policy through an agent; stored where the command line says."""
     from hgpo.policies.priced import FREE, Prices
     from hgpo.runs.assemble import build_suite
     from hgpo.runs.panel import describe
     from hgpo.runs.prompted import Terms, evaluate_prompted
     from hgpo.runs.summary import print_evaluation
+    from hgpo.training.asking import asked_policy
 
     suite = build_suite(config)
-    policy, model = _policy(arguments, config, is_run)
+    policy, model = asked_policy(arguments.policy, config, arguments.checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     terms = Terms(prices, arguments.max_cost, arguments.at_once)
     stored = evaluate_prompted(arguments.output, policy, suite, config, reporter, model=model, terms=terms)
@@ -160,27 +146,6 @@ def _evaluate_prompted(arguments: argparse.Namespace, config: Config, is_run: bo
         reporter.say(f"{stored.failed} games failed and are not counted; the same command plays them again")
     reporter.say(f"Stored in {arguments.output}; see the steps with `hgpo inspect {_rollouts(arguments.output)}`")
     return 0
-
-
-def _policy(arguments: argparse.Namespace, config: Config, is_run: bool) -> tuple[AsyncPolicy, str]:
-    """What answers, and its name for tables."""
-    if config.policy.backend == "server" and not is_run:
-        from hgpo.policies.server import server_policy
-
-        asked = config.policy
-        usage = {"max_response_tokens": asked.max_response_tokens, "system_prompt": asked.system_prompt}
-        return server_policy(asked.model, asked.options, **usage), asked.model
-    from hgpo.policies.in_turn import answering_apart
-    from hgpo.runs.folder import RunDirectory
-    from hgpo.training.policies import load_checkpoint_policy, load_language_model, run_policy
-    from hgpo.training.threads import use_threads
-
-    use_threads(config)
-    if is_run:
-        policy, checkpoint = load_checkpoint_policy(RunDirectory(Path(arguments.policy)), config, arguments.checkpoint)
-        return answering_apart(policy), f"{Path(arguments.policy).resolve().name} ({checkpoint})"
-    language_model = load_language_model(config.policy.model, config, trained=False)
-    return answering_apart(run_policy(config, language_model)), arguments.policy
 
 
 def _rollouts(output: Path) -> Path:

@@ -79,7 +79,8 @@ def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
 
 def test_a_model_without_environment_or_output_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "no/such-model"]) == 2
-    assert "is not a run directory (it has no config.toml); if it is a model, say what it plays: --env" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is not a run directory (it has no config.toml); if it is a model, say what it plays: --env" in said
     assert main(["eval", "no/such-model", "--env", "alfworld"]) == 2
     assert "-o FILE.json is needed" in capsys.readouterr().err
 

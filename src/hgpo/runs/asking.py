@@ -1,0 +1,46 @@
+"""Settings for asking any policy: those of a run, or an environment's defaults for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hgpo.config import Config, ConfigError, load_config
+
+_OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
+"""What is other than the default there, as published."""
+
+
+def is_run(source: str) -> bool:
+    """Whether a policy's name is that of a run directory."""
+    return (Path(source) / "config.toml").is_file()
+
+
+def settings_for(
+    source: str, *, environment: str | None = None, server: str | None = None, overrides: Sequence[str] = ()
+) -> Config:
+    """What `source` is asked with.
+
+    Args:
+        source: a run directory or, with an environment, a model: a folder, .gguf file or hub name; its name there with
+            a server.
+        environment: that a model plays.
+        server: base address of the server that has the model.
+        overrides: `section.name=value`, applied last.
+
+    Raises:
+        ConfigError: a run is given an environment, a model none, or a setting is wrong.
+    """
+    if server is None and is_run(source):
+        if environment is not None:
+            raise ConfigError(f"{source} is a run, which has an environment of its own; leave out {environment!r}")
+        return load_config(Path(source) / "config.toml", overrides)
+    if environment is None:
+        raise ConfigError(
+            f"{source} is not a run directory (it has no config.toml); if it is a model, say what it plays: "
+            "--env alfworld"
+        )
+    played = [f"environment.name={environment!r}", f"policy.model={source!r}"]
+    if server is not None:
+        played += ["policy.backend='server'", f"policy.options.url={server!r}"]
+    return load_config(None, [*_OF_AN_ENVIRONMENT.get(environment, ()), *played, *overrides])
