@@ -1,4 +1,4 @@
-"""`hgpo play`: a person in the agent's place."""
+"""`hgpo play`: a person in the agent's place, or an agent at play."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
 
 DESCRIPTION = """\
-Play one game in the terminal. Type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D ends.
+Play one game in the terminal, or watch one being played.
 
-With --browser the same game can also be played in a browser on this machine, at the address that is printed; in the
-terminal, an action that does nothing (say, "look") shows what the browser did. Only WebShop has pages for a browser.
+You play where an environment is named: type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D
+ends. With --browser the same game can also be played in a browser on this machine, at the address that is printed; in
+the terminal, an action that does nothing (say, "look") shows what the browser did. Only WebShop has such pages.
+
+A policy plays where a run is named, or a model with --policy: every step with the length of the prompt, the answer, the
+action, what was seen and the reward. Agents are those of `hgpo eval`. A file of stored steps is shown in the same way.
 
 examples:
   hgpo play alfworld
@@ -27,16 +32,19 @@ examples:
   hgpo play alfworld --option data_dir=~/alfworld/data --split valid_seen
   hgpo play webshop --option size=medium --option observation_mode=text
   hgpo play webshop --browser
-  hgpo play webshop --option data_dir=~/webshop/data --split test --browser 8000
+  hgpo play runs/quickstart --game 3                                  a run's policy
+  hgpo play alfworld --policy HuggingFaceTB/SmolLM2-135M-Instruct --agent react --prompts
+  hgpo play webshop --policy my-model --server http://127.0.0.1:8000/v1 --agent reflexion
+  hgpo play react.rollouts.jsonl --game 2                             the third of the stored games
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("environment", help="name, or package.module:factory")
-    parser.add_argument("--split", help="which split (default: the first)")
-    parser.add_argument("--game", type=int, default=0, help="which game of the split, from 0 (default: 0)")
+    parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
+    parser.add_argument("--split", help="which split (default: the first; of a run: that of its evaluation)")
+    parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
     )
@@ -48,10 +56,91 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the game as plain HTML on 127.0.0.1 as well (default: any free port)",
     )
+    parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
+    parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
+    parser.add_argument("--agent", help="how the policy is asked: direct, react, reflexion, …")
+    parser.add_argument("--temperature", type=float, help="sampling temperature of the policy (default: 0.4)")
+    parser.add_argument("--seed", type=int, default=0, help="of the policy's draws (default: 0)")
+    parser.add_argument("--prompts", action="store_true", help="show prompts in full")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
+    from hgpo.runs.asking import is_run
+    from hgpo.storage.schema import SUFFIXES
+
+    if Path(arguments.what).suffix.lower() in SUFFIXES:
+        return _replay(arguments)
+    if is_run(arguments.what):
+        return _watch(arguments, arguments.what, environment=None)
+    if arguments.policy is not None:
+        return _watch(arguments, arguments.policy, environment=arguments.what)
+    return _play_in_person(arguments)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    """A stored game, step by step."""
+    from hgpo.rollout.watching import step_text
+    from hgpo.storage.reading import read_rollouts
+
+    table = read_rollouts(Path(arguments.what))
+    trajectories = list(dict.fromkeys(table.column("trajectory").to_pylist()))
+    if not 0 <= arguments.game < len(trajectories):
+        raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")
+    chosen = trajectories[arguments.game]
+    rows = [row for row in table.to_pylist() if row["trajectory"] == chosen]
+    rows.sort(key=lambda row: row["step"])
+    _show(f"[{chosen}; game {arguments.game} of {len(trajectories)}]\n{rows[0]['observation']}")
+    for row in rows:
+        sys.stdout.write(step_text(row, whole_prompt=arguments.prompts) + "\n")
+    return 0
+
+
+def _watch(arguments: argparse.Namespace, source: str, *, environment: str | None) -> int:
+    """A policy at play, step by step."""
+    from hgpo.runs.asking import settings_for
+
+    given = {
+        "agent.name": arguments.agent,
+        "evaluation.split": arguments.split,
+        "evaluation.temperature": arguments.temperature,
+    }
+    overrides = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    overrides += [f"environment.options.{option}" for option in arguments.option]
+    config = settings_for(source, environment=environment, server=arguments.server, overrides=overrides)
+    import asyncio
+    from dataclasses import asdict
+
+    from hgpo.rollout.games import Game, Player, play_game
+    from hgpo.rollout.records import StepRecord
+    from hgpo.rollout.watching import step_text
+    from hgpo.runs.assemble import agent_rules, build_agent, build_suite
+    from hgpo.training.asking import asked_policy
+
+    def show(step: StepRecord) -> None:
+        if step.step == 0:
+            _show(f"[{step.trajectory}]\n{step.observation}")
+        sys.stdout.write(step_text(asdict(step), whole_prompt=arguments.prompts) + "\n")
+        sys.stdout.flush()
+
+    tasks = build_suite(config).tasks(config.evaluation.split)
+    task = tasks[_game(arguments.game, len(tasks))]
+    policy, _ = asked_policy(source, config)
+    agent = build_agent(config)
+    player = Player(policy, agent, agent_rules(config, agent, config.evaluation.temperature), on_step=show)
+    played = asyncio.run(play_game(Game(task, arguments.game, arguments.seed), player)).game
+    _show(f"[{played.failure or ('won' if played.won else 'lost')}, {len(played.trials)} trials, {played.steps} steps]")
+    return 1 if played.failure else 0
+
+
+def _game(chosen: int, games: int) -> int:
+    if not 0 <= chosen < games:
+        raise ValueError(f"--game {chosen}: the split has games 0 to {games - 1}")
+    return chosen
+
+
+def _play_in_person(arguments: argparse.Namespace) -> int:
+    """A person in the agent's place."""
     from hgpo.agents import get_template
     from hgpo.config import apply_override
     from hgpo.envs.limit import LimitedEnv
@@ -62,18 +151,16 @@ def run(arguments: argparse.Namespace) -> int:
     options: dict[str, object] = {}
     for option in arguments.option:
         apply_override(options, option)
-    suite = make(arguments.environment, **options)
+    suite = make(arguments.what, **options)
     tasks = suite.tasks(arguments.split or suite.splits[0])
-    if not 0 <= arguments.game < len(tasks):
-        raise ValueError(f"--game {arguments.game}: the split has games 0 to {len(tasks) - 1}")
-    task = tasks[arguments.game]
+    task = tasks[_game(arguments.game, len(tasks))]
     environment = task.make()
     played = LimitedEnv(environment, sys.maxsize, task.id)  # checks what a user's own environment returns
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
     episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *played.reset())
     if arguments.browser is None:
         return _play(episode, played)
-    with _served(environment, arguments.browser, arguments.environment) as address:
+    with _served(environment, arguments.browser, arguments.what) as address:
         _show(f"[also at {address}]")
         return _play(episode, played)
 

@@ -89,6 +89,7 @@ class Player:
         rules: of every episode.
         prices: of the tokens.
         at_once: most games under way, and so most requests.
+        on_step: told of every step as soon as it is done.
 
     Example: `Player(policy, agent, rules, Prices(), at_once=64)`.
     """
@@ -98,6 +99,7 @@ class Player:
     rules: RolloutRules
     prices: Prices = FREE
     at_once: int = 64
+    on_step: Callable[[StepRecord], None] = lambda step: None
 
 
 async def play_games(games: Sequence[Game], player: Player, on_played: OnPlayed) -> bool:
@@ -180,6 +182,7 @@ async def _try_once(game: Game, player: Player, reset_seed: int, rng: np.random.
 
     async for record, response in play(episode, step, player.policy, player.rules, rng):
         so_far.steps.append(record)
+        player.on_step(record)
         so_far.spent.append(spent_on(response))
     won = so_far.steps[-1].won
     so_far.trials.append(won)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import socket
 import sys
@@ -11,8 +12,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from chat_server import ChatServer, says
 from corridor import Corridor
 from hgpo.cli import main
+from hgpo.rollout.writing import write_rollouts
+from step_records import step_record
 
 
 def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *words: str) -> str:
@@ -106,3 +110,35 @@ def test_help_says_how_to_use_a_browser(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["play", "--help"])
     assert "hgpo play webshop --browser" in capsys.readouterr().out
+
+
+def test_a_runs_policy_is_watched_step_by_step(trained_run, capsys) -> None:
+    assert main(["play", str(trained_run), "--game", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "[0/held_out/4#0]\nyou are at place 0\n── step 1 " in shown
+    assert re.search(r"\[(won|lost), 1 trials, \d steps\]\n$", shown)
+
+
+def test_a_served_model_is_watched_through_an_agent(capsys) -> None:
+    actions = itertools.cycle(["go right", "go right", "open door"])
+    with ChatServer(lambda body: says(f"Thought: on.\nAction: {next(actions)}")) as server:
+        words = ["corridor:CorridorSuite", "--policy", "m", "--server", server.url, "--agent", "react", "--prompts"]
+        assert main(["play", *words, "--split", "held_out"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("answer    Thought: on.\n          Action: ") == 3
+    assert "Your task: open the door at place 2" in shown
+    assert shown.endswith("reward    10, won\n[won, 1 trials, 3 steps]\n")
+
+
+def test_a_stored_game_is_shown_again(tmp_path, capsys) -> None:
+    stored = tmp_path / "steps.jsonl"
+    steps = [step_record(trajectory=name, step=step) for step in (1, 0) for name in ("a", "b")]
+    write_rollouts(stored, steps)
+    assert main(["play", str(stored), "--game", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("[b; game 1 of 2]\nhall\n── step 1 ")
+    assert shown.index("step 1 ") < shown.index("step 2 ")
+    assert main(["play", str(stored), "--game", "2"]) == 2
+    assert "--game 2: the file has games 0 to 1" in capsys.readouterr().err
+    assert main(["play", str(tmp_path / "none.parquet")]) == 2
+    assert "no such file" in capsys.readouterr().err
