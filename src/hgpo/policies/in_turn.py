@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
-from hgpo.conversation import Conversation
 from hgpo.policies.base import AnyPolicy, AsyncPolicy, BatchPolicy, Request, Response, is_async
+from hgpo.policies.wrapped import Wrapped
 
 
 def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
@@ -15,31 +13,14 @@ def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
     return policy if is_async(policy) else InTurn(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
 
 
-class InTurn:
+class InTurn(Wrapped):
     """Answers together whatever is asked before everybody waits. See `hgpo.policies.base.AsyncPolicy`."""
 
     def __init__(self, policy: BatchPolicy) -> None:
         """`policy` answers."""
+        super().__init__(policy)
         self._policy = policy
         self._waiting: dict[float, list[tuple[Request, asyncio.Future[Response]]]] = {}  # by temperature
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """The longest prompt it takes."""
-        return self._policy.max_prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """How many random numbers a request brings."""
-        return self._policy.numbers_per_response
-
-    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes."""
-        return self._policy.count_prompt_tokens(prompts)
-
-    def take_weights(self, model: Any) -> None:
-        """Answer with the weights of `model` from now on."""
-        self._policy.take_weights(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request.

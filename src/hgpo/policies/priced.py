@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from hgpo.conversation import Conversation
 from hgpo.policies.base import AsyncPolicy, Request, Response, Spent
+from hgpo.policies.wrapped import Wrapped
 
 _MILLION = 1_000_000
 
@@ -31,7 +29,7 @@ class Prices:
 FREE = Prices()
 
 
-class PricedPolicy:
+class PricedPolicy(Wrapped):
     """Counts what another policy's answers cost, and asks nothing more once that is too much.
 
     Answers that are under way when the limit is reached still come, so it is passed by at most those.
@@ -42,26 +40,9 @@ class PricedPolicy:
 
     def __init__(self, policy: AsyncPolicy, prices: Prices, *, limit: float | None = None, cost: float = 0.0) -> None:
         """`cost` is what was spent before."""
+        super().__init__(policy)
         self._policy, self._prices, self._limit = policy, prices, limit
         self.cost = cost
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """The longest prompt it takes."""
-        return self._policy.max_prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """How many random numbers a request brings."""
-        return self._policy.numbers_per_response
-
-    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes."""
-        return self._policy.count_prompt_tokens(prompts)
-
-    def take_weights(self, model: Any) -> None:
-        """Answer with the weights of `model` from now on."""
-        self._policy.take_weights(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request.

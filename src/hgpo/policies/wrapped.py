@@ -1,0 +1,35 @@
+"""What a policy that stands before another passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hgpo.conversation import Conversation
+from hgpo.policies.base import Policy
+
+
+class Wrapped:
+    """All of `hgpo.policies.base.Policy`, as another policy says it. Example: `class Priced(Wrapped): …`."""
+
+    def __init__(self, policy: Policy) -> None:
+        """`policy` is the one behind."""
+        self._behind = policy
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """The longest prompt it takes."""
+        return self._behind.max_prompt_tokens
+
+    @property
+    def numbers_per_response(self) -> int:
+        """How many random numbers a request brings."""
+        return self._behind.numbers_per_response
+
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
+        """Tokens each prompt takes."""
+        return self._behind.count_prompt_tokens(prompts)
+
+    def take_weights(self, model: Any) -> None:
+        """Answer with the weights of `model` from now on."""
+        self._behind.take_weights(model)
