@@ -28,7 +28,7 @@ examples:
   hgpo eval runs/quickstart --split valid_unseen --seeds 123 456 789
   hgpo eval runs/quickstart --checkpoint start          the policy before training
   hgpo eval HuggingFaceTB/SmolLM2-135M-Instruct --env alfworld --agent react --games 24 -o smollm2.json
-  hgpo eval my-model --server http://127.0.0.1:8000/v1 --env webshop --split test --agent direct -o direct.json
+  hgpo eval my-model --server http://127.0.0.1:8000/v1 --env webshop --agent direct -o direct.json
   hgpo eval gpt-5-mini --server https://api.openai.com/v1 --env alfworld --agent react -o mini.json --prices 0.25 2
   hgpo compare direct.json smollm2.json                 one table of all
 """
@@ -82,7 +82,7 @@ def _refuse_mistakes(arguments: argparse.Namespace) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Config:
-    from hgpo.runs.asking import settings_for
+    from hgpo.runs.asking import as_overrides, settings_for
 
     given = {
         "agent.name": arguments.agent,
@@ -91,7 +91,7 @@ def _settings(arguments: argparse.Namespace) -> Config:
         "evaluation.temperature": arguments.temperature,
         "evaluation.games": arguments.games,
     }
-    overrides = [f"{name}={value!r}" for name, value in given.items() if value is not None] + arguments.overrides
+    overrides = [*as_overrides(given), *arguments.overrides]
     return settings_for(arguments.policy, environment=arguments.env, server=arguments.server, overrides=overrides)
 
 
@@ -125,6 +125,7 @@ def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: 
     """Any policy through an agent; stored where the command line says."""
     from hgpo.policies.priced import FREE, Prices
     from hgpo.runs.assemble import build_suite
+    from hgpo.runs.game_journal import rollouts_beside
     from hgpo.runs.panel import describe
     from hgpo.runs.prompted import Terms, evaluate_prompted
     from hgpo.runs.summary import print_evaluation
@@ -144,9 +145,5 @@ def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: 
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
         reporter.say(f"{stored.failed} games failed and are not counted; the same command plays them again")
-    reporter.say(f"Stored in {arguments.output}; see the steps with `hgpo inspect {_rollouts(arguments.output)}`")
+    reporter.say(f"Stored in {arguments.output}; see the steps with `hgpo inspect {rollouts_beside(arguments.output)}`")
     return 0
-
-
-def _rollouts(output: Path) -> Path:
-    return output.with_name(f"{output.stem}.rollouts.jsonl")

@@ -80,16 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace) -> int:
     """A stored game, step by step."""
+    import pyarrow.compute as pc
+
     from hgpo.rollout.watching import step_text
     from hgpo.storage.reading import read_rollouts
 
     table = read_rollouts(Path(arguments.what))
-    trajectories = list(dict.fromkeys(table.column("trajectory").to_pylist()))
+    trajectories = pc.unique(table["trajectory"]).to_pylist()
     if not 0 <= arguments.game < len(trajectories):
         raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")
     chosen = trajectories[arguments.game]
-    rows = [row for row in table.to_pylist() if row["trajectory"] == chosen]
-    rows.sort(key=lambda row: row["step"])
+    rows = table.filter(pc.equal(table["trajectory"], chosen)).sort_by("step").to_pylist()
     _show(f"[{chosen}; game {arguments.game} of {len(trajectories)}]\n{rows[0]['observation']}")
     for row in rows:
         sys.stdout.write(step_text(row, whole_prompt=arguments.prompts) + "\n")
@@ -98,15 +99,14 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _watch(arguments: argparse.Namespace, source: str, *, environment: str | None) -> int:
     """A policy at play, step by step."""
-    from hgpo.runs.asking import settings_for
+    from hgpo.runs.asking import as_overrides, settings_for
 
     given = {
         "agent.name": arguments.agent,
         "evaluation.split": arguments.split,
         "evaluation.temperature": arguments.temperature,
     }
-    overrides = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    overrides += [f"environment.options.{option}" for option in arguments.option]
+    overrides = [*as_overrides(given), *(f"environment.options.{option}" for option in arguments.option)]
     config = settings_for(source, environment=environment, server=arguments.server, overrides=overrides)
     import asyncio
     from dataclasses import asdict

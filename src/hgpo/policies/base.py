@@ -53,6 +53,7 @@ class Spent:
         prompt_tokens, response_tokens: as counted by whoever answered.
         requests: sent until there was an answer.
         seconds: until the answer was there, repetitions included.
+        cost: of the tokens; 0 where nobody gave prices (`hgpo.policies.priced`).
 
     Example: `Spent(prompt_tokens=812, response_tokens=64, requests=1, seconds=1.4)`.
     """
@@ -61,6 +62,7 @@ class Spent:
     response_tokens: int
     requests: int
     seconds: float
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

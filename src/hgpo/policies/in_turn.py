@@ -13,13 +13,12 @@ def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
     return policy if is_async(policy) else InTurn(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
 
 
-class InTurn(Wrapped):
+class InTurn(Wrapped[BatchPolicy]):
     """Answers together whatever is asked before everybody waits. See `hgpo.policies.base.AsyncPolicy`."""
 
     def __init__(self, policy: BatchPolicy) -> None:
         """`policy` answers."""
         super().__init__(policy)
-        self._policy = policy
         self._waiting: dict[float, list[tuple[Request, asyncio.Future[Response]]]] = {}  # by temperature
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
@@ -39,7 +38,7 @@ class InTurn(Wrapped):
         waiting, self._waiting = self._waiting, {}
         for temperature, asked in waiting.items():
             try:
-                responses = self._policy.generate([request for request, _ in asked], temperature=temperature)
+                responses = self._behind.generate([request for request, _ in asked], temperature=temperature)
             except Exception as error:  # theirs who asked
                 for _, answer in asked:
                     if not answer.done():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hgpo.policies.base import AsyncPolicy, Request, Response, Spent
 from hgpo.policies.wrapped import Wrapped
@@ -29,7 +29,7 @@ class Prices:
 FREE = Prices()
 
 
-class PricedPolicy(Wrapped):
+class PricedPolicy(Wrapped[AsyncPolicy]):
     """Counts what another policy's answers cost, and asks nothing more once that is too much.
 
     Answers that are under way when the limit is reached still come, so it is passed by at most those.
@@ -41,20 +41,22 @@ class PricedPolicy(Wrapped):
     def __init__(self, policy: AsyncPolicy, prices: Prices, *, limit: float | None = None, cost: float = 0.0) -> None:
         """`cost` is what was spent before."""
         super().__init__(policy)
-        self._policy, self._prices, self._limit = policy, prices, limit
+        self._prices, self._limit = prices, limit
         self.cost = cost
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
-        """The response to one request.
+        """The response to one request, with its cost in `spent`.
 
         Raises:
             OverBudget: the limit is reached.
         """
         if self._limit is not None and self.cost >= self._limit:
             raise OverBudget(f"the limit of {self._limit:g} is reached: {self.cost:.4f} were spent")
-        response = await self._policy.respond(request, temperature=temperature)
-        self.cost += self._prices.of(spent_on(response))
-        return response
+        response = await self._behind.respond(request, temperature=temperature)
+        spent = spent_on(response)
+        cost = self._prices.of(spent)
+        self.cost += cost
+        return replace(response, spent=replace(spent, cost=cost))
 
 
 def spent_on(response: Response) -> Spent:

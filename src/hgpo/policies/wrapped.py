@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hgpo.conversation import Conversation
 from hgpo.policies.base import Policy
 
+Behind = TypeVar("Behind", bound=Policy)
 
-class Wrapped:
-    """All of `hgpo.policies.base.Policy`, as another policy says it. Example: `class Priced(Wrapped): …`."""
 
-    def __init__(self, policy: Policy) -> None:
+class Wrapped(Generic[Behind]):
+    """All of `hgpo.policies.base.Policy`, as another policy says it.
+
+    Example: `class PricedPolicy(Wrapped[AsyncPolicy]): …`.
+    """
+
+    def __init__(self, policy: Behind) -> None:
         """`policy` is the one behind."""
         self._behind = policy
 

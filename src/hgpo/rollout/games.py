@@ -19,7 +19,7 @@ import numpy as np
 from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
 from hgpo.policies.base import AsyncPolicy, PromptTooLong, Spent, draw_requests
-from hgpo.policies.priced import FREE, OverBudget, Prices, spent_on
+from hgpo.policies.priced import OverBudget, spent_on
 from hgpo.policies.server import AnswerFailed
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.play import play
@@ -60,10 +60,19 @@ def game_id(seed: int, task: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A game that was played, and its steps."""
+    """A game that was played.
+
+    Attributes:
+        game: its figures.
+        steps: of all trials, in order.
+        over_budget: it failed because the money was spent.
+
+    Example: `Played(game, steps).game.won`.
+    """
 
     game: PlayedGame
     steps: list[StepRecord]
+    over_budget: bool = False
 
 
 OnPlayed = Callable[[Played], None]
@@ -87,18 +96,16 @@ class Player:
         policy: answers.
         agent: how it is asked, and how often a game is tried.
         rules: of every episode.
-        prices: of the tokens.
         at_once: most games under way, and so most requests.
         on_step: told of every step as soon as it is done.
 
-    Example: `Player(policy, agent, rules, Prices(), at_once=64)`.
+    Example: `Player(policy, agent, rules, at_once=64)`.
     """
 
     policy: AsyncPolicy
     agent: Agent
     rules: RolloutRules
-    prices: Prices = FREE
-    at_once: int = 64
+    at_once: int = 1
     on_step: Callable[[StepRecord], None] = lambda step: None
 
 
@@ -111,8 +118,8 @@ async def play_games(games: Sequence[Game], player: Player, on_played: OnPlayed)
         on_played: told of each game, in the order in which they end.
 
     Returns:
-        Whether all were played; False where the money was spent before (`OverBudget`). Games that were under way then
-        are not handed over.
+        Whether all were played; False where the money was spent before. Games that were under way then are handed
+        over as failed, since what they took was paid.
 
     Raises:
         ServerRefused: no request is answered; so do other errors that concern not one game alone.
@@ -124,10 +131,10 @@ async def play_games(games: Sequence[Game], player: Player, on_played: OnPlayed)
         async with free:
             if over_budget.is_set():
                 return
-            try:
-                on_played(await play_game(game, player))
-            except OverBudget:
+            played = await play_game(game, player)
+            if played.over_budget:
                 over_budget.set()
+            on_played(played)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -141,33 +148,33 @@ async def play_games(games: Sequence[Game], player: Player, on_played: OnPlayed)
 async def play_game(game: Game, player: Player) -> Played:
     """Try one game until it is won, as often as the agent does.
 
-    An answer that does not come, a prompt beyond the model and an environment that breaks its contract end the game as
-    failed; its reason says why.
+    An answer that does not come, a prompt beyond the model, an environment that breaks its contract and money that is
+    spent end the game as failed; its reason says why.
 
     Raises:
-        OverBudget, ServerRefused: see `play_games`.
+        ServerRefused: see `play_games`.
     """
     rng = np.random.default_rng((game.seed, game.place))
     reset_seed = int(rng.integers(2**31))
     so_far = _UnderWay()
     began = time.perf_counter()
-    failure = ""
+    failure: Exception | None = None
     try:
         while len(so_far.trials) < player.agent.trials and not any(so_far.trials):
             await _try_once(game, player, reset_seed, rng, so_far)
-    except (AnswerFailed, PromptTooLong, RolloutError) as error:
-        failure = f"{type(error).__name__}: {error}"
+    except (AnswerFailed, PromptTooLong, RolloutError, OverBudget) as error:
+        failure = error
     played = played_game(
         so_far.steps,
         task=game.task.id,
         kind=game.task.kind,
         seed=game.seed,
         trials=so_far.trials,
-        spent=_in_all(so_far.spent, player.prices),
+        spent=_in_all(so_far.spent),
         seconds=time.perf_counter() - began,
-        failure=failure,
+        failure=f"{type(failure).__name__}: {failure}" if failure else "",
     )
-    return Played(played, so_far.steps)
+    return Played(played, so_far.steps, over_budget=isinstance(failure, OverBudget))
 
 
 async def _try_once(game: Game, player: Player, reset_seed: int, rng: np.random.Generator, so_far: _UnderWay) -> None:
@@ -201,11 +208,11 @@ async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, so
     return " ".join(response.text.split())[:MAX_LESSON_CHARACTERS]
 
 
-def _in_all(spent: Sequence[Spent], prices: Prices) -> SpentInAll:
+def _in_all(spent: Sequence[Spent]) -> SpentInAll:
     return SpentInAll(
         prompt_tokens=sum(one.prompt_tokens for one in spent),
         response_tokens=sum(one.response_tokens for one in spent),
         requests=sum(one.requests for one in spent),
         latencies=tuple(one.seconds for one in spent if one.seconds),
-        cost=sum(prices.of(one) for one in spent),
+        cost=sum(one.cost for one in spent),
     )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hgpo.config import Config, ConfigError, load_config
 
 _OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
 """What is other than the default there, as published."""
+
+
+def as_overrides(given: Mapping[str, object]) -> list[str]:
+    """Settings of a command line as overrides; those that are None were not given.
+
+    Example: `as_overrides({"agent.name": "react", "evaluation.split": None}) == ["agent.name='react'"]`.
+    """
+    return [f"{name}={value!r}" for name, value in given.items() if value is not None]
 
 
 def is_run(source: str) -> bool:

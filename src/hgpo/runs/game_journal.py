@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from hgpo.files import write_text
+from hgpo.files import whole_file, write_text
 from hgpo.rollout.games import Played, game_id
 from hgpo.rollout.played import PlayedGame
 from hgpo.rollout.writing import append_rollouts
@@ -58,7 +58,7 @@ class GameJournal:
         Raises:
             JournalError: the files are of another evaluation, or damaged.
         """
-        lines, rollouts = (output.with_name(f"{output.stem}.{kind}.jsonl") for kind in ("games", "rollouts"))
+        lines, rollouts = _beside(output, "games"), rollouts_beside(output)
         if not lines.exists():
             write_text(lines, json.dumps({"evaluation": dict(what)}) + "\n", durable=True)
             rollouts.unlink(missing_ok=True)
@@ -89,14 +89,23 @@ class GameJournal:
         """Keep the steps of finished games alone."""
         if not self.rollouts.exists():
             return
-        kept = [line for line in _whole_lines(self.rollouts) if self._is_of_finished(line)]
-        write_text(self.rollouts, "".join(f"{line}\n" for line in kept), durable=True)
+        with whole_file(self.rollouts, durable=True) as kept, kept.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(f"{line}\n" for line in _whole_lines(self.rollouts) if self._is_of_finished(line))
 
     def _is_of_finished(self, line: str) -> bool:
         try:
             return self.finished(json.loads(line)["group"])
         except (ValueError, KeyError, TypeError) as error:
             raise JournalError(f"{self.rollouts} is damaged ({error}); delete it and {self.lines}") from error
+
+
+def rollouts_beside(output: Path) -> Path:
+    """Where the steps of the evaluation with this file are."""
+    return _beside(output, "rollouts")
+
+
+def _beside(output: Path, kind: str) -> Path:
+    return output.with_name(f"{output.stem}.{kind}.jsonl")
 
 
 def _read(path: Path, what: Mapping[str, Any]) -> list[PlayedGame]:
@@ -122,5 +131,7 @@ def _read(path: Path, what: Mapping[str, Any]) -> list[PlayedGame]:
 
 def _whole_lines(path: Path) -> Iterator[str]:
     """Lines that end as lines do: what is killed while it writes leaves half of one."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    yield from (line for line in text[: text.rfind("\n") + 1].split("\n") if line)
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for line in file:
+            if line.endswith("\n") and line != "\n":
+                yield line[:-1]

@@ -82,7 +82,7 @@ def evaluate_prompted(
         reporter.say(f"{len(panel) - len(missing)} of {len(panel)} games were played before; {len(missing)} are left")
     priced = PricedPolicy(policy, terms.prices, limit=terms.max_cost, cost=journal.cost)
     agent = build_agent(config)
-    player = Player(priced, agent, agent_rules(config, agent, settings.temperature), terms.prices, terms.at_once)
+    player = Player(priced, agent, agent_rules(config, agent, settings.temperature), terms.at_once)
     began = time.perf_counter()
     all_played = _play(missing, player, journal, reporter, done=len(panel) - len(missing))
     seconds = time.perf_counter() - began

@@ -51,7 +51,7 @@ def play(policy, games=GAMES, agent=PLAIN, **player):
 
 
 def test_every_game_is_handed_over_with_its_steps_and_what_it_took():
-    finished, played = play(Answering(), prices=Prices(prompt=1e6, response=1e5))
+    finished, played = play(PricedPolicy(Answering(), Prices(prompt=1e6, response=1e5)))
     assert finished
     assert {task: one.game.won for task, one in played.items()} == {
         f"held_out/{goal}": goal <= 8 for goal in (2, 4, 6, 8, 10, 12)
@@ -154,10 +154,14 @@ def test_no_more_games_are_under_way_than_said():
     assert most[0] == 3
 
 
-def test_games_under_way_when_the_money_is_spent_are_not_handed_over():
+def test_what_a_game_cost_that_was_under_way_when_the_money_was_spent_is_handed_over():
     prices = Prices(prompt=1e5)  # an answer costs 1
     policy = PricedPolicy(Answering(), prices, limit=8)
-    finished, played = play(policy, prices=prices, at_once=1)
+    finished, played = play(policy, at_once=1)
     assert not finished
-    assert list(played) == ["held_out/2", "held_out/4"]
-    assert policy.cost == 8
+    assert {task: one.game.failure.split(":")[0] for task, one in played.items()} == {
+        "held_out/2": "",
+        "held_out/4": "",
+        "held_out/6": "OverBudget",
+    }
+    assert policy.cost == sum(one.game.spent.cost for one in played.values()) == 8
