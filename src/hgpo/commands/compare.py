@@ -15,9 +15,10 @@ FORMATS = ("text", "markdown", "csv", "latex")
 _FORMAT_OF = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 
 DESCRIPTION = """\
-Compare evaluations in one table: success with 95 % intervals, also by type of task, what an episode took, and the
-difference to a baseline, paired by task. PATH is a run directory, or a JSON file of an evaluation; RUN:NAME is one
-evaluation of a run. Of a run alone its newest is taken, `after` once it is complete; the table says which.
+Compare evaluations in one table: success with 95 % intervals, also by type of task and by trial, what an episode and a
+request took, and the difference to a baseline, paired by task. PATH is a run directory, or a JSON file of an
+evaluation; RUN:NAME is one evaluation of a run. Of a run alone its newest is taken, `after` once it is complete; the
+table says which.
 
 docs/comparing.md explains every column. Nothing is played, and nothing that a run names is imported.
 

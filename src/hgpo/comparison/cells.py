@@ -22,6 +22,8 @@ def shown(cell: Cell, kind: Kind) -> str:
         return f"{100 * cell.mean:.1f} ({100 * cell.low:.1f}–{100 * cell.high:.1f})"
     if kind == "amount":
         return significant(cell)
+    if kind == "share":
+        return f"{100 * cell:.1f}"
     return f"{cell:,.{_DECIMALS[kind]}f}"
 
 

@@ -13,7 +13,8 @@ from hgpo.runs.panel import seeds_text
 from hgpo.visible import visible
 
 Cell: TypeAlias = Rate | float | int | str | None
-Kind = Literal["text", "rate", "score", "length", "count", "amount"]
+Kind = Literal["text", "rate", "share", "score", "length", "count", "amount"]
+Block = Literal["panel", "task type", "trial", "effort"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,14 @@ class Column:
         heading: What people read.
         kind: How its cells are shown.
         cells: One per entry, None where it is not known.
-        of_task_type: Whether it is success on one type of task.
+        block: What it is about, so with which others it stands together where not all have room side by side.
     """
 
     name: str
     heading: str
     kind: Kind
     cells: tuple[Cell, ...]
-    of_task_type: bool = False
+    block: Block = "panel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,32 +126,50 @@ def _caption(baseline: Entry) -> str:
 
 def _columns(entries: Sequence[Entry]) -> tuple[Column, ...]:
     """Columns in which anybody has a figure."""
-    columns = [
-        *(_column(entries, name, name, "text", text) for name, text in _TEXTS.items()),
-        _column(entries, "success", "success", "rate", lambda entry: entry.panel.success),
-        *_task_types(entries),
-        *(_column(entries, name, heading, kind, figure) for name, heading, kind, figure in _FIGURES),
-    ]
+    figures = [*_PLAYED, *_task_types(entries), *_trials(entries), *_PLAYED_HOW, *_EFFORT]
+    columns = [figure.column(entries) for figure in figures]
     return tuple(column for column in columns if any(cell is not None for cell in column.cells))
 
 
-def _column(entries: Sequence[Entry], name: str, heading: str, kind: Kind, cell: Callable[[Entry], Cell]) -> Column:
-    return Column(name, heading, kind, tuple(cell(entry) for entry in entries))
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """What a column has of each entry; its other attributes are those of `Column`.
+
+    Example: `_Figure("score", "score", "score", lambda entry: entry.panel.score)`.
+    """
+
+    name: str
+    heading: str
+    kind: Kind
+    of: Callable[[Entry], Cell]
+    block: Block = "panel"
+
+    def column(self, entries: Sequence[Entry]) -> Column:
+        return Column(self.name, self.heading, self.kind, tuple(self.of(entry) for entry in entries), self.block)
 
 
-def _task_types(entries: Sequence[Entry]) -> list[Column]:
+def _task_types(entries: Sequence[Entry]) -> list[_Figure]:
     """Success on each type of task that anybody played, in the order in which the entries name them."""
-    kinds = dict.fromkeys(kind for entry in entries for kind in entry.panel.by_task_type)
-    return [
-        Column(
-            f"success/{visible(kind)}",
-            visible(kind, 60),
-            "rate",
-            tuple(entry.panel.by_task_type.get(kind) for entry in entries),
-            of_task_type=True,
-        )
-        for kind in kinds
-    ]
+    return [_on_type(kind) for kind in dict.fromkeys(kind for entry in entries for kind in entry.panel.by_task_type)]
+
+
+def _on_type(kind: str) -> _Figure:
+    name, heading = f"success/{visible(kind)}", visible(kind, 60)
+    return _Figure(name, heading, "rate", lambda entry: entry.panel.by_task_type.get(kind), "task type")
+
+
+def _trials(entries: Sequence[Entry]) -> list[_Figure]:
+    """Success after each of the most trials that anybody had at a task."""
+    most = max(len(entry.stored.success_by_trial or ()) for entry in entries)
+    return [_after_trial(trial) for trial in range(1, most + 1)]
+
+
+def _after_trial(trial: int) -> _Figure:
+    def success(entry: Entry) -> float | None:
+        by_trial = entry.stored.success_by_trial or ()
+        return by_trial[trial - 1] if trial <= len(by_trial) else None
+
+    return _Figure(f"success_after_trial_{trial}", f"success after trial {trial}", "share", success, "trial")
 
 
 def _text(value: str | None) -> str | None:
@@ -168,17 +187,43 @@ def _tokens(entry: Entry) -> float | None:
     return None if tokens is None else _per_episode(entry, tokens.total)
 
 
-_TEXTS: dict[str, Callable[[Entry], Cell]] = {
-    "evaluation": lambda entry: _text(entry.name),
-    "model": lambda entry: _text(entry.stored.model),
-    "agent": lambda entry: _text(entry.stored.agent),
-}
-_FIGURES: tuple[tuple[str, str, Kind, Callable[[Entry], Cell]], ...] = (
-    ("score", "score", "score", lambda entry: entry.panel.score),
-    ("episode_length", "steps per episode", "length", lambda entry: entry.panel.episode_length),
-    ("episodes", "episodes", "count", lambda entry: entry.stored.episodes_played),
-    ("failed", "failed", "count", lambda entry: entry.stored.failed),
-    ("tokens_per_episode", "tokens per episode", "count", _tokens),
-    ("cost_per_episode", "cost per episode", "amount", lambda entry: _per_episode(entry, entry.stored.cost)),
-    ("seconds_per_episode", "seconds per episode", "amount", lambda entry: _per_episode(entry, entry.stored.seconds)),
+def _requests(entry: Entry) -> float | None:
+    return _per_episode(entry, entry.stored.requests)
+
+
+def _cost(entry: Entry) -> float | None:
+    return _per_episode(entry, entry.stored.cost)
+
+
+def _seconds(entry: Entry) -> float | None:
+    return _per_episode(entry, entry.stored.seconds)
+
+
+def _latency_mean(entry: Entry) -> float | None:
+    return None if entry.stored.latency is None else entry.stored.latency.mean
+
+
+def _latency_p95(entry: Entry) -> float | None:
+    return None if entry.stored.latency is None else entry.stored.latency.p95
+
+
+_PLAYED = (
+    _Figure("evaluation", "evaluation", "text", lambda entry: _text(entry.name)),
+    _Figure("model", "model", "text", lambda entry: _text(entry.stored.model)),
+    _Figure("agent", "agent", "text", lambda entry: _text(entry.stored.agent)),
+    _Figure("success", "success", "rate", lambda entry: entry.panel.success),
+)
+_PLAYED_HOW = (
+    _Figure("score", "score", "score", lambda entry: entry.panel.score),
+    _Figure("episode_length", "steps per episode", "length", lambda entry: entry.panel.episode_length),
+    _Figure("episodes", "episodes", "count", lambda entry: entry.stored.episodes_played),
+    _Figure("failed", "failed", "count", lambda entry: entry.stored.failed),
+)
+_EFFORT = (
+    _Figure("tokens_per_episode", "tokens per episode", "count", _tokens, "effort"),
+    _Figure("requests_per_episode", "requests per episode", "length", _requests, "effort"),
+    _Figure("cost_per_episode", "cost per episode", "amount", _cost, "effort"),
+    _Figure("seconds_per_episode", "seconds per episode", "amount", _seconds, "effort"),
+    _Figure("latency_mean", "mean request latency (s)", "amount", _latency_mean, "effort"),
+    _Figure("latency_p95", "95 % quantile of request latency (s)", "amount", _latency_p95, "effort"),
 )

@@ -173,6 +173,12 @@ def _check_figures(stored: StoredEvaluation) -> None:
     for name in ("episodes", "failed", "requests", "cost", "seconds"):
         if (getattr(stored, name) or 0) < 0:
             raise ValueError(f"{name!r} is {getattr(stored, name)}, below 0")
+    if stored.latency is not None:
+        for name, seconds in asdict(stored.latency).items():
+            if seconds < 0:
+                raise ValueError(f"{'latency.' + name!r} is {seconds}, below 0")
+    for trial, success in enumerate(stored.success_by_trial or ()):
+        _check_fraction(f"success_by_trial.{trial}", success)
 
 
 def _check_rate(place: str, rate: Rate) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,8 @@ from hgpo.cli import main
 from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
 from panels import panel
 
-RELEASED = Path(__file__).parents[2] / "data" / "release-0.1"
+DATA = Path(__file__).parents[2] / "data"
+RELEASED = DATA / "release-0.1"
 
 
 @pytest.fixture
@@ -48,6 +51,18 @@ def test_a_run_of_the_first_release_is_read(capsys: pytest.CaptureFixture[str]) 
     assert [(row["label"], row["evaluation"]) for row in rows] == [("release-0.1", "update-2"), ("before", "before")]
     stored = json.loads((RELEASED / "evaluations" / "before.json").read_text())
     assert float(rows[1]["success_high"]) == stored["success"]["high"]
+
+
+def test_the_page_shows_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(DATA / "comparison")
+    page = (DATA.parents[1] / "docs" / "comparing.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^    hgpo (compare [^\n]*)\n\n```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [language for _, language, _ in examples] == ["text", "markdown"]
+    for words, _, printed in examples:
+        assert main(shlex.split(words)) == 0
+        assert capsys.readouterr().out == printed
 
 
 def test_the_format_is_what_the_file_ends_in_unless_one_is_named(

@@ -15,6 +15,7 @@ from hgpo.evaluation import Rate
         (None, "rate", "–"),
         ("after", "text", "after"),
         (0.5234, "score", "0.523"),
+        (0.5234, "share", "52.3"),
         (12.345, "length", "12.3"),
         (1234567, "count", "1,234,567"),
         (1234.5678, "count", "1,235"),

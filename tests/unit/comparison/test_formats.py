@@ -14,7 +14,7 @@ from compared import entry
 from hgpo.comparison.formats import as_csv, as_latex, as_markdown, latex_text, markdown_text
 from hgpo.comparison.table import Comparison, compare
 from hgpo.evaluation import Rate
-from hgpo.runs.evaluation_files import TokenCount
+from hgpo.runs.evaluation_files import Latency, TokenCount
 from hgpo.visible import visible
 
 
@@ -53,6 +53,34 @@ def test_latex_has_the_same_figures_for_booktabs() -> None:
         assert text.count(f"\\{rule}") == 2
     begin, end = text.index(r"\begin{tabular}{lrrrrrrr}"), text.index(r"\end{tabular}")
     assert {line.count(" & ") for line in text[begin:end].splitlines() if line.endswith(r"\\")} == {7}
+
+
+def tried() -> Comparison:
+    """Two trials at each of three games, and a run's policy that nobody counted requests of."""
+    reflexion = entry(
+        "reflexion", {"a": [1, 1, 0]}, requests=40, latency=Latency(0.5, 1.25), success_by_trial=(1 / 3, 2 / 3)
+    )
+    return compare([reflexion, entry("run", {"a": [1, 0, 0]})])
+
+
+def test_markdown_and_latex_name_trials_requests_and_latencies() -> None:
+    markdown = as_markdown(tried())
+    assert (
+        "| success after trial 1 | success after trial 2 | score | steps per episode | episodes | requests per episode "
+        "| mean request latency (s) | 95 % quantile of request latency (s) |\n"
+    ) in markdown
+    assert " | 33.3 | 66.7 | 0.667 | 8.0 | 3 | 13.3 | 0.500 | 1.25 |\n" in markdown
+    assert " | – | – | 0.333 | 8.0 | 3 | – | – | – |\n" in markdown
+    assert r" & 33.3 & 66.7 & 0.667 & 8.0 & 3 & 13.3 & 0.500 & 1.25 \\" in as_latex(tried())
+    assert r" & 95 \% quantile of request latency (s) \\" in as_latex(tried())
+
+
+def test_csv_has_trials_as_fractions_and_latencies_in_seconds() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(tried()))))
+    assert [float(rows[0][f"success_after_trial_{trial}"]) for trial in (1, 2)] == [1 / 3, 2 / 3]
+    assert float(rows[0]["requests_per_episode"]) == 40 / 3
+    assert (rows[0]["latency_mean"], rows[0]["latency_p95"]) == ("0.5", "1.25")
+    assert (rows[1]["success_after_trial_2"], rows[1]["latency_p95"]) == ("", "")
 
 
 def test_csv_is_for_programs() -> None:

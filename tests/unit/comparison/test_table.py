@@ -10,7 +10,7 @@ from compared import entry, trained
 from hgpo.comparison.entries import Entry
 from hgpo.comparison.table import baseline_place, compare
 from hgpo.evaluation import rate
-from hgpo.runs.evaluation_files import TokenCount
+from hgpo.runs.evaluation_files import Latency, TokenCount
 
 PLAIN = entry("plain", {"heat": [1, 0], "cool": [1, 1]})
 MODEL = entry(
@@ -24,6 +24,14 @@ MODEL = entry(
     cost=1.5,
     seconds=200.0,
 )
+TRIED = entry(
+    "tried",
+    {"heat": [1, 0, 1, 1]},
+    agent="reflexion",
+    requests=50,
+    latency=Latency(mean=0.25, p95=1.5),
+    success_by_trial=(0.25, 0.5, 0.75),
+)
 
 
 def test_columns_are_those_in_which_anybody_has_a_figure() -> None:
@@ -36,7 +44,14 @@ def test_columns_are_those_in_which_anybody_has_a_figure() -> None:
         *("model", "agent", "success", "success/heat", "success/cool", "success/look", "score", "episode_length"),
         *("episodes", "failed", "tokens_per_episode", "cost_per_episode", "seconds_per_episode"),
     ]
-    assert [column.of_task_type for column in both.columns].count(True) == 3
+    assert [column.block for column in both.columns].count("task type") == 3
+    tried = compare([PLAIN, TRIED])
+    assert [column.name for column in tried.columns] == [
+        *("agent", "success", "success/heat", "success/cool"),
+        *("success_after_trial_1", "success_after_trial_2", "success_after_trial_3"),
+        *("score", "episode_length", "episodes", "requests_per_episode", "latency_mean", "latency_p95"),
+    ]
+    assert [column.block for column in tried.columns].count("trial") == 3
 
 
 def test_figures_are_those_of_the_evaluations() -> None:
@@ -50,6 +65,17 @@ def test_figures_are_those_of_the_evaluations() -> None:
     assert cells["tokens_per_episode"] == (None, 20.0)
     assert cells["cost_per_episode"] == (None, 0.03)
     assert cells["seconds_per_episode"] == (None, 4.0)
+
+
+def test_requests_latency_and_trials_are_those_of_the_file() -> None:
+    twice = entry("twice", {"heat": [1]}, success_by_trial=(0.5, 1.0))
+    columns = {column.name: column for column in compare([PLAIN, TRIED, twice]).columns}
+    assert columns["requests_per_episode"].cells == (None, 12.5, None)
+    assert columns["latency_mean"].cells == (None, 0.25, None)
+    assert columns["latency_p95"].cells == (None, 1.5, None)
+    assert columns["success_after_trial_2"].cells == (None, 0.5, 1.0)
+    assert columns["success_after_trial_3"].cells == (None, 0.75, None)
+    assert columns["success_after_trial_3"].heading == "success after trial 3"
 
 
 def test_nothing_played_to_the_end_took_nothing_each() -> None:

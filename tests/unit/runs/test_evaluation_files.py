@@ -117,6 +117,8 @@ def test_nulls_and_keys_of_later_versions_are_passed_over(changed: Any) -> None:
         ({"episodes": 1.5}, "'episodes': Input should be a valid integer"),
         ({"model": 7}, "'model': Input should be a valid string"),
         ({"latency": [1, 2]}, "'latency': Input should be"),
+        ({"latency": {"mean": 1.0, "p95": -2.0}}, "'latency.p95' is -2.0, below 0"),
+        ({"success_by_trial": [0.5, 1.5]}, "'success_by_trial.1' is 1.5, not between 0 and 1"),
         ({"cost": 10**400}, "is not JSON: 10000000000000000000… is too large"),
         ({"cost": float("nan")}, "is not JSON: NaN is not a finite number"),
     ],

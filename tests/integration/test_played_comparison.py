@@ -1,0 +1,24 @@
+"""The models of `data/comparison` win, ask and read what their files say, if they play again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hgpo.runs.evaluation_files import read_evaluation
+from played_comparison import FORMS, play
+
+STORED = Path(__file__).parents[1] / "data" / "comparison"
+
+pytestmark = pytest.mark.slow
+
+
+def test_all_but_the_clock_is_as_it_was_stored(tmp_path: Path) -> None:
+    play(tmp_path)
+    for agent in FORMS:
+        stored, again = (read_evaluation(folder / f"{agent}.json") for folder in (STORED, tmp_path))
+        assert stored.latency is not None
+        assert stored.seconds is not None
+        assert replace(again, seconds=stored.seconds, latency=stored.latency) == stored
