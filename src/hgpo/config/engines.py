@@ -21,6 +21,7 @@ ONLY: dict[str, Engine] = {
     "verl": "verl",
     "policy.lora": "built-in",
     "training.max_logits": "built-in",  # verl has use_fused_kernels
+    "training.share_prefixes": "built-in",
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hgpo.training.prefix_trees import plant
 from hgpo.training.samples import Sample
 
 
@@ -30,37 +31,65 @@ def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:
     return first, place_N
 
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[NDArray[np.int64]]:
-    """Indices of `samples` in batches of similar length, longest first, each of at most `max_tokens` padded tokens.
+def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | None = None) -> list[NDArray[np.int64]]:
+    """Indices of `samples` in batches of at most `max_tokens` tokens, padding included.
 
-    Those are counted as by `padded_tokens`: the longest prompt and the longest response need not come from one sample.
-    A sample longer than `max_tokens` gets a batch of its own. Samples that are not distinct share a batch, side by
-    side. Equal lengths keep their order.
+    Those are counted as by `padded_tokens`. A sample longer than `max_tokens` gets a batch of its own. Samples that are
+    not distinct share a batch, side by side.
+
+    Args:
+        samples: what is cut.
+        max_tokens: of a batch.
+        row_tokens: width of rows that samples share (`hgpo.training.prefix_trees`): those that begin alike come into
+            one batch. None: a row each, batches of similar length, longest first, and equal lengths keep their order.
     """
+    if not samples:
+        return []
     first, place_N = distinct(samples)
     members: list[list[int]] = [[] for _ in first]
     for row, place in enumerate(place_N):
         members[place].append(row)
-    order = sorted(range(len(first)), key=lambda place: -samples[first[place]].token_count)
+    chosen = [samples[row] for row in first]
+    batches = _of_equals(chosen, max_tokens) if row_tokens is None else _of_neighbours(chosen, max_tokens, row_tokens)
+    return [np.asarray([row for place in batch for row in members[place]], dtype=np.int64) for batch in batches]
+
+
+def _of_neighbours(samples: Sequence[Sample], max_tokens: int, width: int) -> list[list[int]]:
+    """As many rows of trees as there is room for."""
+    trees, count = plant(samples, width), max(1, max_tokens // width)
+    parts = [trees[first : first + count] for first in range(0, len(trees), count)]
+    return [[member for tree in part for member in tree.members] for part in parts]
+
+
+def _of_equals(samples: Sequence[Sample], max_tokens: int) -> list[list[int]]:
+    """As many rows of one sample each as there is room for: the longest prompt and the longest response of a batch need
+    not come from one sample."""
+    order = sorted(range(len(samples)), key=lambda place: -samples[place].token_count)
     batches: list[list[int]] = []
     prompt = response = longest = read = 0
     for place in order:
-        sample = samples[first[place]]
+        sample = samples[place]
         prompt, response = max(prompt, len(sample.prompt_ids)), max(response, len(sample.response_ids))
         width = max(longest, prompt + response - 1)  # never less than the longest sample's own tokens
         if batches and (read + 1) * width <= max_tokens:
-            batches[-1] += members[place]
+            batches[-1].append(place)
             read += 1
         else:
-            batches.append([*members[place]])
+            batches.append([place])
             prompt, response, longest = len(sample.prompt_ids), len(sample.response_ids), sample.token_count
             read = 1
-    return [np.asarray(batch, dtype=np.int64) for batch in batches]
+    return batches
 
 
-def padded_tokens(samples: Sequence[Sample], rows: Iterable[int]) -> int:
-    """Tokens that the model is given of one batch: distinct rows · (longest prompt + longest response - 1)."""
+def padded_tokens(samples: Sequence[Sample], rows: Iterable[int], row_tokens: int | None = None) -> int:
+    """Tokens that the model is given of one batch.
+
+    Those are rows · width: of trees, or distinct samples · (longest prompt + longest response - 1).
+    """
     chosen = [samples[row] for row in rows]
+    if row_tokens is not None:
+        trees = plant([chosen[row] for row in distinct(chosen)[0]], row_tokens)
+        return len(trees) * max(len(tree.ids_W) for tree in trees)
     prompt = max(len(sample.prompt_ids) for sample in chosen)
     response = max(len(sample.response_ids) for sample in chosen)
     return len(distinct(chosen)[0]) * (prompt + response - 1)

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from hgpo.training.micro_batches import distinct, micro_batches, padded_tokens
+from hgpo.training.prefix_trees import SharePrefixes, row_tokens
 from hgpo.training.samples import Sample
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ def within_memory(
     max_tokens: int,
     work: Callable[[int], Done],
     setting: str = "training.micro_batch_tokens",
+    share_prefixes: SharePrefixes = False,
 ) -> Done:
     """What `work` gives for a limit of micro-batches, which is lowered until memory holds them.
 
@@ -57,6 +59,7 @@ def within_memory(
         work: is called with a limit, and again with a smaller one; it must not build on what it did before. It finds
             PyTorch's random numbers where they were.
         setting: its name, for what is said.
+        share_prefixes: how `work` lays samples out (`hgpo.training.prefix_trees`).
 
     Raises:
         SampleTooLongError: a sample does not fit by itself.
@@ -69,7 +72,7 @@ def within_memory(
         except torch.OutOfMemoryError as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         # Outside of the block, so that the error no longer holds the tensors of the failed pass.
-        _lower(model, samples, limit, setting, reason)
+        _lower(model, samples, limit, setting, reason, share_prefixes)
         _restore(random_state, model.device)
         gc.collect()
         if model.device.type == "cuda":
@@ -81,13 +84,16 @@ def times_lowered(*models: Any) -> int:
     return sum(lowered.times for model, lowered in _lowered.items() if any(model is one for one in models))
 
 
-def _lower(model: Any, samples: Sequence[Sample], limit: int, setting: str, reason: str) -> None:
+def _lower(
+    model: Any, samples: Sequence[Sample], limit: int, setting: str, reason: str, share_prefixes: SharePrefixes
+) -> None:
     """Halve what the largest batch of several distinct rows takes; where there is none, nothing can be halved."""
     samples = [samples[row] for row in distinct(samples)[0]]
-    batches = micro_batches(samples, limit)
-    several = [padded_tokens(samples, rows) for rows in batches if len(rows) > 1]
+    width = row_tokens(model, share_prefixes, samples, limit)
+    batches = micro_batches(samples, limit, width)
+    several = [padded_tokens(samples, rows, width) for rows in batches if len(rows) > 1]
     if not several:
-        longest = max(padded_tokens(samples, rows) for rows in batches)
+        longest = max(padded_tokens(samples, rows, width) for rows in batches)
         raise SampleTooLongError(f"memory does not hold a single sample of {longest:,} tokens ({reason}): {_HELP}")
     largest = max(several)
     smaller = largest // 2

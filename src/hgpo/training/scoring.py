@@ -1,12 +1,13 @@
 """Log-probs and entropies of given responses under a model.
 
-Shape suffixes: B rows, P prompt tokens, T response tokens, L = P + T - 1 input tokens, V vocabulary.
+Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
+samples, U those that differ in what came before them, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.precision import Precision, autocast
 from hgpo.training.micro_batches import distinct, micro_batches
 from hgpo.training.out_of_memory import within_memory
+from hgpo.training.prefix_trees import SharePrefixes, lay_out_trees, plant
+from hgpo.training.prefix_trees import row_tokens as tree_width
 from hgpo.training.recomputation import recomputed_layers
 from hgpo.training.samples import Sample
 from hgpo.training.vocabulary import Entropy, score_in_chunks, score_logits, split_model
@@ -55,15 +58,16 @@ def score_responses(
     entropy: Entropy = "with_gradient",
     max_logits: int = MAX_LOGITS,
     recompute_layers: bool = False,
+    row_tokens: int | None = None,
 ) -> TokenScores:
     """Score the responses of `samples` in one forward pass of the distinct ones, with gradients where autograd is on.
 
         log_prob[b, t] = log softmax(logits[b, t] / temperature)[response[b, t]]
         entropy[b, t]  = -Σ_v p_v log p_v,  p = softmax(logits[b, t] / temperature)
 
-    Layout: prompts flush right, responses flush left, so all responses start in one column and logits are computed for
-    response positions only. The last response token predicts nothing and is left out of the input. Values outside the
-    mask are finite but mean nothing.
+    Layout: rows of trees (`hgpo.training.prefix_trees`), or a row each: prompts flush right, responses flush left, so
+    all responses start in one column. Logits are computed for response positions only. The last response token predicts
+    nothing and is left out of the input. Values outside the mask are finite but mean nothing.
 
     Args:
         model: a causal language model.
@@ -74,32 +78,81 @@ def score_responses(
         max_logits: most logits held at a time; where B · T · V is more, they are computed in chunks, and once more in
             the backward pass.
         recompute_layers: see `hgpo.training.recomputation`.
+        row_tokens: width of rows that samples share; None: a row each.
     """
     first, place = distinct(samples)
-    place_B = torch.from_numpy(place).to(model.device)
-    inputs, token_BT, mask_BT = lay_out([samples[row] for row in first], model.device)
-    vocabulary = model.config.get_text_config().vocab_size
-    parts = split_model(model) if token_BT.numel() * vocabulary > max_logits else None
-    layers = recomputed_layers(model) if recompute_layers and torch.is_grad_enabled() else nullcontext()
+    chosen = [samples[row] for row in first]
+    chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
+    how = _How(temperature, precision, entropy, chunk, recompute_layers and torch.is_grad_enabled())
+    scores = _score_rows(model, chosen, how) if row_tokens is None else _score_trees(model, chosen, how, row_tokens)
+    return scores.rows(torch.from_numpy(place).to(model.device))
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """Arguments of `score_responses`, and how many tokens are scored at a time."""
+
+    temperature: float
+    precision: Precision
+    entropy: Entropy
+    chunk: int
+    recompute_layers: bool
+
+    def layers(self, model: Any) -> AbstractContextManager[Any]:
+        return recomputed_layers(model) if self.recompute_layers else nullcontext()
+
+
+def _score_rows(model: Any, samples: Sequence[Sample], how: _How) -> TokenScores:
+    """Distinct samples in a row each."""
+    inputs, token_BT, mask_BT = lay_out(samples, model.device)
+    parts = split_model(model) if token_BT.numel() > how.chunk else None
     if parts is None:
-        with autocast(model, precision), layers:
+        with autocast(model, how.precision), how.layers(model):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
-        return TokenScores(*score_logits(logits_BTV, token_BT, temperature, entropy), mask_BT).rows(place_B)
+        return TokenScores(*score_logits(logits_BTV, token_BT, how.temperature, how.entropy), mask_BT)
     body, head = parts
-    with autocast(model, precision):
-        with layers:
+    with autocast(model, how.precision):
+        with how.layers(model):
             hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
-        log_prob_M, entropy_M = score_in_chunks(
-            head,
-            hidden_BTH[mask_BT],
-            token_BT[mask_BT],
-            temperature=temperature,
-            chunk=max(1, max_logits // vocabulary),
-            entropy=entropy,
-        )
-    spread_BT = torch.zeros(token_BT.shape, device=model.device)
-    entropy_BT = None if entropy_M is None else spread_BT.masked_scatter(mask_BT, entropy_M)
-    return TokenScores(spread_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT).rows(place_B)
+        scores_M = _score_tokens(head, hidden_BTH[mask_BT], token_BT[mask_BT], how)
+    return _spread(*scores_M, mask_BT)
+
+
+def _score_trees(model: Any, samples: Sequence[Sample], how: _How, row_tokens: int) -> TokenScores:
+    """Distinct samples in rows that they share. A token that several have after the same words is scored once."""
+    forest = lay_out_trees(samples, plant(samples, row_tokens), model.device)
+    response_BT, present_BT = pad_right([sample.response_ids for sample in samples], 0)
+    found_U3, place_M = np.unique(
+        np.stack([forest.row_M, forest.place_M, response_BT[present_BT]], axis=1), axis=0, return_inverse=True
+    )
+    row_U, position_U, token_U = torch.from_numpy(found_U3.T).to(model.device)
+    parts = split_model(model)
+    assert parts is not None, "a model that reads trees has a head of its own"
+    body, head = parts
+    with autocast(model, how.precision):
+        with how.layers(model):
+            hidden_UH = body(**forest.inputs).last_hidden_state[row_U, position_U]
+        scores_U = _score_tokens(head, hidden_UH, token_U, how)
+    place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
+    log_prob_M, entropy_M = (None if score_U is None else score_U[place_on_device_M] for score_U in scores_U)
+    assert log_prob_M is not None
+    return _spread(log_prob_M, entropy_M, torch.from_numpy(present_BT).to(model.device))
+
+
+def _score_tokens(
+    head: torch.nn.Module, hidden_MH: torch.Tensor, token_M: torch.Tensor, how: _How
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-prob and entropy of each token, in as many chunks as the logits need."""
+    if len(token_M) <= how.chunk:
+        return score_logits(head(hidden_MH), token_M, how.temperature, how.entropy)
+    return score_in_chunks(head, hidden_MH, token_M, temperature=how.temperature, chunk=how.chunk, entropy=how.entropy)
+
+
+def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: torch.Tensor) -> TokenScores:
+    """The tokens where the mask has them, row by row."""
+    zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
+    return TokenScores(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT)
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
@@ -125,6 +178,7 @@ def response_log_probs(
     precision: Precision = "auto",
     max_tokens: int = 8_192,
     max_logits: int = MAX_LOGITS,
+    share_prefixes: SharePrefixes = "auto",
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
 
@@ -133,7 +187,8 @@ def response_log_probs(
 
     def scored(limit: int) -> list[NDArray[np.float32]]:
         results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
-        for rows in micro_batches(samples, limit):
+        width = tree_width(model, share_prefixes, samples, limit)
+        for rows in micro_batches(samples, limit, width):
             with torch.no_grad():
                 scores = score_responses(
                     model,
@@ -142,10 +197,11 @@ def response_log_probs(
                     precision=precision,
                     entropy="none",
                     max_logits=max_logits,
+                    row_tokens=width,
                 )
             log_prob_BT = scores.log_prob_BT.cpu().numpy()
             for row, log_prob_T in zip(rows, log_prob_BT, strict=True):
                 results[row] = log_prob_T[: len(samples[row].response_ids)].copy()
         return results
 
-    return within_memory(model, samples, max_tokens, scored)
+    return within_memory(model, samples, max_tokens, scored, share_prefixes=share_prefixes)

@@ -130,7 +130,8 @@ def _imitate(
     prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
     responses = [rules.template.respond(command) for _, command in shown]
     pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
-    held = Held(config.training.max_logits, config.training.gradient_checkpointing)
+    training = config.training
+    held = Held(training.max_logits, training.gradient_checkpointing, training.share_prefixes)
     report = warm_start(language_model, pairs, success, settings, rng, held)
     if report.stopped != "target":
         reporter.say(

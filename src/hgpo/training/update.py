@@ -24,6 +24,7 @@ from hgpo.training.losses.divergence import approximate_kl, k3_divergence
 from hgpo.training.losses.tokens import Clip, ResponseTokens
 from hgpo.training.micro_batches import micro_batches
 from hgpo.training.out_of_memory import times_lowered, within_memory
+from hgpo.training.prefix_trees import row_tokens
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs, score_responses
 
@@ -176,6 +177,7 @@ def _targets(
             precision=settings.precision,
             max_tokens=settings.micro_batch_tokens,
             max_logits=settings.max_logits,
+            share_prefixes=settings.share_prefixes,
         )
 
     sampled, cap = [sample.log_probs for sample in samples], settings.importance_cap
@@ -205,7 +207,8 @@ def _train_mini_batch(
         model,
         samples,
         settings.micro_batch_tokens,
-        lambda limit: _accumulate(model, optimizer, targets, micro_batches(samples, limit), settings, sampling),
+        lambda limit: _accumulate(model, optimizer, targets, limit, settings, sampling),
+        share_prefixes=settings.share_prefixes,
     )
     totals["gradient_norm"] = clip_gradients(optimizer, settings.max_gradient_norm)
     optimizer.step()
@@ -216,17 +219,19 @@ def _accumulate(
     model: Any,
     optimizer: torch.optim.Optimizer,
     targets: list[_Target],
-    batches: list[NDArray[np.int64]],
+    max_tokens: int,
     settings: TrainingSettings,
     sampling: Sampling,
 ) -> Metrics:
     """The gradient of one mini-batch, from nothing, and its figures."""
-    tokens = sum(len(target.sample.response_ids) for target in targets)
+    samples = [target.sample for target in targets]
+    tokens = sum(len(sample.response_ids) for sample in samples)
+    width = row_tokens(model, settings.share_prefixes, samples, max_tokens)
     size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer.zero_grad(set_to_none=True)
-    for rows in batches:
-        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling.temperature)
+    for rows in micro_batches(samples, max_tokens, width):
+        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling.temperature, width)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
             optimizer.zero_grad(set_to_none=True)
@@ -241,7 +246,12 @@ def _accumulate(
 
 
 def _micro_batch_loss(
-    model: Any, targets: list[_Target], size: MiniBatchSize, settings: TrainingSettings, temperature: float
+    model: Any,
+    targets: list[_Target],
+    size: MiniBatchSize,
+    settings: TrainingSettings,
+    temperature: float,
+    width: int | None,
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
@@ -253,6 +263,7 @@ def _micro_batch_loss(
         entropy="with_gradient" if settings.entropy_coefficient else "figure",
         max_logits=settings.max_logits,
         recompute_layers=settings.gradient_checkpointing,
+        row_tokens=width,
     )
     log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)

@@ -21,6 +21,7 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses.aggregation import token_mean
 from hgpo.training.micro_batches import micro_batches
 from hgpo.training.out_of_memory import within_memory
+from hgpo.training.prefix_trees import SharePrefixes, row_tokens
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import MAX_LOGITS, score_responses
 from hgpo.training.update import clip_gradients
@@ -35,12 +36,14 @@ class Held:
     Attributes:
         max_logits: most logits.
         recompute_layers: layers keep their inputs alone.
+        share_prefixes: demonstrations that begin alike share rows.
 
     Example: `Held(max_logits=2**24, recompute_layers=True)` is sparing.
     """
 
     max_logits: int = MAX_LOGITS
     recompute_layers: bool = False
+    share_prefixes: SharePrefixes = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class _WarmStart:
             settings.micro_batch_tokens,
             lambda limit: self._accumulate(samples, limit),
             setting="warm_start.micro_batch_tokens",
+            share_prefixes=self._held.share_prefixes,
         )
         clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
@@ -175,7 +179,8 @@ class _WarmStart:
         total_tokens = sum(len(sample.response_ids) for sample in samples)
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        for rows in micro_batches(samples, max_tokens):
+        width = row_tokens(self._model, self._held.share_prefixes, samples, max_tokens)
+        for rows in micro_batches(samples, max_tokens, width):
             scores = score_responses(
                 self._model,
                 [samples[row] for row in rows],
@@ -183,6 +188,7 @@ class _WarmStart:
                 entropy="none",
                 max_logits=self._held.max_logits,
                 recompute_layers=self._held.recompute_layers,
+                row_tokens=width,
             )
             loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -1,0 +1,195 @@
+"""Samples that begin alike, laid out so that the model reads once what they share.
+
+The prompts of a batch begin with the same instructions, those of a task go on with the same goal, and the responses to
+one prompt begin with the same words. Here a row is a tree: every token stands behind the one it follows, once.
+
+    go to fridge 1        go ─ to ┬ fridge ─ 1
+    go to sink 1                  └ sink ─ 1
+
+A token attends to the tokens before it on its own branch, and its position is its depth, so the model makes of it what
+it makes of it in a row of its own. Gradients of all branches add up in what they share.
+
+Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.training.samples import Sample
+from hgpo.training.vocabulary import split_model
+
+SharePrefixes = Literal[True, False, "auto"]
+ROW_TOKENS = 512
+"""Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
+_WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
+_TOLERANCE = {torch.float32: 1e-3}  # of hidden states; a mask that is not heeded is far above it
+_LOW_TOLERANCE = 5e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Samples in one row.
+
+    Attributes:
+        members: indices of the samples.
+        paths: of each, the places in the row of its input tokens.
+        ids_W: int32, the tokens.
+
+    Example: the two samples above are `Tree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
+    """
+
+    members: list[int]
+    paths: list[NDArray[np.int64]]
+    ids_W: NDArray[np.int32]
+
+
+def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], max_tokens: int) -> int | None:
+    """Most tokens of a row of trees; None: every sample gets a row of its own.
+
+    Args:
+        model: reads the samples.
+        setting: "auto" is yes where the model can read trees and is wide enough to gain by them.
+        samples: what is laid out; none of them is cut in two.
+        max_tokens: of a micro-batch.
+    """
+    if not samples or setting is False or (setting == "auto" and not worth_sharing(model.config)):
+        return None
+    if not reads_trees(model):
+        return None
+    return row_width(max(sample.token_count for sample in samples) - 1, max_tokens)
+
+
+def worth_sharing(config: Any) -> bool:
+    """Whether a model of this configuration takes longer to read tokens than it takes to lay them out."""
+    return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH)
+
+
+def row_width(longest: int, max_tokens: int) -> int:
+    """Most tokens of a row of trees where the longest sample gives the model `longest`."""
+    return max(min(max(ROW_TOKENS, 2 * longest), max_tokens), longest)
+
+
+def plant(samples: Sequence[Sample], width: int) -> list[Tree]:
+    """The samples in rows of at most `width` tokens, those beside each other that share most.
+
+    A sample's last token is left out: it predicts nothing.
+    """
+    tokens = [np.concatenate([sample.prompt_ids, sample.response_ids[:-1]]) for sample in samples]
+    order = sorted(range(len(samples)), key=lambda index: tokens[index].tobytes())
+    rows: list[_Row] = []
+    for index in order:
+        if not rows or not rows[-1].add(index, tokens[index], width):
+            rows.append(_Row(index, tokens[index]))
+    return [row.tree() for row in rows]
+
+
+class _Row:
+    """A tree that grows. Samples come in an order in which each shares most with the one before."""
+
+    def __init__(self, index: int, tokens: NDArray[np.int32]) -> None:
+        self._members, self._paths, self._parts = [index], [np.arange(len(tokens))], [tokens]
+        self._last, self._size = tokens, len(tokens)
+
+    def add(self, index: int, tokens: NDArray[np.int32], width: int) -> bool:
+        """Take another sample in; False where it has no room."""
+        shared = _common_prefix(self._last, tokens)
+        new = len(tokens) - shared
+        if self._size + new > width:
+            return False
+        self._members.append(index)
+        self._paths.append(np.concatenate([self._paths[-1][:shared], np.arange(self._size, self._size + new)]))
+        self._parts.append(tokens[shared:])
+        self._last, self._size = tokens, self._size + new
+        return True
+
+    def tree(self) -> Tree:
+        return Tree(self._members, self._paths, np.concatenate(self._parts))
+
+
+def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees as a model takes them, and where the samples' responses are in them.
+
+    Attributes:
+        inputs: of the model.
+        row_M: row of the token before each response token, samples in order, tokens in order.
+        place_M: its place there.
+    """
+
+    inputs: dict[str, Any]
+    row_M: NDArray[np.int64]
+    place_M: NDArray[np.int64]
+
+
+def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torch.device) -> Forest:
+    """The trees side by side, padded on the right."""
+    shape = len(trees), max(len(tree.ids_W) for tree in trees)
+    ids_RW, position_RW = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    sees_RWW = np.zeros((*shape, shape[1]), dtype=np.bool_)
+    sees_RWW[:, np.arange(shape[1]), np.arange(shape[1])] = True  # padding, too: who sees nobody makes not-a-number
+    before: dict[int, tuple[int, NDArray[np.int64]]] = {}
+    for row, tree in enumerate(trees):
+        ids_RW[row, : len(tree.ids_W)] = tree.ids_W
+        planted = 0
+        for member, path in zip(tree.members, tree.paths, strict=True):
+            new = path >= planted
+            position_RW[row, path] = np.arange(len(path))
+            sees_RWW[row, path[new, None], path[None, :]] = new.nonzero()[0][:, None] >= np.arange(len(path))
+            planted = max(planted, int(path[-1]) + 1)
+            sample = samples[member]
+            before[member] = row, path[len(sample.prompt_ids) - 1 :]
+    inputs = {
+        "input_ids": torch.from_numpy(ids_RW).to(device),
+        "attention_mask": torch.from_numpy(sees_RWW[:, None]).to(device),
+        "position_ids": torch.from_numpy(position_RW).to(device),
+        "use_cache": False,
+    }
+    rows = [np.full(len(before[index][1]), before[index][0]) for index in range(len(samples))]
+    return Forest(inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))]))
+
+
+def reads_trees(model: Any) -> bool:
+    """Whether `model` takes any mask, and makes of a branch what it makes of a row of its own; tried once a model."""
+    if model not in _reads:
+        _reads[model] = _reads_checked(model)
+    return _reads[model]
+
+
+_reads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def _reads_checked(model: Any) -> bool:
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    looks_back = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    parts = split_model(model)
+    if parts is None or config._attn_implementation != "sdpa" or kinds != {"full_attention"} or looks_back:
+        return False
+    body, _ = parts
+    nothing = np.zeros(0, dtype=np.float32)
+    rows = [np.arange(6, dtype=np.int32) % config.vocab_size, np.array([0, 1, 2, 5, 4], dtype=np.int32)]
+    samples = [Sample(row, nothing.astype(np.int32), nothing, 0.0) for row in rows]
+    [tree] = plant(samples, 64)
+    found_WH = body(**lay_out_trees(samples, [tree], model.device).inputs).last_hidden_state[0]
+    tolerance = _TOLERANCE.get(found_WH.dtype, _LOW_TOLERANCE)
+    for member, path in zip(tree.members, tree.paths, strict=True):
+        ids = torch.from_numpy(rows[member][: len(path)].astype(np.int64))[None].to(model.device)
+        alone_WH = body(input_ids=ids, use_cache=False).last_hidden_state[0]
+        if not torch.allclose(found_WH[path], alone_WH, atol=tolerance, rtol=tolerance):
+            return False
+    return True
