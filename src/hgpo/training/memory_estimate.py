@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hgpo.training.prefix_trees import row_width
+
 _FLOAT, _HALF = 4, 2  # bytes
 _MOMENTS = 2  # of AdamW, float32
 
@@ -97,6 +99,7 @@ class Limits:
         prompt_tokens: the longest prompt.
         response_tokens: the longest response.
         micro_batch_tokens: of one forward and backward pass, padding included.
+        share_prefixes: samples that begin alike share rows (`hgpo.training.prefix_trees`).
         max_logits: most logits held at a time.
         recompute_layers: layers keep their inputs alone.
         low_precision: forward passes compute in bfloat16.
@@ -113,6 +116,7 @@ class Limits:
     response_tokens: int
     micro_batch_tokens: int
     max_logits: int
+    share_prefixes: bool = False
     recompute_layers: bool = False
     low_precision: bool = False
     entropy_gradient: bool = True
@@ -125,6 +129,10 @@ class Limits:
     def longest(self) -> int:
         """W of the longest sample: the last token of a response is no input."""
         return self.prompt_tokens + self.response_tokens - 1
+
+    def row_width(self, tokens: int) -> int:
+        """Tokens of a row of a micro-batch; two rows are the fewest that are padded, and have a mask."""
+        return row_width(self.longest, tokens) if self.share_prefixes else min(self.longest, tokens // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +201,7 @@ def _pass_or_step(shape: ModelShape, weights: Weights, limits: Limits) -> dict[s
 def _pass_bytes(shape: ModelShape, weights: Weights, limits: Limits, tokens: int) -> dict[str, int]:
     """Activations and logits of one micro-batch of at most `tokens`, without the gradients that are kept."""
     tokens_N = max(tokens, limits.longest)
-    width_W = min(limits.longest, tokens // 2)  # two rows are the fewest that are padded, and have a mask
-    layer = tokens_N * layer_bytes(shape, limits, width_W)
+    layer = tokens_N * layer_bytes(shape, limits, limits.row_width(tokens))
     copies = _cast_bytes(shape, weights, limits)
     layer_input = tokens_N * _FLOAT * shape.hidden_size
     ends = 3 * layer_input  # the embeddings, and the last norm
@@ -237,7 +244,8 @@ def _logit_bytes(shape: ModelShape, weights: Weights, limits: Limits, tokens_N: 
         each = 5 * _FLOAT  # log-probs and probabilities kept, three gradients in the backward pass
     else:
         each = 3 * _FLOAT + _number(limits)  # as they are, as log-probs, and two temporaries
-    responses = max(limits.response_tokens, tokens_N * limits.response_tokens // limits.longest)
+    share = 2 if limits.share_prefixes else 1  # what prompts share leaves room for responses: for as many again, say
+    responses = max(limits.response_tokens, share * tokens_N * limits.response_tokens // limits.longest)
     held = min(responses * shape.vocabulary, max(limits.max_logits, shape.vocabulary))
     copied = _cast_bytes(shape, weights, limits) > 0
     return each * held + (_HALF * shape.embedding_weights if copied else 0)

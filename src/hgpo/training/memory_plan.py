@@ -14,6 +14,7 @@ from hgpo.policies.pretrained import load_model_config
 from hgpo.policies.transformers import batch_limits
 from hgpo.training.available_memory import resident_memory
 from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, Weights, estimate_memory
+from hgpo.training.prefix_trees import wants_trees
 
 _TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
 _ALLOCATOR = 512 * 2**20
@@ -89,7 +90,8 @@ def estimate_run(config: Config, outline: Outline, device: torch.device) -> Memo
     """
     low = computes_in_bfloat16(config.training.precision, device, outline.configuration)
     process = resident_memory() + _ALLOCATOR if device.type == "cpu" else _DEVICE_LIBRARIES
-    return estimate_memory(outline.shape, _weights(config, outline, low), _limits(config, device, low), process)
+    weights, limits = _weights(config, outline, low), _limits(config, outline, device, low)
+    return estimate_memory(outline.shape, weights, limits, process)
 
 
 def _weights(config: Config, outline: Outline, low: bool) -> Weights:
@@ -107,7 +109,7 @@ def _weights(config: Config, outline: Outline, low: bool) -> Weights:
     return Weights(outline.parameters, reference_bytes=reference, sampler_bytes=copied)
 
 
-def _limits(config: Config, device: torch.device, low: bool) -> Limits:
+def _limits(config: Config, outline: Outline, device: torch.device, low: bool) -> Limits:
     training, policy, warm_start = config.training, config.policy, config.warm_start
     built_in = policy.backend == "transformers"
     asked = (policy.options.get(name) for name in ("max_batch_size", "max_batch_tokens"))
@@ -119,6 +121,7 @@ def _limits(config: Config, device: torch.device, low: bool) -> Limits:
         response_tokens=policy.max_response_tokens,
         micro_batch_tokens=min(training.micro_batch_tokens, training.mini_batch_size * longest),
         max_logits=training.max_logits,
+        share_prefixes=wants_trees(training.share_prefixes, outline.configuration),
         recompute_layers=training.gradient_checkpointing,
         low_precision=low,
         entropy_gradient=training.entropy_coefficient > 0,

@@ -60,16 +60,14 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
         samples: what is laid out; none of them is cut in two.
         max_tokens: of a micro-batch.
     """
-    if not samples or setting is False or (setting == "auto" and not worth_sharing(model.config)):
-        return None
-    if not reads_trees(model):
+    if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
         return None
     return row_width(max(sample.token_count for sample in samples) - 1, max_tokens)
 
 
-def worth_sharing(config: Any) -> bool:
-    """Whether a model of this configuration takes longer to read tokens than it takes to lay them out."""
-    return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH)
+def wants_trees(setting: SharePrefixes, config: Any) -> bool:
+    """Whether trees are asked for: "auto" where a model of this configuration is wide enough to gain by them."""
+    return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH) if setting == "auto" else setting
 
 
 def row_width(longest: int, max_tokens: int) -> int:
