@@ -8,7 +8,7 @@ one process:
                                                 against   the GRPO loss of TRL on the same samples
 
 Samples with equal prompt and response are read once by this project's update, and by the bare passes as well; TRL reads
-each of them.
+each of them. What other samples begin with alike is read once by the update alone; `update_in_rows` goes without.
 
 Bare is transformers alone under autocast in bfloat16: no sampling, no loss but a mean of log-probs. TRL is measured
 where it is installed (`pip install trl==1.16.0 datasets`).
@@ -163,8 +163,12 @@ def update(config: Config, start: Any, trained: Any, samples: list[Sample]) -> d
     optimizer = make_optimizer(trained.model, settings)
     rng = np.random.default_rng(0)
     sampling = Sampling(max_response_tokens=config.policy.max_response_tokens)
-    for name, coefficient in (("update", 0.0), ("update_with_kl", 0.01)):
-        chosen = settings.model_copy(update={"kl_coefficient": coefficient, "mini_batch_size": 10**9})
+    for name, others in (
+        ("update", {}),
+        ("update_in_rows", {"share_prefixes": False}),
+        ("update_with_kl", {"kl_coefficient": 0.01}),
+    ):
+        chosen = settings.model_copy(update={"kl_coefficient": 0.0, "mini_batch_size": 10**9, **others})
         reference = reference_model(start, trained, chosen)
         ways[name] = lambda batch, chosen=chosen, reference=reference: update_policy(
             trained.model, reference, optimizer, batch, chosen, rng, sampling
