@@ -51,12 +51,13 @@ class ChatServer:
     """Answers `/v1/chat/completions` by `answer(body)`. Use as a context; `stop` and `start` kill it and bring it back.
 
     Attributes:
+        answers: path under `/v1`, such as "/chat/completions", -> what answers it; others get 404.
         asked: bodies of all requests, in the order of their coming.
         most_at_once: most requests under way at one time.
     """
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer, others: Mapping[str, Answer] | None = None) -> None:
+        self.answers = {"/chat/completions": answer, **(others or {})}
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.most_at_once = 0
@@ -113,7 +114,8 @@ class ChatServer:
                 self._under_way += 1
                 self.most_at_once = max(self.most_at_once, self._under_way)
                 try:
-                    reply = self._answer(body)
+                    path = head.split(b" ", 2)[1].decode().removeprefix("/v1")
+                    reply = self.answers[path](body) if path in self.answers else fails(404)
                     await asyncio.sleep(reply.wait)
                 finally:
                     self._under_way -= 1

@@ -6,8 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from hgpo.config import load_config
-from hgpo.runs.folder import read_metrics
+from hgpo.runs.assemble import training_suite
+from hgpo.runs.folder import create_run_directory, read_metrics
 from hgpo.runs.progress import Reporter
+from hgpo.training.starting_policy import prepare_start
 
 RECIPE = Path(__file__).parent / "corridor.toml"
 TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
@@ -33,3 +35,11 @@ def quiet():
 
 def evaluations(run):
     return {path.stem: json.loads(path.read_text()) for path in run.evaluation("before").parent.iterdir()}
+
+
+def start_folder(directory, *overrides):
+    """A model's folder: the recipe's own, after its warm start."""
+    settings = recipe(directory, "run.name=start", *overrides)
+    run = create_run_directory(settings)
+    prepare_start(run, settings, training_suite(settings), quiet())
+    return run.start

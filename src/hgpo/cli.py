@@ -31,6 +31,7 @@ EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgp
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.rules", "RolloutError"),
+    ("hgpo.policies.server", "AnswerFailed"),
     ("safetensors", "SafetensorError"),
 )
 """More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""

@@ -133,7 +133,9 @@ class Registry(Generic[Part]):
 
 
 def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -> None:
-    """Refuse options that a part's maker does not take as keywords: a setting that nothing reads is a mistake.
+    """Refuse options that a part's maker does not take as keywords, and the lack of one that it cannot do without.
+
+    A setting that nothing reads is a mistake.
 
     Args:
         what: the part, for the message.
@@ -141,11 +143,15 @@ def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -
         options: their names.
 
     Raises:
-        ValueError: says which it does not take, and which it does.
+        ValueError: says which it does not take, and which it does; or which are missing.
     """
-    taken = [one.name for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    if unknown := sorted(set(options) - set(taken)):
-        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}")
+    options = set(options)
+    taken = [one for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    names = [one.name for one in taken]
+    if unknown := sorted(options - set(names)):
+        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(names) or 'none'}")
+    if missing := [one.name for one in taken if one.default is one.empty and one.name not in options]:
+        raise ValueError(f"{what} needs the option{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
 def import_named(names: Iterable[str]) -> None:

@@ -3,7 +3,7 @@ from types import ModuleType
 
 import pytest
 
-from hgpo.plugins import Registry, import_named
+from hgpo.plugins import Registry, check_options, import_named
 
 
 def number_problem(part):
@@ -90,3 +90,16 @@ def test_modules_of_paths_are_imported_for_what_they_register(outside):
     assert outside.exists()
     with pytest.raises(ValueError, match="cannot import 'no_such_module'"):
         import_named(["no_such_module:THING"])
+
+
+def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
+    def make(model, *, url, folder, timeout=1.0):
+        return model
+
+    check_options("part 'x'", make, {"url": "", "folder": ""})
+    with pytest.raises(ValueError, match="part 'x' has no option colour; it takes url, folder, timeout"):
+        check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""})
+    with pytest.raises(ValueError, match="part 'x' needs the option folder$"):
+        check_options("part 'x'", make, {"url": ""})
+    with pytest.raises(ValueError, match="part 'x' needs the options url, folder$"):
+        check_options("part 'x'", make, {})

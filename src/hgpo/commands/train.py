@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hgpo.config import Config, describe_settings, load_config
@@ -154,7 +157,8 @@ def _train(config: Config, quiet: bool, started: float) -> int:
     else:
         from hgpo.training.trainer import train
 
-        run_directory = train(config, reporter, started=started)
+        with _says_how_to_go_on(config.run_directory):
+            run_directory = train(config, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
 
@@ -179,9 +183,26 @@ def _resume(path: Path, quiet: bool, started: float) -> int:
         else:
             from hgpo.training.trainer import resume
 
-            resume(path, reporter, started=started)
+            with _says_how_to_go_on(path):
+                resume(path, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
+
+
+@contextmanager
+def _says_how_to_go_on(run: Path) -> Iterator[None]:
+    """In the block, a server that fails a run which has begun ends it with the command that goes on."""
+    from hgpo.policies.server import AnswerFailed, ServerRefused
+
+    try:
+        yield
+    except (AnswerFailed, ServerRefused) as error:
+        if not (run / "config.toml").exists():
+            raise
+        raise type(error)(
+            f"{error}. What was written is kept; once that is mended, `hgpo train --resume {shlex.quote(str(run))}` "
+            "goes on from there"
+        ) from error
 
 
 def _refuse_other_settings(config: Config) -> None:

@@ -26,6 +26,10 @@ class Backend:
             has its own copy of the weights reads `language_model.source` and never loads `language_model.model`.
         trainable: whether its responses carry token ids and log-probs, which training needs.
         missing: what has to be installed before it can be used, and how, in a sentence; None: nothing.
+        check: `(language_model, **options)`, of a backend that depends on what may not be there or not do: asks it, and
+            raises a `ValueError` that says what to do. It loads no weights. Called before a training writes anything.
+        adapters_only: whether it is trained through an adapter alone, beside the weights that `policy.model` has: what
+            has them cannot be given others.
 
     Example: `Backend(lambda language_model, *, url: MyServerPolicy(url), trainable=False)`.
     """
@@ -33,6 +37,8 @@ class Backend:
     make: Callable[..., AnyPolicy]
     trainable: bool = True
     missing: Callable[[], str | None] = lambda: None
+    check: Callable[..., None] | None = None
+    adapters_only: bool = False
 
 
 def _no_backend(part: Any) -> str | None:

@@ -88,7 +88,7 @@ class PromptEncoder:
     def _encode(self, prompts: list[Conversation]) -> list[TokenIds]:
         if not prompts:
             return []
-        texts = _as_chats(self.tokenizer, [self._messages(prompt) for prompt in prompts], self._chat)
+        texts = _as_chats(self.tokenizer, [self.messages(prompt) for prompt in prompts], self._chat)
         encoded = [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
         for ids in encoded:
             ids.setflags(write=False)
@@ -105,6 +105,11 @@ class PromptEncoder:
         """Tokens each prompt takes, chat template included."""
         return [len(ids) for ids in self.encode_prompts(prompts)]
 
+    def messages(self, prompt: Conversation) -> tuple[Message, ...]:
+        """The turns that the chat template is given, for whoever has another program fill it in."""
+        taken = messages_of(prompt if self._takes_turns else as_text(prompt))
+        return tuple(Message(message.role, self._defused(_encodable(message.text))) for message in taken)
+
     def decode(self, responses: Sequence[TokenIds]) -> list[str]:
         """The text of each response, control tokens left out."""
         texts: list[str] = self.tokenizer.batch_decode(
@@ -115,10 +120,6 @@ class PromptEncoder:
     def ends(self, response_ids: TokenIds) -> bool:
         """Whether a response closes with the tokenizer's end token, so that it was not cut."""
         return bool(response_ids[-1] == self.tokenizer.eos_token_id)
-
-    def _messages(self, prompt: Conversation) -> tuple[Message, ...]:
-        taken = messages_of(prompt if self._takes_turns else as_text(prompt))
-        return tuple(Message(message.role, self._defused(_encodable(message.text))) for message in taken)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]

@@ -103,6 +103,7 @@ class ServerPolicy:
         self._before = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._answered = False
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
+        self._closing: asyncio.Task[None] | None = None  # a loop alone would let it go
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Characters over four: a rough figure, since only the server knows."""
@@ -162,7 +163,8 @@ class ServerPolicy:
             raise AnswerFailed(reason(error)) from error
         try:
             completion = raw.parse()
-            return (completion if completion.choices else None), raw.retries_taken + 1
+            whole = completion.choices and completion.choices[0].message
+            return (completion if whole else None), raw.retries_taken + 1
         except (ValueError, AttributeError, TypeError, openai.APIResponseValidationError):  # half a JSON, or none
             return None, raw.retries_taken + 1
 
@@ -177,7 +179,7 @@ class ServerPolicy:
             prompt_ids=_NO_TOKENS,
             token_ids=_NO_TOKENS,
             log_probs=_NO_LOG_PROBS,
-            finished=choice.finish_reason != "length",
+            finished=getattr(choice, "finish_reason", None) != "length",
             spent=Spent(
                 prompt_tokens=getattr(usage, "prompt_tokens", None) or 0,
                 response_tokens=getattr(usage, "completion_tokens", None) or 0,
@@ -187,13 +189,22 @@ class ServerPolicy:
         )
 
     def _connected(self) -> AsyncOpenAI:
-        """The client of the running event loop: its connections belong to one."""
+        """The client of the running event loop: its connections belong to one, and end with it."""
         from openai import AsyncOpenAI
 
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
             self._client = (loop, AsyncOpenAI(**self.server.connection()))
+            self._closing = loop.create_task(_close_at_the_end(self._client[1]))
         return self._client[1]
+
+
+async def _close_at_the_end(client: AsyncOpenAI) -> None:
+    """Wait to be cancelled, which is what `asyncio.run` does to all that is left; later the loop would be closed."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await client.close()
 
 
 def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:

@@ -17,10 +17,11 @@ from hgpo.training.checkpoint import open_language_model
 
 def check_policy(config: Config) -> None:
     """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with; and
-    LoRA without the library for it.
+    LoRA without the library for it. A backend that depends on something is asked last.
 
     Raises:
         ConfigError: says which and what to do.
+        ValueError: from the backend's own check.
     """
     name = config.policy.backend
     try:
@@ -33,6 +34,27 @@ def check_policy(config: Config) -> None:
         raise ConfigError(
             f"policy.backend = {name!r} gives no token ids and log-probs, without which nothing can be trained; "
             "evaluate with it, and train with another"
+        )
+    if backend.adapters_only:
+        _refuse_other_weights(config)
+    if backend.check is not None:
+        backend.check(load_language_model(config.policy.model, config), **config.policy.options)
+
+
+def _refuse_other_weights(config: Config) -> None:
+    """For a backend that has the weights of `policy.model` and can be handed none but an adapter's."""
+    name = config.policy.backend
+    if not config.policy.lora.rank:
+        raise ConfigError(
+            f"policy.backend = {name!r} cannot be handed whole weights: train an adapter (policy.lora.rank above 0), "
+            "or choose another policy.backend",
+            "policy.lora.rank",
+        )
+    if config.warm_start.enabled:
+        raise ConfigError(
+            f"warm_start.enabled: policy.backend = {name!r} plays the weights that the server holds, which a warm "
+            "start would change here alone: warm up in a run with another policy.backend, and serve its folder start/",
+            "warm_start.enabled",
         )
 
 
@@ -79,6 +101,8 @@ def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[AnyPolicy, str]:
     """The policy of a run for playing; see `load_checkpoint_model`."""
     language_model, found = load_checkpoint_model(run, config, checkpoint)
+    if found == "start":  # with a new adapter, which changes nothing: some backends play no model without
+        language_model = with_adapter(language_model, config)
     return run_policy(config, language_model), found
 
 

@@ -51,6 +51,7 @@ from hgpo.training.memory_check import check_memory
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.policies import (
     check_policy,
+    load_checkpoint_policy,
     load_language_model,
     run_policy,
     start_model,
@@ -140,7 +141,7 @@ class _Trainer:
         """The policy before the first update, also where a checkpoint has taken its place by now."""
         if not self.progress.update:
             return self.policy
-        return run_policy(self.config, load_language_model(start_model(self.run, self.config), self.config))
+        return load_checkpoint_policy(self.run, self.config, "start")[0]
 
     def train(self, started: float) -> None:
         """Run all updates that are still to be done."""
