@@ -71,6 +71,10 @@ class ChatServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}/v1"
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
     def __enter__(self) -> ChatServer:
         self._thread.start()
         self.start()

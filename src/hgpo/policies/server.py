@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ class ServerPolicy:
         self._max_response_tokens = max_response_tokens
         self._before = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._answered = False
-        self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
+        self._client: tuple[asyncio.AbstractEventLoop, AsyncGenerator[AsyncOpenAI], AsyncOpenAI] | None = None
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Characters over four: a rough figure, since only the server knows."""
@@ -149,7 +149,8 @@ class ServerPolicy:
         import openai
 
         try:
-            raw = await self._connected().chat.completions.with_raw_response.create(**asked)
+            client = await self._connected()
+            raw = await client.chat.completions.with_raw_response.create(**asked)
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             raise ServerRefused(f"{self.server.url} does not serve {self.model!r}: {reason(error)}") from error
         except openai.APIResponseValidationError:
@@ -186,14 +187,21 @@ class ServerPolicy:
             ),
         )
 
-    def _connected(self) -> AsyncOpenAI:
+    async def _connected(self) -> AsyncOpenAI:
         """The client of the running event loop: its connections belong to one."""
-        from openai import AsyncOpenAI
-
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
-            self._client = (loop, AsyncOpenAI(**self.server.connection()))
-        return self._client[1]
+            clients = _clients(self.server)
+            self._client = (loop, clients, await anext(clients))
+        return self._client[2]
+
+
+async def _clients(server: Server) -> AsyncGenerator[AsyncOpenAI]:
+    """One client, closed as the event loop ends, which closes the generators that were begun in it."""
+    from openai import AsyncOpenAI
+
+    async with AsyncOpenAI(**server.connection()) as client:
+        yield client
 
 
 def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:
