@@ -16,7 +16,8 @@ from hgpo.agents.examples import WorkedExample, examples_for, load_examples
 from hgpo.agents.prompts import Situation
 from hgpo.conversation import Conversation, Message
 
-_ACTION = re.compile(r"^[\s>*#-]*action(?:\s*\d+)?\s*\**\s*:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
+# No white space can be shared out in two ways, or else the time would grow with the square of a run of it.
+_ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 MAX_REMEMBERED_CHARACTERS = 2_000
