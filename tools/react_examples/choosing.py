@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from household_thoughts import HouseholdNarrator
+from official_shop import official_tasks
 from playing import PlayedGame, play
 from shop_thoughts import ShopNarrator
 
@@ -26,6 +27,8 @@ HOUSEHOLD_GAMES = 600
 SHOP_SIZE = {"products": 80, "kinds": 8, "attributes": 2, "values": 3, "page_size": 3, "attribute_words": 3}
 SHOP_GOALS = 1200
 FEWEST_TURNS, MOST_TURNS = 5, 11
+OFFICIAL_TURNS = 6
+"""Exactly: way back and one option, or second page and two. Pages of the official form repeat a long instruction."""
 BACK, NEXT = "click[< prev]", "click[next >]"
 
 
@@ -74,41 +77,41 @@ def _wording(task: str) -> str:
 
 
 def shop_games() -> tuple[PlayedGame, ...]:
-    """Two purchases in each department: the first has the pages of the official catalogue, the second brief ones.
+    """Two purchases in each category of the official form, then two in each department of the generated shops.
 
-    In the first a product turns out not to be sold with what is wanted, in the second a page is turned.
+    Those of the official form show its pages and its wording of instructions, the others the brief pages of the
+    generated shops. In the first of two a product turns out not to be sold with what is wanted, in the second a page is
+    turned.
     """
+    official = official_tasks(SEED)
+    suite = webshop_suite(size=SHOP_SIZE, train_goals=SHOP_GOALS, valid_seen_goals=0, valid_unseen_goals=0, seed=SEED)
+    generated = {kind: [task for task in suite.tasks("train") if task.kind == kind] for kind in DEPARTMENTS}
     chosen: list[PlayedGame] = []
-    for kind in DEPARTMENTS:
-        for style, detour in (("text", BACK), ("brief", NEXT)):
-            suite = webshop_suite(
-                size=SHOP_SIZE,
-                train_goals=SHOP_GOALS,
-                valid_seen_goals=0,
-                valid_unseen_goals=0,
-                observation_mode=style,
-                seed=SEED,
-            )
-            tasks = (task for task in suite.tasks("train") if task.kind == kind)
-            chosen.append(_shop_game(tasks, detour, [game.example for game in chosen]))
+    for tasks in official.values():
+        for detour in (BACK, NEXT):
+            chosen.append(_shop_game(tasks, detour, range(OFFICIAL_TURNS, OFFICIAL_TURNS + 1), chosen))
+    for tasks in generated.values():
+        for detour in (BACK, NEXT):
+            chosen.append(_shop_game(tasks, detour, range(FEWEST_TURNS, MOST_TURNS + 1), chosen))
     return tuple(chosen)
 
 
-def _shop_game(tasks: Iterable[Task], detour: str, earlier: Sequence[WorkedExample]) -> PlayedGame:
-    nouns = {_noun(example.task) for example in earlier}
+def _shop_game(tasks: Iterable[Task], detour: str, turns: range, earlier: Sequence[PlayedGame]) -> PlayedGame:
+    nouns = {_noun(game.example.task) for game in earlier}
     for task in tasks:
-        game = play(task, ShopExpert(), ShopNarrator(_first_wording(len(earlier))), MOST_TURNS)
-        if game is None or _noun(game.example.task) in nouns:
+        game = play(task, ShopExpert(), ShopNarrator(_first_wording(len(earlier))), turns[-1])
+        if game is None or len(game.example.turns) not in turns or _noun(game.example.task) in nouns:
             continue
         actions = [turn.action for turn in game.example.turns]
         has_options = bool(parse_instruction(game.example.task).options)
         if has_options and actions.count(detour) == 1 and actions.count(BACK) <= 1:
             return game
-    raise ValueError(f"no purchase has {detour} once; raise SHOP_GOALS")
+    raise ValueError(f"no purchase has {detour} once; let there be more products")
 
 
 def _noun(instruction: str) -> str:
-    return parse_instruction(instruction).words.split()[-1]
+    """What is bought: `"mug"` of "ceramic mug", `"mugs"` of "glazed mugs with handle"."""
+    return parse_instruction(instruction).words.partition(" with ")[0].split()[-1]
 
 
 def _first_wording(number: int) -> int:

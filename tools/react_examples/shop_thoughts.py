@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from playing import NoWords
 from wording import Wording, with_article
 
 from hgpo.envs.base import Info
 from hgpo.envs.webshop.expert import Offer, parse_instruction, read_offers
+
+_OFFICIAL = "Find me "
+_PRICE = ", and price lower than "
+_CONDITION = re.compile(r"(?: with |, and )((?:(?! with )[\w ])+: [^,]+)")
+_JOINING = frozenset(["with", "for", "and"])
 
 
 class ShopNarrator:
@@ -19,8 +26,8 @@ class ShopNarrator:
         """Start a session."""
         task = str(info["task"])
         self._wanted = parse_instruction(task)
-        conditions = [text for text in task.split(" , ")[1:] if not text.startswith("price ")]
-        self._option_of = dict(zip(self._wanted.options, conditions, strict=True))  # "blue" -> "color blue"
+        self._option_of = dict(zip(self._wanted.options, _conditions(task), strict=True))  # "blue" -> "color blue"
+        self._is_official = task.startswith(_OFFICIAL)
         self._words = Wording(self._first)
         self._offer: Offer | None = None
         self._ruled_out: set[str] = set()
@@ -43,12 +50,13 @@ class ShopNarrator:
         if self._offer is not None:
             raise NoWords("searches once more")
         wordings = (
-            "I need {product} with {options}, for less than {limit}. I search for the product first and choose the "
+            "I need {product} {joined} {options}, for less than {limit}. I search for the product first and choose the "
             "options on its page.",
-            "The task asks for {product} with {options}, priced under {limit}. I search by the words of the product; "
-            "price and options I check later.",
+            "The task asks for {product} {joined} {options}, priced under {limit}. I search by the words of the "
+            "product; price and options I check later.",
         )
-        return self._say("search", wordings, options=_listed(list(self._option_of.values())))
+        joined = "in" if self._is_official else "with"  # "cardigans with long sleeve in color navy"
+        return self._say("search", wordings, joined=joined, options=_listed(list(self._option_of.values())))
 
     def _on_results(self, clicked: str, offers: list[Offer]) -> str:
         fitting = {offer.asin: offer for offer in offers if self._fits(offer)}
@@ -59,7 +67,8 @@ class ShopNarrator:
         self._offer, self._chosen = fitting[clicked], []
         if self._ruled_out:
             wordings: tuple[str, ...] = (
-                "{id} is another {words} and costs {price}, within the limit of {limit}. I open it instead.",
+                "{id} has all the words of the product, too, and costs {price}, within the limit of {limit}. I open it "
+                "instead.",
                 "The next one that fits is {id}, {product} for {price}. I check whether it comes with all I need.",
             )
         else:
@@ -118,20 +127,32 @@ class ShopNarrator:
 
     def _fits(self, offer: Offer) -> bool:
         """A price of just the limit is paid for, too, but "under 30" does not say so."""
-        return offer.price < self._wanted.price_upper and set(self._wanted.words.split()) <= set(offer.title.split())
+        return offer.price < self._wanted.price_upper and _words(self._wanted.words) <= _words(offer.title)
 
     def _say(self, thought: str, wordings: tuple[str, ...], **names: str) -> str:
         offer = self._offer
         return self._words.say(
             thought,
             wordings,
-            product=with_article(self._wanted.words),
+            product=self._wanted.words if self._is_official else with_article(self._wanted.words),
             words=self._wanted.words,
             limit=f"{self._wanted.price_upper:g}",
             id=offer.asin.upper() if offer else "",
             price=f"{offer.price:g}" if offer else "",
             **names,
         )
+
+
+def _conditions(task: str) -> list[str]:
+    """What options are asked for, in either wording of a task: `["color blue", "size small"]`."""
+    if not task.startswith(_OFFICIAL):
+        return [text for text in task.split(" , ")[1:] if not text.startswith("price ")]
+    return [text.replace(": ", " ") for text in _CONDITION.findall(task.partition(_PRICE)[0])]
+
+
+def _words(text: str) -> set[str]:
+    """The words that say what a product is, lower case."""
+    return set(re.findall(r"[\w'-]+", text.lower())) - _JOINING
 
 
 def _listed(things: list[str]) -> str:

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 MAX_ACTION_CHARACTERS = 512
-_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _CJK = re.compile("[\u4e00-\u9fff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -32,10 +31,10 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     for WebShop in the published recipe).
     """
     lowered = response.lower()
-    found = _ACTION.search(lowered)
-    if found is None:
+    text, closed, _ = lowered.partition("<action>")[2].partition("</action>")  # a pattern would look from every tag
+    if not closed:
         return ParsedAction(clean_action(lowered[-fallback_characters:]), False, "no <action></action>")
-    action = clean_action(found.group(1))
+    action = clean_action(text)
     if "<think>" not in lowered or "</think>" not in lowered:
         return ParsedAction(action, False, "no <think></think>")
     if _CJK.search(response):

@@ -16,7 +16,8 @@ from hgpo.agents.examples import WorkedExample, examples_for, load_examples
 from hgpo.agents.prompts import Situation
 from hgpo.conversation import Conversation, Message
 
-_ACTION = re.compile(r"^[\s>*#-]*action(?:\s*\d+)?\s*\**\s*:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
+# No white space can be shared out in two ways, or else the time would grow with the square of a run of it.
+_ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 MAX_REMEMBERED_CHARACTERS = 2_000
@@ -27,7 +28,7 @@ class ReactTemplate:
     """Thought, action, observation, as a conversation.
 
     Attributes:
-        examples: all there are; each prompt shows those of its task's type first.
+        examples: all there are; each prompt shows those of its task's form and type first.
         shown: how many a prompt shows.
         list_commands: whether the admissible commands are listed after the newest observation.
     """
@@ -55,7 +56,7 @@ class ReactTemplate:
 
     def head(self, situation: Situation) -> str:
         """Everything before the first observation that is remembered."""
-        examples = examples_for(self.examples, situation.kind, self.shown)
+        examples = examples_for(self.examples, situation.kind, self.shown, situation.observation)
         shown = [f"Here is how a task was done:\n\n{as_example(example)}" for example in examples]
         left_out = situation.step - len(situation.history)
         parts = [self.role, self.form, *shown, f"Now it is your turn. Your task: {situation.task}"]

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from hgpo.agents import ParsedAction, Situation, Surroundings, make_agent
@@ -99,9 +101,24 @@ def test_an_endless_response_is_remembered_in_part():
     assert remembered("", "look") == "Action: look"
 
 
-def test_reading_takes_no_longer_than_the_text_is_long():
-    response = "action " * 200_000
+@pytest.mark.parametrize("response", ["action " * 200_000, "\n" * 100_000, " \n" * 50_000, "Action" + "\n" * 100_000])
+def test_reading_takes_no_longer_than_the_text_is_long(response):
+    began = time.process_time()
     assert not react().template.parse(response).valid  # a pattern that looks back would take minutes
+    remembered(response, "look")
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("response", "action"),
+    [
+        ("I see.\n \n\n  >\n Action: look", "look"),
+        ("Action\n\n 3 \n ** \n:\n** go to desk 1", "go to desk 1"),
+        ("An action: look\naction 7 help\n\tAction : open drawer 1", "open drawer 1"),
+    ],
+)
+def test_an_action_is_read_through_white_space_and_marks(response, action):
+    assert react().template.parse(response) == ParsedAction(action, valid=True)
 
 
 def test_options_are_checked():

@@ -1,7 +1,8 @@
 """Worked examples for a ReAct agent: whole games in which every action follows a thought in plain English.
 
 The project's own experts play its own generated games, and rules put the reason of each action into words
-(`tools/react_examples`). A file here is a JSON object:
+(`tools/react_examples`). Shops are shown in two forms: with the pages and instructions of the official catalogue's
+form, and with the brief pages of generated shops. A file here is a JSON object:
 
     {"made_by": "…", "examples": [{"kind": "…", "task": "…", "turns": [
         {"observation": "…", "thought": "…", "action": "…"}, …]}, …]}
@@ -19,6 +20,9 @@ from importlib.resources import files
 
 EXAMPLE_NAMES = ("household", "shop")
 """What `load_examples` knows: household games (ALFWorld), shopping (WebShop)."""
+
+_MARKS = ("[SEP]", "[button]")
+"""What tells the forms of a shop's pages apart: `text` has the first, `text_rich` the second, `brief` neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,18 @@ def load_examples(name: str) -> tuple[WorkedExample, ...]:
     )
 
 
-def examples_for(examples: Sequence[WorkedExample], kind: str, count: int) -> tuple[WorkedExample, ...]:
-    """The first `count` examples for a task: those of its kind, then the others, each in the order given.
+def examples_for(
+    examples: Sequence[WorkedExample], kind: str, count: int, observation: str = ""
+) -> tuple[WorkedExample, ...]:
+    """The first `count` examples for a task: those of its form, of these those of its kind, else in the order given.
 
-    A kind without examples still gets some, and `count` above their number gives them all.
+    A kind or form without examples still gets some, and `count` above their number gives them all.
+
+    Args:
+        examples: to choose from.
+        kind: the task's.
+        count: how many.
+        observation: any of the task's, which shows in what form its environment speaks.
 
     Raises:
         ValueError: `count` is negative.
@@ -87,5 +99,15 @@ def examples_for(examples: Sequence[WorkedExample], kind: str, count: int) -> tu
     """
     if count < 0:
         raise ValueError(f"count of worked examples must be 0 or more, not {count}")
-    # A sort keeps the order of what is equal: False, for those of the kind, comes first.
-    return tuple(sorted(examples, key=lambda example: example.kind != kind)[:count])
+    form = _form(observation)
+
+    def differs(example: WorkedExample) -> tuple[bool, bool]:
+        return _form(example.turns[0].observation) != form, example.kind != kind
+
+    # A sort keeps the order of what is equal, and False comes first.
+    return tuple(sorted(examples, key=differs)[:count])
+
+
+def _form(observation: str) -> tuple[bool, ...]:
+    """Which marks it has."""
+    return tuple(mark in observation for mark in _MARKS)

@@ -37,9 +37,9 @@ class Situation:
     kind: str = ""
     lessons: tuple[str, ...] = ()
 
-    def forget_oldest(self) -> Situation:
-        """The same situation with the oldest remembered step gone."""
-        return replace(self, history=self.history[1:], responses=self.responses[1:])
+    def forget_oldest(self, count: int = 1) -> Situation:
+        """The same situation with the `count` oldest remembered steps gone."""
+        return replace(self, history=self.history[count:], responses=self.responses[count:])
 
 
 class Template(Protocol):

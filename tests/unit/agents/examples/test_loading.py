@@ -40,6 +40,18 @@ def test_an_unknown_kind_still_gets_examples() -> None:
     assert examples_for(ALL, "sweep", 2) == (FIRST, SECOND)
 
 
+def test_those_of_the_form_in_sight_come_before_those_of_the_kind() -> None:
+    def of_form(kind: str, observation: str) -> WorkedExample:
+        return WorkedExample(kind, "", (WorkedTurn(observation, "I search.", "search[hat]"),))
+
+    text, other_text = (of_form(kind, "WebShop [SEP] Search") for kind in ("fashion", "garden"))
+    brief, other_brief = (of_form(kind, "search") for kind in ("home", "fashion"))
+    shop = (text, other_text, brief, other_brief)
+    assert examples_for(shop, "garden", 3, "Back to Search [SEP] Page 1") == (other_text, text, brief)
+    assert examples_for(shop, "fashion", 3, "page 1 #B7 hat 12") == (other_brief, brief, text)
+    assert examples_for(shop, "fashion", 2, "WebShop\n[button] Search [button_]") == (text, other_brief)  # none is such
+
+
 def test_more_than_there_are_gives_all_and_none_gives_none() -> None:
     assert examples_for(ALL, "cool", 9) == (THIRD, FIRST, SECOND, FOURTH)
     assert examples_for(ALL, "cool", 0) == ()

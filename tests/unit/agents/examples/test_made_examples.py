@@ -15,12 +15,15 @@ import pytest
 from hgpo.agents.examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
 from hgpo.envs.alfworld.game import TASK_TYPES
 from hgpo.envs.base import Task
+from hgpo.envs.webshop.expert import parse_instruction
 from hgpo.envs.webshop.shop_words import DEPARTMENTS
 
 ROOT = Path(__file__).parents[4]
 MAKER = runpy.run_path(str(ROOT / "tools" / "react_examples"))
 FILES = ROOT / "src" / "hgpo" / "agents" / "examples"
-KINDS = {"household": TASK_TYPES, "shop": tuple(DEPARTMENTS)}
+OFFICIAL = ("fashion", "garden", "beauty", "electronics", "grocery")
+KINDS = {"household": TASK_TYPES, "shop": (*OFFICIAL, *DEPARTMENTS)}
+LONGEST = {"household": 6000, "shop": 7000}  # characters of two examples, about 2,000 tokens
 MARKER = re.compile(
     r"^\W*(?:thought|action|observation|act|obs|question|answer|task|user|assistant)\b[^\n]*?:", re.I | re.M
 )
@@ -124,7 +127,7 @@ def test_thoughts_of_the_shop_name_only_what_the_pages_and_the_task_say() -> Non
         read = example.task
         for turn in example.turns:
             read += f" {turn.observation}"
-            for named in re.findall(r"\b[A-Z]\d\b|\d+", turn.thought):
+            for named in re.findall(r"\b[A-Z0-9]*\d[A-Z0-9]*\b", turn.thought):
                 assert re.search(rf"\b{named}\b", read), turn
 
 
@@ -133,19 +136,29 @@ def test_shop_examples_search_choose_and_buy() -> None:
         actions = [turn.action for turn in example.turns]
         assert actions[0].startswith("search[")
         assert actions[-1] == "click[buy now]"
-        # "color blue , size large" of the task: each value is clicked.
-        values = [condition.split()[-1] for condition in example.task.split(" , ")[1:-1]]
+        values = parse_instruction(example.task).options
         assert values
         assert {f"click[{value}]" for value in values} <= set(actions)
 
 
-def test_shop_examples_show_both_styles_of_pages_a_way_back_and_a_second_page() -> None:
-    for kind in DEPARTMENTS:
-        official, brief = (example for example in load_examples("shop") if example.kind == kind)
-        assert "[SEP]" in official.turns[0].observation
-        assert brief.turns[0].observation == "search"
-        assert "click[< prev]" in [turn.action for turn in official.turns]
-        assert "click[next >]" in [turn.action for turn in brief.turns]
+def test_shop_examples_show_both_forms_a_way_back_and_a_second_page() -> None:
+    shop = load_examples("shop")
+    for kind in KINDS["shop"]:
+        back, second_page = (example for example in shop if example.kind == kind)
+        assert "click[< prev]" in [turn.action for turn in back.turns]
+        assert "click[next >]" in [turn.action for turn in second_page.turns]
+        for example in (back, second_page):
+            is_official = kind in OFFICIAL
+            assert all(("[SEP]" in turn.observation) == is_official for turn in example.turns)
+            assert example.task.startswith("Find me ") == is_official
+            assert bool(re.search(r", and price lower than \d+\.00 dollars$", example.task)) == is_official
+    assert [example.kind in OFFICIAL for example in shop] == [True] * 10 + [False] * 8
+
+
+def test_shop_examples_of_the_official_form_have_one_option_and_then_two() -> None:
+    shop = load_examples("shop")
+    for kind in OFFICIAL:
+        assert [len(parse_instruction(one.task).options) for one in shop if one.kind == kind] == [1, 2]
 
 
 def test_thoughts_are_short_sentences() -> None:
@@ -182,7 +195,7 @@ def test_two_examples_of_a_kind_are_short_enough_for_a_prompt(name: str) -> None
             for example in examples_for(loaded, kind, 2)
             for text in (example.task, *(part for turn in example.turns for part in parts_of(turn)))
         ]
-        assert sum(map(len, texts)) < 6000
+        assert sum(map(len, texts)) < LONGEST[name]
 
 
 def parts_of(turn: WorkedTurn) -> tuple[str, str, str]:

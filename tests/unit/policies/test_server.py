@@ -1,0 +1,42 @@
+"""A policy behind a server: its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+
+import pytest
+
+from chat_server import ChatServer, says
+from hgpo.policies.base import Request
+from hgpo.policies.server import Server, ServerPolicy
+
+
+def ask_many(policy: ServerPolicy) -> set[str]:
+    async def together() -> set[str]:
+        responses = await asyncio.gather(*(policy.respond(Request("?"), temperature=0.0) for _ in range(5)))
+        return {response.text for response in responses}
+
+    return asyncio.run(together())
+
+
+def all_closed(server: ChatServer) -> bool:
+    """Whether the server has seen the end of every connection; it takes a moment to arrive."""
+    until = time.monotonic() + 10
+    while server.open_connections and time.monotonic() < until:
+        time.sleep(0.01)
+    return not server.open_connections
+
+
+def test_a_policy_is_asked_in_one_event_loop_after_the_other_and_leaves_no_connection_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ChatServer(lambda body: says("look")) as server, caplog.at_level(logging.ERROR):
+        policy = ServerPolicy(Server(server.url), "m", max_response_tokens=8)
+        for _ in range(2):
+            assert ask_many(policy) == {"look"}
+            assert all_closed(server)
+            gc.collect()  # what was forgotten instead would be closed now, too late
+    assert not caplog.records

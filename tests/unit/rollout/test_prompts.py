@@ -1,0 +1,83 @@
+"""From situations to prompts within a limit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgpo.agents import Situation, Surroundings, get_template, make_agent
+from hgpo.conversation import as_text
+from hgpo.rollout.prompts import Prompt, fit_prompts
+from hgpo.rollout.rules import RolloutError
+
+TEMPLATES = {
+    "compact": get_template("compact"),
+    "reasoning": get_template("reasoning"),
+    "react": make_agent("react", Surroundings("corridor", "compact", 0), {}).template,
+}
+
+
+class Words:
+    """Counts words, and how often it was asked to."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.max_prompt_tokens = limit
+        self.counted = 0
+
+    def count_prompt_tokens(self, prompts):
+        self.counted += len(prompts)
+        return [words(prompt) for prompt in prompts]
+
+
+def words(prompt) -> int:
+    return len(as_text(prompt).split())
+
+
+def situation(pairs: list[tuple[str, str]]) -> Situation:
+    responses = tuple(f"Thought: so.\nAction: {action}" for _, action in pairs)
+    return Situation("open the door", "a hall", len(pairs), tuple(pairs), ("look",), responses)
+
+
+def one_pair_after_the_other(told: Situation, limit: int, render) -> Prompt:
+    """What `fit_prompts` promises, taken at its word."""
+    forgotten = 0
+    while words(render(told)) > limit:
+        told, forgotten = told.forget_oldest(), forgotten + 1
+    return Prompt(render(told), forgotten)
+
+
+pairs = st.lists(
+    st.tuples(st.sampled_from(["a", "a room", "you see " + 9 * "a thing "]), st.sampled_from(["go", "go on"]))
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@given(histories=st.lists(pairs, max_size=4), share=st.floats(0, 1))
+def test_no_more_is_forgotten_than_has_to_be(template, histories, share):
+    situations = [situation(history) for history in histories]
+    bare = words(template.render(situation([]))) + 8  # for the line that says how much was left out
+    longest = max([bare, *(words(template.render(one)) for one in situations)])
+    limit = round(bare + share * (longest - bare))
+    expected = [one_pair_after_the_other(one, limit, template.render) for one in situations]
+    assert fit_prompts(situations, Words(limit), template.render) == expected
+
+
+def test_a_long_history_is_not_gone_through_pair_by_pair():
+    counter = Words(60)
+    [prompt] = fit_prompts([situation([("a room", "go")] * 1000)], counter, TEMPLATES["compact"].render)
+    assert prompt.forgotten > 950
+    assert words(prompt.text) <= 60
+    assert counter.counted < 30
+
+
+def test_a_prompt_that_fits_is_counted_once_and_without_a_limit_never():
+    for limit, counted in ((1000, 2), (None, 0)):
+        counter = Words(limit)
+        fit_prompts([situation([("a", "go")])] * 2, counter, TEMPLATES["compact"].render)
+        assert counter.counted == counted
+
+
+def test_a_prompt_without_any_memory_has_to_fit():
+    with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
+        fit_prompts([situation([]), situation([("a", "go")] * 9)], Words(5), TEMPLATES["compact"].render)
