@@ -12,8 +12,9 @@ turn within each round,
 - "asked" is openai's client alone, which sends the very same requests as fast as it can, as many at once.
 
 What is "added" is their difference: what environment, agent, policy and journal take beyond client and server. It is
-wall time, and demanded to be under 5 ms: exit status 1 means that it is not. Beside it stands the CPU time of this
-process, which a busy machine does not lengthen, and where it goes (`own_side.py`).
+wall time, and demanded to be under 5 ms: exit status 1 means that it is not. "journal" is its part that waits for the
+disk or writes, and all games wait with it. Beside it stands the CPU time of this process, which a busy machine does not
+lengthen, and where it goes (`own_side.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import itertools
 import json
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from openai import AsyncOpenAI
@@ -34,7 +37,7 @@ from rich.table import Table
 
 from hgpo.policies.server import Server
 from known_answers import serve
-from own_side import Function, functions, parts
+from own_side import Function, Stopwatch, functions, parts
 from served_games import SIZES, Body, ServedGames, Span, foresee, served, timing
 
 DEMANDED = 5.0
@@ -52,14 +55,16 @@ class Measured:
         steps: of all games together, and so requests.
         played: each round's.
         asked: each round's.
+        journal: wall seconds of each round of "played" that went into the journal.
         parts: CPU milliseconds a step of the own side, by part.
 
-    Example: `Measured(1332, [Span(3.2, 3.1)], [Span(2.6, 2.5)], {"environment": 0.05, "prompt": 0.04, "rest": 0.1})`.
+    Example: `Measured(1332, [Span(3.2, 3.1)], [Span(2.6, 2.5)], [0.3], {"prompt": 0.04, "rest": 0.1})`.
     """
 
     steps: int
     played: list[Span]
     asked: list[Span]
+    journal: list[float]
     parts: dict[str, float]
 
     def added(self, clock: str = "wall") -> float:
@@ -70,6 +75,10 @@ class Measured:
     def milliseconds(self, way: str, clock: str = "wall") -> float:
         """Milliseconds a step: median over rounds of one `way`, "played" or "asked"."""
         return self._a_step(getattr(span, clock) for span in getattr(self, way))
+
+    def journalled(self) -> float:
+        """Milliseconds a step of wall time in the journal: median over rounds."""
+        return self._a_step(self.journal)
 
     def ratio(self) -> float:
         """Played over asked: median over rounds of the ratio within each."""
@@ -109,14 +118,16 @@ def main() -> int:
 def measure(games: ServedGames, at_once: int, rounds: int) -> Measured:
     """Both ways in turn, then the parts of the own side."""
     requests = foresee(games)
-    played, asked = [], []
+    played, asked, journal = [], [], []
     with serve(requests.answers) as url:
         for _ in range(rounds):
-            played.append(games.play(served(url), at_once))
+            watch = Stopwatch(time.perf_counter)
+            played.append(games.play(served(url), at_once, noting=partial(watch.on, "journal")))
+            journal.append(watch.spent["journal"])
             with timing() as span:
                 asyncio.run(ask_all(Server(url), requests.bodies, at_once))
             asked.append(span)
-    return Measured(games.steps, played, asked, parts(games, requests.answers))
+    return Measured(games.steps, played, asked, journal, parts(games, requests.answers))
 
 
 async def ask_all(server: Server, bodies: Sequence[Body], at_once: int) -> None:
@@ -133,7 +144,7 @@ async def ask_all(server: Server, bodies: Sequence[Body], at_once: int) -> None:
 
 def show(found: Mapping[str, Measured], at_once: int, console: Console) -> None:
     """Two tables: what a step costs, and what the own side spends it on."""
-    columns = ("steps", "played", "asked", "added", "ratio", "CPU: played", "asked", "added", "demand met")
+    columns = ("steps", "played", "asked", "added", "journal", "ratio", "CPU: played", "asked", "added", "demand met")
     table = Table("", *columns, title=f"milliseconds a step, {at_once} games in flight", title_justify="left")
     for name, one in found.items():
         wall, cpu = (
@@ -144,7 +155,7 @@ def show(found: Mapping[str, Measured], at_once: int, console: Console) -> None:
             for clock in ("wall", "cpu")
         )
         met = "yes" if one.added() < DEMANDED else "no"
-        table.add_row(name, f"{one.steps:,}", *wall, f"{one.ratio():.2f}", *cpu, met)
+        table.add_row(name, f"{one.steps:,}", *wall, f"{one.journalled():.2f}", f"{one.ratio():.2f}", *cpu, met)
     console.print(table)
     names = list(dict.fromkeys(part for one in found.values() for part in one.parts))
     table = Table("", *names, "together", title="the own side, CPU milliseconds a step", title_justify="left")

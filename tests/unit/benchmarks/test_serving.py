@@ -54,6 +54,7 @@ def test_both_ways_and_all_parts_are_measured(games: ServedGames) -> None:
     assert found.steps == games.steps
     assert len(found.played) == len(found.asked) == 2
     assert all(span.wall > 0 and span.cpu > 0 for span in (*found.played, *found.asked))
+    assert all(0 < journal < span.wall for journal, span in zip(found.journal, found.played, strict=True))
     assert set(found.parts) == PARTS
 
 
@@ -87,7 +88,7 @@ def test_the_functions_of_the_own_side_are_listed(games: ServedGames, requests: 
 
 def test_the_tables() -> None:
     played, asked = [Span(4.0, 3.0), Span(9.0, 3.2), Span(5.0, 3.1)], [Span(2.0, 2.0), Span(6.0, 2.1), Span(4.0, 2.0)]
-    one = Measured(1000, played, asked, {"environment": 0.25, "rest": 0.5})
+    one = Measured(1000, played, asked, [0.4, 0.2, 0.3], {"environment": 0.25, "rest": 0.5})
     assert one.milliseconds("played") == pytest.approx(5.0)
     assert one.added() == pytest.approx(2.0)  # of 2, 3 and 1: not the difference of the medians, which is 1
     assert one.added("cpu") == pytest.approx(1.1)
@@ -97,7 +98,18 @@ def test_the_tables() -> None:
     show_functions("alfworld, react", [Function("play.py:17 play", 1.0, 0.25, 0.5)], console)
     text = console.export_text()
     row = next(line for line in text.splitlines() if "1,000" in line)
-    assert row.replace("│", " ").split()[2:] == ["1,000", "5.00", "4.00", "2.00", "1.50", "3.10", "2.00", "1.10", "yes"]
+    assert row.replace("│", " ").split()[2:] == [
+        "1,000",
+        "5.00",
+        "4.00",
+        "2.00",
+        "0.30",
+        "1.50",
+        "3.10",
+        "2.00",
+        "1.10",
+        "yes",
+    ]
     assert "0.750" in text
     assert "play.py:17 play" in text
 
