@@ -99,7 +99,7 @@ def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
     check_options("part 'x'", make, {"url": "", "folder": ""})
     with pytest.raises(ValueError, match="part 'x' has no option colour; it takes url, folder, timeout"):
         check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""})
-    with pytest.raises(ValueError, match="part 'x' needs the option folder$"):
+    with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
         check_options("part 'x'", make, {"url": ""})
-    with pytest.raises(ValueError, match="part 'x' needs the options url, folder$"):
+    with pytest.raises(ValueError, match=r"part 'x' needs the options url, folder$"):
         check_options("part 'x'", make, {})
