@@ -41,7 +41,7 @@ _NEEDED = (
 )
 _SOMETHING = Request("?")
 _ROUNDING = 1e-3  # of a log-prob, which is 0 at most
-_SAME = 1e-2  # log-probs of the likeliest token at two temperatures that are nearer than this were made at one
+_SAME = 0.02  # log-probs of the likeliest token at two temperatures that are relatively nearer were made at one
 
 
 class TrainedServerPolicy(ServerPolicy):
@@ -76,7 +76,7 @@ class TrainedServerPolicy(ServerPolicy):
         """
         with ThreadPoolExecutor(1) as thread:  # this one may run an event loop, as in a notebook
             at_one, at_two = thread.submit(asyncio.run, self._highest_log_probs(1.0, 2.0)).result()
-        if abs(at_one - at_two) < _SAME:
+        if abs(at_one - at_two) < _SAME * abs(at_one):
             raise ServerRefused(
                 f"{self.server.url} leaves the temperature out of its log-probs, which then are not those of what it "
                 "draws: start it with --logprobs-mode processed_logprobs (vLLM)"

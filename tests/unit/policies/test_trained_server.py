@@ -27,7 +27,7 @@ SERVED = (
     "policy.lora.rank=4",
     "policy.options.retries=0",
     "warm_start.enabled=false",
-    "training.updates=3",
+    "training.updates=2",
     "training.checkpoint_every=1",
     "training.learning_rate=0.05",
 )
@@ -184,13 +184,12 @@ def adapter_names(served):
 
 def test_each_update_is_played_with_the_adapter_that_the_last_one_made(finished):
     run, served, directory = finished
-    first, second, third, last = adapter_names(served)
+    first, second, last = adapter_names(served)
     after_the_check = served.events[1:]
     assert after_the_check == [
         *(f"load {first}", f"answer {first}"),
         *(f"load {second}", f"unload {first}", f"answer {second}"),
-        *(f"load {third}", f"unload {second}", f"answer {third}"),
-        *(f"load {last}", f"unload {third}", f"answer {last}"),  # the last evaluation
+        *(f"load {last}", f"unload {second}", f"answer {last}"),  # the last evaluation
     ]
     assert list(served.loaded) == [last]
     assert [path.name for path in (directory / "adapters").iterdir()] == [last]
