@@ -29,6 +29,7 @@ def test_it_trains_on_what_it_sampled(finished):
     assert finished.complete
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_ends_with_the_figures_it_would_have_had(finished, tmp_path):
     def killed(*arguments):
         raise Killed
@@ -43,6 +44,7 @@ def test_a_run_that_was_killed_ends_with_the_figures_it_would_have_had(finished,
     assert untimed(run) == untimed(finished)
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_leaves_a_run_that_can_be_resumed(finished, tmp_path):
     """The second update's collection fails for want of an answer; the first is on disk."""
     real = module._Trainer._play

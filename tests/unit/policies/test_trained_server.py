@@ -198,6 +198,7 @@ def test_each_update_is_played_with_the_adapter_that_the_last_one_made(finished)
     assert all(row["gradient_norm"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_figures_tell_of_a_server_that_does_not_use_what_it_took(folder, tmp_path):
     served = ServedModel(folder, uses_adapters=False)
     with served.server:
@@ -339,6 +340,7 @@ class Mortal(ServedModel):
         return Reply(drop=True) if self.left < 0 else super().answer(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True], ids=["it is back", "another process serves it"])
 def test_a_server_that_dies_in_an_update_ends_training_and_resumed_it_ends_with_the_same_figures(
     finished, folder, tmp_path, capsys, restarted
