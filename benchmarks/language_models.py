@@ -40,6 +40,7 @@ from hgpo.rollout.collect import collect
 from hgpo.runs.assemble import estimate, rollout_rules, training_suite
 from hgpo.training.micro_batches import distinct, micro_batches
 from hgpo.training.policies import load_language_model, run_policy, with_adapter
+from hgpo.training.prefix_trees import plant, row_width
 from hgpo.training.reference import reference_model
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import lay_out
@@ -131,11 +132,20 @@ def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sa
         "trajectories": tasks * config.rollout.group_size,
         "steps": len(samples),
         "distinct_share": len(distinct(samples)[0]) / len(samples),
+        "tree_share": tree_share(samples),
         "tokens": recorder.tokens,
         "collect_seconds": seconds["collect"] / rounds,
         "collect_tokens_per_second": recorder.tokens * rounds / seconds["collect"],
         "collect_over_bare": seconds["bare"] / seconds["collect"],
     }
+
+
+def tree_share(samples: list[Sample]) -> float:
+    """Tokens that trees of the distinct samples have, of those that the samples have."""
+    once = [samples[row] for row in distinct(samples)[0]]
+    lengths = [sample.token_count - 1 for sample in once]
+    trees = plant(once, row_width(max(lengths), 2**20))
+    return sum(len(tree.ids_W) for tree in trees) / sum(lengths)
 
 
 @torch.no_grad()

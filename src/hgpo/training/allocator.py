@@ -17,7 +17,7 @@ _LARGE = 2**20
 def return_large_blocks() -> bool:
     """Have every block of a mebibyte or more returned as soon as it is free; False where the C library is not glibc.
 
-    Each such block is mapped anew, page by page, which takes a few per cent of the time where tensors are that large.
+    Each such block is mapped anew, page by page, which takes time: docs/log.md has what was measured.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgpo.policies.adapters import adapter_off
 from hgpo.training.samples import Sample
 from hgpo.training.vocabulary import split_model
 
@@ -30,8 +31,8 @@ SharePrefixes = Literal[True, False, "auto"]
 ROW_TOKENS = 512
 """Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
 _WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
-_TOLERANCE = {torch.float32: 1e-3}  # of hidden states; a mask that is not heeded is far above it
-_LOW_TOLERANCE = 5e-2
+_TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states, float32 or less; a mask that is not heeded is far above it
+_TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every vocabulary has these tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +179,21 @@ def _reads_checked(model: Any) -> bool:
     parts = split_model(model)
     if parts is None or config._attn_implementation != "sdpa" or kinds != {"full_attention"} or looks_back:
         return False
-    body, _ = parts
-    nothing = np.zeros(0, dtype=np.float32)
-    rows = [np.arange(6, dtype=np.int32) % config.vocab_size, np.array([0, 1, 2, 5, 4], dtype=np.int32)]
-    samples = [Sample(row, nothing.astype(np.int32), nothing, 0.0) for row in rows]
-    [tree] = plant(samples, 64)
-    found_WH = body(**lay_out_trees(samples, [tree], model.device).inputs).last_hidden_state[0]
-    tolerance = _TOLERANCE.get(found_WH.dtype, _LOW_TOLERANCE)
+    with adapter_off(model):  # its dropout would make two passes differ
+        return _makes_the_same_of_a_branch(parts[0], model.device)
+
+
+def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
+    """Tried on a tree of two samples."""
+    samples = [
+        Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
+        for ids in _TRIED
+    ]
+    [tree] = plant(samples, ROW_TOKENS)
+    found_WH = body(**lay_out_trees(samples, [tree], device).inputs).last_hidden_state[0]
+    tolerance = _TOLERANCE if found_WH.dtype == torch.float32 else _LOW_TOLERANCE
     for member, path in zip(tree.members, tree.paths, strict=True):
-        ids = torch.from_numpy(rows[member][: len(path)].astype(np.int64))[None].to(model.device)
+        ids = torch.tensor([_TRIED[member]], device=device)
         alone_WH = body(input_ids=ids, use_cache=False).last_hidden_state[0]
         if not torch.allclose(found_WH[path], alone_WH, atol=tolerance, rtol=tolerance):
             return False

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from hgpo.policies.adapters import base_model
+from hgpo.policies.adapters import adapter_off, base_model
 
 logger = logging.getLogger(__name__)
 Entropy = Literal["none", "figure", "with_gradient"]
@@ -98,8 +98,9 @@ def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
     if body is causal or head is None:
         return None
     ids = torch.zeros((1, 2), dtype=torch.long, device=causal.device)
-    logits = causal(input_ids=ids, use_cache=False).logits.float()
-    found = head(body(input_ids=ids, use_cache=False).last_hidden_state).float()
+    with adapter_off(model):  # its dropout would make two passes differ
+        logits = causal(input_ids=ids, use_cache=False).logits.float()
+        found = head(body(input_ids=ids, use_cache=False).last_hidden_state).float()
     if found.shape == logits.shape and torch.allclose(found, logits, atol=_TOLERANCE, rtol=_TOLERANCE):
         return body, head
     logger.warning("%s makes more of its logits than its head does: they are held all at once", type(causal).__name__)

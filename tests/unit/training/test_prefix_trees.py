@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.config import TrainingSettings
+from hgpo.policies.adapters import Adapter, adapter_dropout, add_adapter
 from hgpo.training.micro_batches import micro_batches, padded_tokens
 from hgpo.training.prefix_trees import lay_out_trees, plant, reads_trees, row_tokens, row_width
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs, score_responses
 from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.vocabulary import split_model
 from tiny_models import tiny_model
 
 
@@ -168,3 +170,16 @@ def test_a_model_that_does_not_heed_the_mask_is_found_out():
     plain = body.forward
     body.forward = lambda *args, attention_mask=None, **named: plain(*args, **named)
     assert not reads_trees(model)
+
+
+def test_an_adapters_dropout_does_not_hide_what_its_model_can_do():
+    pytest.importorskip("peft")
+    model = add_adapter(tiny_model().model, Adapter(4, 400.0, dropout=0.5), seed=0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.ones_(parameter)  # as it was made, an adapter changes nothing
+    with adapter_dropout(model, np.random.default_rng(0)):
+        before = torch.get_rng_state()
+        assert split_model(model) is not None
+        assert reads_trees(model)
+        assert torch.equal(torch.get_rng_state(), before)
