@@ -18,7 +18,6 @@ import transformers
 from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
 
 from hgpo.config import Config
-from hgpo.training.allocator import return_large_blocks
 from hgpo.training.memory_plan import estimate_run, outline_of_model
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.samples import Sample
@@ -30,7 +29,6 @@ FIRST_TOKEN = 3  # others are special
 
 def main(case: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    return_large_blocks()
     config_class, model_class = (getattr(transformers, name) for name in MODELS[case["kind"]])
     model_config = config_class(**case["sizes"], eos_token_id=2, bos_token_id=1, attn_implementation="sdpa")
     with torch.device("meta"):

@@ -4,8 +4,8 @@ Token t of row b is drawn by inverting the cumulative distribution at the unifor
 the row, so neither the rows beside it nor the order or size of the batches changes what a row says (floating point
 aside), and the same numbers give the same response on every device.
 
-Shape suffixes: B rows, U distinct prompts among them, A rows still being written, P prompt tokens, T response tokens,
-V vocabulary.
+Shape suffixes: B rows, U distinct prompts among them, G beginnings that these share, A rows still being written, P
+prompt tokens, Q new and S seen ones of them, T response tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from hgpo.policies.attention import decoding_attention
 from hgpo.policies.cache import ResponseCache, select_rows
-from hgpo.policies.padding import TokenIds, cuts, pad_left
+from hgpo.policies.padding import TokenIds, cuts
+from hgpo.policies.shared_prefixes import PromptLayout, lay_out_apart, lay_out_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ def sample_responses(
 ) -> list[SampledTokens]:
     """Sample one response per prompt, at most `max_tokens` long, all rows together.
 
-    Identical prompts (the first step of a group of rollouts) are read once. Rows that have ended leave the batch: on a
-    CPU at once, on an accelerator every few tokens, since asking which they are stalls it.
+    Identical prompts (the first step of a group of rollouts) are read once, and so is what prompts begin with alike.
+    Rows that have ended leave the batch: on a CPU at once, on an accelerator every few tokens, since asking which they
+    are stalls it.
 
     Args:
         uniform_BT: numbers in [0, 1), T = `max_tokens`; None for greedy decoding (`temperature` 0).
@@ -124,45 +126,61 @@ class _Decoder:
 
     def _read_prompts(self, prompts: Sequence[TokenIds], max_tokens: int, pad_token: int) -> None:
         distinct = {prompt.tobytes(): prompt for prompt in prompts}
-        distinct = dict(sorted(distinct.items(), key=lambda item: -len(item[1])))
-        ids_UP, mask_UP = pad_left([*distinct.values()], pad_token)
-        self._prompt_width = ids_UP.shape[1]
-        self._cache = ResponseCache.of(self.model, len(prompts), self._prompt_width + max_tokens)
-        self._logits_AV = self._forward_prompts(ids_UP, mask_UP)
-        self._length_A = torch.from_numpy(mask_UP.sum(-1)).to(self.device)
-        mask_UL = np.pad(mask_UP, ((0, 0), (0, max_tokens)), constant_values=True)
+        layout = self._lay_out([*distinct.values()], len(prompts), max_tokens, pad_token)
+        self._prompt_width = layout.ids_UP.shape[1]
+        self._logits_AV = self._forward_prompts(layout)
+        self._length_A = torch.from_numpy(layout.mask_UP.sum(-1)).to(self.device)
+        mask_UL = np.pad(layout.mask_UP, ((0, 0), (0, max_tokens)), constant_values=True)
         self._mask_AL = torch.from_numpy(mask_UL).to(self.device, torch.long)
-        index_of = {key: index for index, key in enumerate(distinct)}
-        self._select(torch.tensor([index_of[prompt.tobytes()] for prompt in prompts]))
+        keys = [*distinct]
+        row_of = {keys[index]: row for row, index in enumerate(layout.order_U)}
+        self._select(torch.tensor([row_of[prompt.tobytes()] for prompt in prompts]))
         self.row_A = torch.arange(len(prompts), device=self.device)
         self._open_A = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
 
-    def _forward_prompts(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_]) -> torch.Tensor:
-        """Logits [U, V] after each prompt; the prompts, longest first, are read in parts of similar length."""
+    def _lay_out(self, distinct: list[TokenIds], rows: int, max_tokens: int, pad_token: int) -> PromptLayout:
+        """The layout of the prompts, and a cache with room for them and their responses."""
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        layout = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
+        self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
+        self._reads_in_parts = self._cache is not None and self._cache.in_place and parameters >= _READ_WHOLE
+        if not self._reads_in_parts:
+            layout = lay_out_apart(distinct, pad_token)
+            self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
+        return layout
+
+    def _forward_prompts(self, layout: PromptLayout) -> torch.Tensor:
+        """Logits [U, V] after each prompt; what prompts begin with alike is read first."""
         if self._cache is None:
-            return self._forward_part(ids_UP, mask_UP)
+            return self._forward_part(layout.ids_UP, layout.mask_UP)
+        if layout.shared:
+            self._forward_parts(self._cache, layout.ids_GP, layout.mask_GP, 0)
+            select_rows(self._cache, torch.from_numpy(layout.beginning_U), self.device)
+        return self._forward_parts(self._cache, layout.ids_UP, layout.mask_UP, layout.shared)
+
+    def _forward_parts(
+        self, cache: ResponseCache, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_], known: int
+    ) -> torch.Tensor:
+        """Logits [U, V] after each row; the rows, longest first after the `known` columns, in parts of like length."""
         rows, width = ids_UP.shape
-        lengths_U = mask_UP.sum(-1)
+        length_U = mask_UP[:, known:].sum(-1)
+        parts = cuts(length_U, overhead=self._pace.forward_tokens) if self._reads_in_parts else [slice(0, rows)]
         logits = []
-        for part in self._parts(self._cache, lengths_U):
-            start = width - int(lengths_U[part.start])
-            self._cache.show(part, start, start)
-            logits.append(self._forward_part(ids_UP[part, start:], mask_UP[part, start:]))
-        self._cache.show(slice(0, rows), 0, width)
+        for part in parts:
+            new = width - int(length_U[part.start])
+            seen = int(mask_UP[part].any(axis=0).argmax())  # columns before it are empty in all its rows
+            cache.show(part, min(seen, new), new)
+            logits.append(self._forward_part(ids_UP[part, new:], mask_UP[part, min(seen, new) :]))
+        cache.show(slice(0, rows), 0, width)
         return torch.cat(logits)
 
-    def _parts(self, cache: ResponseCache, lengths_U: NDArray[np.int64]) -> list[slice]:
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        if not cache.in_place or parameters < _READ_WHOLE:
-            return [slice(0, len(lengths_U))]
-        return cuts(lengths_U, overhead=self._pace.forward_tokens)
-
-    def _forward_part(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_]) -> torch.Tensor:
-        ids, mask = (torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in (ids_UP, mask_UP))
+    def _forward_part(self, ids_UQ: NDArray[np.int64], mask_US: NDArray[np.bool_]) -> torch.Tensor:
+        """Logits [U, V] after Q new tokens of S that are seen."""
+        ids, mask = (torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in (ids_UQ, mask_US))
         output = self.model(
             input_ids=ids,
             attention_mask=mask.long(),
-            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0),
+            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :],
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,

@@ -1,8 +1,8 @@
 """Freed memory goes back to the system.
 
-The C library keeps what was freed in blocks of up to 32 MiB for later, and raises that bound as larger blocks come and
-go. Tensors of a language model's layers are such blocks, in ever other sizes, so the holes between them fit nobody, and
-a process grows from update to update. Blocks of a mebibyte are mapped one by one here: what is freed is gone.
+The C library keeps what was freed in blocks of up to 32 MiB for later. Tensors of a language model's layers are such
+blocks, in other sizes while it plays than while it learns and in every micro-batch, so many of the holes between them
+fit nobody, and a process would grow from update to update.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's malloc.h
-_LARGE = 2**20
 
+def return_freed_memory() -> bool:
+    """Give every free page that the C library holds back; False where it is not glibc, or had none.
 
-def return_large_blocks() -> bool:
-    """Have every block of a mebibyte or more returned as soon as it is free; False where the C library is not glibc.
-
-    Each such block is mapped anew, page by page, which takes time: docs/log.md has what was measured.
+    What is needed again is mapped again, page by page: worth it between the parts of a training, not for every tensor
+    (docs/log.md has what that costs).
     """
     if not sys.platform.startswith("linux"):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return bool(mallopt(ctypes.c_int(_MMAP_THRESHOLD), ctypes.c_int(_LARGE)))
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(ctypes.c_size_t(0)))

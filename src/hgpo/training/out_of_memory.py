@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from hgpo.training.allocator import return_freed_memory
 from hgpo.training.micro_batches import distinct, micro_batches, padded_tokens
 from hgpo.training.prefix_trees import SharePrefixes, row_tokens
 from hgpo.training.samples import Sample
@@ -64,6 +65,8 @@ def within_memory(
     Raises:
         SampleTooLongError: a sample does not fit by itself.
     """
+    if model.device.type == "cpu":
+        return_freed_memory()
     while True:
         limit = min(max_tokens, _lowered[model].tokens) if model in _lowered else max_tokens
         random_state = _random_state(model.device)

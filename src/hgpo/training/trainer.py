@@ -46,7 +46,6 @@ from hgpo.runs.resampling import exchange_uniform, uniform_groups
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
 from hgpo.runs.task_order import task_indices
-from hgpo.training.allocator import return_large_blocks
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.memory_check import check_memory
 from hgpo.training.peak_memory import peak_memory_gib
@@ -92,8 +91,6 @@ def _run(
 ) -> RunDirectory:
     started = time.monotonic() if started is None else started
     use_threads(config)
-    if config.policy.model != "tiny":
-        return_large_blocks()
     remove_leftovers(run)
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from hgpo.policies import sampling
 from hgpo.policies.sampling import draw_tokens, sample_responses
 from hgpo.policies.transformers import TransformersPolicy
 from tiny_models import generate, random_prompts, tiny_model
@@ -41,6 +42,27 @@ def test_cached_loop_equals_loop_without_cache():
         assert response.finished == (token_ids[-1] == 2)
         lengths.add(len(token_ids))
     assert len(lengths) > 1, "rows of different length are what this test is about"
+
+
+@pytest.mark.parametrize("same_task", [0, 3, 9])
+def test_prompts_that_begin_alike_say_what_each_says_alone(monkeypatch, same_task):
+    """Read in two passes, beginnings first; so that it happens, the model counts as large and a pass as cheap."""
+    monkeypatch.setattr(sampling, "_READ_WHOLE", 0)
+    monkeypatch.setattr(sampling, "_CPU", sampling._Pace(forward_tokens=12, tokens_between_drops=1))
+    language_model = tiny_model(max_response_tokens=8)
+    beginning = "put two mugs in cabinet . places : shelf"
+    texts = [f"{beginning} {text}" if row < same_task else text for row, text in enumerate(random_prompts(12))]
+    prompts = language_model.encoder.encode_prompts([*texts, texts[0], "go"])
+    shared = sampling.lay_out_together(prompts[:12], 0, overhead=12).shared
+    assert (shared > 0) == (same_task > 0)
+    uniform_BT = np.random.default_rng(1).random((len(prompts), 8))
+    sampled = sample_responses(
+        language_model.model, prompts, uniform_BT=uniform_BT, temperature=1.0, max_tokens=8, end_tokens=[2], pad_token=0
+    )
+    for prompt, uniform_T, response in zip(prompts, uniform_BT, sampled, strict=True):
+        token_ids, log_probs = sample_without_cache(language_model, prompt, uniform_T, 1.0)
+        assert response.token_ids.tolist() == token_ids
+        np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 0), (0.0900, 0), (0.0901, 1), (0.3347, 1), (0.3348, 3), (1.0, 3)])
