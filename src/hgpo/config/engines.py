@@ -17,7 +17,6 @@ from hgpo.config.settings import Config, Engine
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
-    "training.importance_cap": "built-in",
     "verl": "verl",
     "policy.lora": "built-in",
     "training.max_logits": "built-in",  # verl has use_fused_kernels

@@ -30,6 +30,7 @@ from hgpo.files import write_text
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
+from hgpo.integrations.verl.correction import put_correction
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
@@ -124,6 +125,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         answer = put_advantages(batch, self._steps, self._advantages)
+        if self.recipe.recomputes_log_probs and self._trained:
+            settings = self.config.algorithm.rollout_correction
+            metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
         store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
         return answer
 

@@ -262,9 +262,18 @@ def _algorithm(config: Config) -> Tree:
         "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
         "gamma": config.advantage.gamma,
         "use_kl_in_reward": False,
-        "rollout_correction": {"bypass_mode": not config.recomputes_log_probs},
+        "rollout_correction": _rollout_correction(config),
         "filter_groups": {"enable": False},
     }
+
+
+def _rollout_correction(config: Config) -> Tree:
+    """Truncated importance sampling per token, as in `hgpo.training.importance`; without a cap, verl's is free."""
+    if not config.recomputes_log_probs:
+        return {"bypass_mode": True}
+    cap = config.training.importance_cap
+    weighted: Tree = {} if cap is None else {"rollout_is": "token", "rollout_is_threshold": cap}
+    return {"bypass_mode": False, **weighted}
 
 
 def _trainer(config: Config, run_directory: Path) -> Tree:
