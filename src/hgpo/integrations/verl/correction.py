@@ -60,6 +60,6 @@ def corrected(
     token_BT = padded.batch["response_mask"].bool() & ~torch.tensor(padding_B).unsqueeze(-1)
     trainer_N, engine_N = (padded.batch[name][token_BT].float().cpu().numpy() for name in _FIELDS[1:])
     padded, figures = compute_rollout_correction_and_add_to_batch(padded, settings)
-    columns = {name: response_to_nested(padded.batch[name], mask) for name in _WRITTEN if name in padded.batch.keys()}
+    columns = {name: response_to_nested(padded.batch[name], mask) for name in _WRITTEN if name in padded.batch}
     columns["response_mask"] = columns["response_mask"].to(mask.dtype)
     return columns, {**figures, **sampler_mismatch(trainer_N, engine_N, cap)}

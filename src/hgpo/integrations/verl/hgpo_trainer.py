@@ -27,6 +27,7 @@ from verl.utils.py_functional import rename_dict
 from hgpo.config import check_names
 from hgpo.evaluation import Evaluation, summarise_panel
 from hgpo.files import write_text
+from hgpo.integrations.verl.adapters import keep_adapter
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
@@ -47,6 +48,7 @@ from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
+from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)
 
@@ -274,6 +276,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"
+        if self.recipe.policy.lora.rank:
+            keep_adapter(weights, adapter_of(self.recipe))
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)

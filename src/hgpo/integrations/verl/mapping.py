@@ -71,6 +71,8 @@ def check_for_verl(config: Config) -> None:
             f"verl.tensor_parallel = {config.verl.tensor_parallel} does not divide the {ranks} GPUs "
             "(verl.nodes * verl.gpus_per_node)"
         )
+    if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
+        raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl takes whole numbers alone")
     if training.updates == 0 and not config.verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate alone, set verl.evaluate_only = true")
 
@@ -108,7 +110,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
     return {
         "data": _data(config),
         "actor_rollout_ref": {
-            "model": {"path": model},
+            "model": {"path": model, **_lora(config)},
             "actor": _actor(config),
             "ref": {"strategy": _STRATEGY},
             "rollout": _rollout(config),
@@ -121,7 +123,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
 def suggested_settings(config: Config) -> Tree:
     """verl's settings that bear on speed and memory alone; a recipe may override them."""
     tokens = config.policy.max_prompt_tokens + config.policy.max_response_tokens
-    cpu = on_cpu(config)
+    cpu, lora = on_cpu(config), config.policy.lora.rank > 0
     # FSDP reads mixed_precision and not `dtype`; left out, it computes in bfloat16 whatever `dtype` says.
     precision = {"param_dtype": arithmetic(config), "reduce_dtype": "float32", "buffer_dtype": "float32"}
     engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
@@ -137,12 +139,15 @@ def suggested_settings(config: Config) -> Tree:
                 "use_torch_compile": not cpu,
                 "ppo_max_token_len_per_gpu": max(config.training.micro_batch_tokens, tokens),
                 "fsdp_config": dict(engine),
+                # The frozen weights are those that the run began with, and need not be saved each time.
+                **({"checkpoint": {"save_lora_only": True}} if lora else {}),
             },
             "ref": {"fsdp_config": dict(engine)},
             "rollout": {
                 "gpu_memory_utilization": 0.6,
                 "max_num_batched_tokens": max(8192, tokens),
                 "dtype": arithmetic(config),
+                **({"load_format": "safetensors"} if lora else {}),  # once; then it is sent adapters alone
             },
         },
         "critic": {"enable": False},
@@ -198,6 +203,15 @@ def _data(config: Config) -> Tree:
         "shuffle": False,
         "seed": config.run.seed,
     }
+
+
+def _lora(config: Config) -> Tree:
+    """Nothing where the weights themselves are trained."""
+    lora = config.policy.lora
+    if not lora.rank:
+        return {}
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    return {"lora_rank": lora.rank, "lora_alpha": int(lora.alpha or 2 * lora.rank), "target_modules": targets}
 
 
 def _actor(config: Config) -> Tree:

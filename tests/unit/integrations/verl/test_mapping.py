@@ -152,6 +152,16 @@ def test_without_a_cap_or_without_old_log_probs_of_the_trainer_no_token_is_weigh
         assert "algorithm.rollout_correction.rollout_is" not in mapped(training=training)
 
 
+def test_an_adapter_is_told_in_verls_words() -> None:
+    found = mapped(policy={"model": "some/model", "lora": {"rank": 16, "targets": ["q_proj", "v_proj"]}})
+    prefix = "actor_rollout_ref.model."
+    assert (found[prefix + "lora_rank"], found[prefix + "lora_alpha"]) == (16, 32)
+    assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
+    assert prefix + "lora_rank" not in mapped()
+    with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
+        check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
+
+
 def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CHECKPOINTS_DIR", raising=False)
     assert checkpoint_folder(config(), RUN) == RUN / "verl"
