@@ -18,6 +18,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
+from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.compose import compose, recipe_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -33,7 +33,7 @@ from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, m
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.correction import put_correction
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
-from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
+from hgpo.integrations.verl.metric_names import by_token, peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
@@ -153,7 +153,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(output))
+        metrics.update(reduce_metrics(by_token(output)))
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:

@@ -25,7 +25,8 @@ _DEVICES = ("auto", "cuda", "cpu")
 _STRATEGY = "fsdp2"  # checkpoints are published from it, and on a CPU verl has no other
 _NO_DUAL_CLIP = 1e9  # verl has no switch for it, but a bound that is never reached
 _ENDLESS = 10**9
-_LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+OWN_LOSS = "hgpo_"  # before verl's name of a loss: the same with figures by token (`losses`)
+LOSSES: dict[Loss, str] = {"ppo": f"{OWN_LOSS}vanilla", "gspo": f"{OWN_LOSS}gspo", "cispo": f"{OWN_LOSS}cispo"}
 _AGGREGATIONS: dict[LossAggregation, str] = {
     "token-mean": "token-mean",
     "sequence-mean": "seq-mean-token-mean",
@@ -229,7 +230,7 @@ def _actor(config: Config) -> Tree:
         "clip_ratio_low": training.clip_low,
         "clip_ratio_high": training.clip_high,
         "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
-        "policy_loss": {"loss_mode": _LOSSES[training.loss]},
+        "policy_loss": {"loss_mode": LOSSES[training.loss]},
         "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
         "loss_scale_factor": config.policy.max_response_tokens,  # read by the "constant" aggregation alone
         "calculate_entropy": True,
