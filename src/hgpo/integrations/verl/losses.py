@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 
-from hgpo.integrations.verl.mapping import LOSSES, OWN_LOSS
 from hgpo.integrations.verl.metric_names import TOKENS
+from hgpo.integrations.verl.update_settings import LOSSES, OWN_LOSS
 
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 

@@ -50,6 +50,12 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
     return found | {name: float(verl_metrics[name]) for name in _OWN_NAMES if name in verl_metrics}
 
 
+def drop_critic(verl_metrics: dict[str, Any]) -> None:
+    """Take out what verl calls a critic's, such as `critic/score/mean`: per step, so that long episodes weigh more."""
+    for name in [name for name in verl_metrics if name.startswith("critic/")]:
+        del verl_metrics[name]
+
+
 def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
     """The most memory that tensors have held; None on a CPU, of which verl says 0 because it did not look."""
     return float(verl_metrics.get(_PEAK_MEMORY, 0)) or None

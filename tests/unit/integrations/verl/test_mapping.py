@@ -177,13 +177,6 @@ def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
     assert checkpoint_folder(config(), tmp_path) == Path("/elsewhere/k2")
 
 
-def test_wandb_is_asked_for_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    assert mapped()["trainer.logger"] == ["console"]
-    monkeypatch.setenv("WANDB_API_KEY", "k")
-    assert mapped()["trainer.logger"] == ["console", "wandb"]
-
-
 def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
     plain, resampling = config(), config(rollout={"resample_uniform_groups": 3})
     assert stored_rows(plain) >= 256 * 50
