@@ -79,7 +79,7 @@ def test_without_the_repair_an_untied_head_is_not_gathered(one_rank: Any, monkey
     monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", engine_repairs._select_wrap_targets)
     built = model(tied=False)
     patch_forward_with_backends(built, use_fused_kernels=True, fused_kernels_backend="torch")
-    with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor"):
+    with pytest.raises(RuntimeError, match=r"mixed torch\.Tensor and DTensor"):
         log_probs_and_gradient(sharded(built, one_rank), fused=True)
 
 
