@@ -72,6 +72,8 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "recompute_log_probs", True, "algorithm.rollout_correction.bypass_mode", False),
         ("training", "recompute_log_probs", False, "algorithm.rollout_correction.bypass_mode", True),
         ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
+        ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is_threshold", 3.0),
+        ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is", "token"),
         ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
         ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
         ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
@@ -143,6 +145,21 @@ def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves()
     found = dict(leaves(mapped_settings(settings, "some/model", RUN)))
     assert found["actor_rollout_ref.rollout.name"] == "hgpo_transformers"
     assert found["trainer.device"] == "cpu"
+
+
+def test_without_a_cap_or_without_old_log_probs_of_the_trainer_no_token_is_weighted() -> None:
+    for training in ({"importance_cap": "none"}, {"recompute_log_probs": False}):
+        assert "algorithm.rollout_correction.rollout_is" not in mapped(training=training)
+
+
+def test_an_adapter_is_told_in_verls_words() -> None:
+    found = mapped(policy={"model": "some/model", "lora": {"rank": 16, "targets": ["q_proj", "v_proj"]}})
+    prefix = "actor_rollout_ref.model."
+    assert (found[prefix + "lora_rank"], found[prefix + "lora_alpha"]) == (16, 32)
+    assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
+    assert prefix + "lora_rank" not in mapped()
+    with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
+        check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
 def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
