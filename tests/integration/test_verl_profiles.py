@@ -1,4 +1,4 @@
-"""Every profile's `--dry-run`, held under the memory and the CPUs that its page promises. Runs where verl is installed."""
+"""Every profile's `--dry-run`, held under the memory and CPUs that its page promises. Runs where verl is installed."""
 
 from __future__ import annotations
 
@@ -62,4 +62,5 @@ def check_settings(tree: dict[str, Any], settings: RankSettings, *, adapters: bo
     assert settings.max_model_len == part["rollout"]["prompt_length"] + part["rollout"]["response_length"]
     assert part["ref"]["fsdp_config"]["model_dtype"] == "bf16"
     assert part["actor"]["fsdp_config"]["model_dtype"] == "fp32"
-    assert (settings.lora_rank > 0, part["rollout"]["load_format"]) == (adapters, "safetensors" if adapters else "dummy")
+    assert (settings.lora_rank > 0) is adapters
+    assert part["rollout"]["load_format"] == ("safetensors" if adapters else "dummy")

@@ -15,8 +15,8 @@ DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; the report's packages, verl and real data are not needed for that.
 
-With --engine verl: what that engine needs here, and with a recipe whether the recipe fits: packages, GPUs, the CPUs that
-Ray's placement groups, TransferQueue and workers take, and the memory of a GPU. Ends with status 1 if it would not start.
+With --engine verl: what that engine needs here, and whether a recipe fits: packages, GPUs, the CPUs that Ray places
+(TransferQueue, placement groups, workers), the memory of a GPU. Ends with status 1 if it would not start.
 
 examples:
   hgpo doctor
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
-        raise ValueError("a recipe is looked at with --engine verl; the built-in trainer checks its memory as it starts")
+        raise ValueError("a recipe is looked at with --engine verl; the built-in trainer checks memory as it starts")
     return _examine_engine(arguments) if arguments.engine else _examine_machine()
 
 

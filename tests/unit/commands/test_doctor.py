@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -132,3 +133,8 @@ def test_an_engine_that_is_not_there_ends_with_one(
 def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "recipe.toml"]) == 2
     assert "--engine verl" in capsys.readouterr().err
+
+
+def test_the_engine_is_looked_at_where_there_is_no_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import hgpo.integrations.verl.examine as e; e.examine(None, [])"
+    subprocess.run([sys.executable, "-c", code], check=True)

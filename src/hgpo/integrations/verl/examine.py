@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl.mapping import on_cpu
-from hgpo.integrations.verl.rank_memory import GIB
 from hgpo.integrations.verl.start_check import Machine, findings_here, look
 from hgpo.integrations.verl.versions import Finding, gpu_pins, installed_version, package_findings, require_verl
+
+_GIB = 2**30
 
 
 def examine(recipe: Path | None, overrides: Sequence[str]) -> list[Finding]:
@@ -39,7 +40,7 @@ def verl_finding() -> Finding:
 def gpu_finding(machine: Machine, *, needed: bool) -> Finding:
     """The GPUs of a machine, with their memory."""
     if machine.gpus:
-        return Finding("GPUs", ", ".join(f"{size / GIB:.1f} GiB" for size in machine.gpus))
+        return Finding("GPUs", ", ".join(f"{size / _GIB:.1f} GiB" for size in machine.gpus))
     found = "none" if machine.gpus is not None else "none that nvidia-smi shows"
     return Finding("GPUs", found, "without one: policy.device=cpu, for trying things out", fatal=needed)
 

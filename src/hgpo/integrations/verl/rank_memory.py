@@ -153,7 +153,9 @@ def estimate_rank(sizes: Sizes, settings: RankSettings, gpu: int) -> MemoryEstim
         "update": passed,
         "optimiser": {**asleep, **held, "optimiser's step": held["gradients"]},
     }
-    return MemoryEstimate({phase: {name: size for name, size in parts.items() if size} for phase, parts in phases.items()})
+    return MemoryEstimate(
+        {phase: {name: size for name, size in parts.items() if size} for phase, parts in phases.items()}
+    )
 
 
 def vllm_weight_bytes(sizes: Sizes, settings: RankSettings) -> int:

@@ -14,8 +14,6 @@ from typing import Any
 from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl.cluster_needs import ClusterNode, cpus_to_start_with, missing, needs_of
 from hgpo.integrations.verl.mapping import on_cpu
-from hgpo.integrations.verl.memory_findings import memory_finding
-from hgpo.integrations.verl.rank_memory import Sizes, rank_settings
 from hgpo.integrations.verl.versions import Finding, gpu_packages, gpu_pins, installed_version, package_findings
 
 COMPARED = ("hgpo", "verl", "TransferQueue", "transformers")
@@ -120,7 +118,9 @@ def refuse(findings: Sequence[Finding]) -> None:
 
 
 def _memory(config: Config, verl_config: Mapping[str, Any], gpu: int) -> Finding:
-    from hgpo.training.memory_plan import outline_of
+    from hgpo.integrations.verl.memory_findings import memory_finding
+    from hgpo.integrations.verl.rank_memory import Sizes, rank_settings
+    from hgpo.training.memory_plan import outline_of  # which loads PyTorch; what else is looked at needs none
 
     try:
         outline = outline_of(config)

@@ -1,4 +1,4 @@
-"""Is there a verl that this integration was written for, with what verl was released with? Asked without importing it."""
+"""Is there a verl that this integration was written for, and what it was released with? Asked without importing it."""
 
 from __future__ import annotations
 

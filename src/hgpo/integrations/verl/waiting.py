@@ -171,5 +171,6 @@ def _summed(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _resources(amounts: Mapping[str, float]) -> str:
-    """CPUs and GPUs of these, e.g. "3 CPU, 1 GPU"."""
-    return ", ".join(f"{amounts.get(name, 0):g} {name}" for name in ("CPU", "GPU") if amounts.get(name) or name == "CPU")
+    """CPUs, and GPUs where there are any, e.g. "3 CPU, 1 GPU"."""
+    counted = {"CPU": amounts.get("CPU", 0), **({"GPU": amounts["GPU"]} if amounts.get("GPU") else {})}
+    return ", ".join(f"{amount:g} {name}" for name, amount in counted.items())

@@ -83,6 +83,14 @@ def test_without_the_repair_an_untied_head_is_not_gathered(one_rank: Any, monkey
         log_probs_and_gradient(sharded(built, one_rank), fused=True)
 
 
+def test_packed_samples_do_not_see_each_other_without_flash_attention() -> None:
+    """With `attn_implementation = "sdpa"`: verl hands over positions alone, and no mask."""
+    built = model(tied=True)
+    ids, positions = torch.arange(40)[None], torch.cat([torch.arange(15), torch.arange(25)])[None]
+    packed = built(input_ids=ids, position_ids=positions, use_cache=False).logits[:, 15:]
+    torch.testing.assert_close(packed, built(input_ids=ids[:, 15:], use_cache=False).logits, rtol=1e-4, atol=1e-5)
+
+
 def test_a_bfloat16_reference_sees_the_positions_that_the_policy_sees() -> None:
     policy, reference = model(tied=True), model(tied=True)
     reference.to(torch.bfloat16)  # as verl does

@@ -223,7 +223,9 @@ def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any
 
 def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
     def reference(**sections: Any) -> str:
-        return str(dict(leaves(suggested_settings(config(**sections))))["actor_rollout_ref.ref.fsdp_config.model_dtype"])
+        return str(
+            dict(leaves(suggested_settings(config(**sections))))["actor_rollout_ref.ref.fsdp_config.model_dtype"]
+        )
 
     assert reference() == "bf16"
     assert reference(training={"precision": "float32"}) == "fp32"
