@@ -78,6 +78,14 @@ def test_every_loss_and_aggregation_is_one_of_verls() -> None:
         assert actor.loss_scale_factor == 512
 
 
+def test_an_adapter_is_trained_and_saved_alone_and_the_rollout_engine_loads_its_base_itself() -> None:
+    found = composed(small(policy={"model": "some/model", "lora": {"rank": 16, "alpha": 64}})).actor_rollout_ref
+    assert (found.model.lora_rank, found.model.lora_alpha, found.model.target_modules) == (16, 64, "all-linear")
+    actor: ActorConfig = omega_conf_to_dataclass(found.actor)
+    assert actor.checkpoint.save_lora_only
+    assert found.rollout.load_format == "safetensors"
+
+
 def test_an_override_under_verls_own_name_arrives() -> None:
     overrides = {
         "actor_rollout_ref": {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hgpo.config import Config
+from hgpo.config import Config, TrainingSettings
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.records import StepRecord, to_step_batch
 
@@ -19,14 +20,19 @@ import ray
 import torch
 import transfer_queue
 from omegaconf import OmegaConf
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from hgpo.integrations.verl.agent_loop import RECORD_KEY
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.episodes import plain_fields
+from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
+from hgpo.integrations.verl.mapping import mapped_settings
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.runs.assemble import estimate
+from hgpo.runs.folder import RunDirectory
+from hgpo.training.importance import importance_weights
 
 pytestmark = pytest.mark.slow
 
@@ -186,6 +192,46 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     for key, row in stored_advantages(batch).items():
         assert row == [expected[key]] * len(row)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
+    tmp_path: Path, recompute: bool
+) -> None:
+    config = settings("hgpo").model_copy(update={"training": TrainingSettings(recompute_log_probs=recompute)})
+    prefix = f"w{recompute}"
+    batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=2)
+    old = [torch.full(mask.shape, -0.5) for mask in column(batch, "response_mask")]
+    fields = {"old_log_probs": torch.nested.as_nested_tensor(old, layout=torch.jagged)}
+    transfer_queue.kv_batch_put(
+        keys=batch.keys, partition_id=PARTITION, fields=TensorDict(fields, batch_size=len(batch.keys))
+    )
+    trainer = object.__new__(HgpoTrainer)
+    trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(tmp_path), 1
+    algorithm = mapped_settings(config, "m", tmp_path)["algorithm"]
+    trainer.config = OmegaConf.create({"algorithm": algorithm})
+    trainer._steps = read_steps(batch)
+    trainer._step_batch, trainer._advantages = estimate(trainer._steps.records, config)
+    trainer._trained = trainer._steps.records
+    metrics: dict[str, Any] = {}
+    trainer._compute_advantage(batch, metrics)
+    assert len(column(batch, "advantages")) == len(batch.keys)
+    assert ("sampler_gap_mean" in metrics) is recompute
+    if recompute:
+        rows = zip(
+            batch.tags, old, column(batch, "rollout_log_probs"), column(batch, "rollout_is_weights"), strict=True
+        )
+        for tag, trainer_N, engine_N, weight_N in rows:
+            if not tag.get("is_padding"):
+                np.testing.assert_allclose(
+                    weight_N, importance_weights(trainer_N.numpy(), engine_N.numpy(), 2.0), rtol=1e-6
+                )
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def column(batch: KVBatchMeta, name: str) -> list[torch.Tensor]:
+    found = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=PARTITION, select_fields=["prompts", name])
+    return list(found[name].unbind())
 
 
 def test_nothing_is_left_out_unless_asked() -> None:

@@ -17,9 +17,8 @@ from hgpo.config.settings import Config, Engine
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
-    "training.importance_cap": "built-in",
     "verl": "verl",
-    "policy.lora": "built-in",
+    "policy.lora.dropout": "built-in",  # verl's FSDP engine gives its adapters none
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it

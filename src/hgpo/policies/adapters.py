@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,11 @@ import numpy as np
 import torch
 from torch.nn import Dropout
 
+from hgpo.policies.pretrained import refuse_incomplete
+
 BASE_FILE = "adapter_base.json"
 CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
 _BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights beside an adapter
 
@@ -106,10 +109,12 @@ def load_adapter(base: Any, folder: Path) -> Any:
 
     Raises:
         WrongBaseError: it was trained beside other weights.
+        IncompleteModelError: it lacks weights or has surplus ones.
         ValueError: it is damaged, or peft is not installed.
     """
     check_peft()
     from peft import PeftModel
+    from safetensors import safe_open
 
     wanted = _recorded_base(folder)
     if (found := fingerprint(base)) != wanted:
@@ -118,7 +123,34 @@ def load_adapter(base: Any, folder: Path) -> Any:
             f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): put the model back that the "
             "run began with"
         )
-    return PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
+    model = PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
+    with safe_open(folder / WEIGHTS_FILE, "pt") as file:
+        _refuse_other_names(folder, set(file.keys()), model)  # peft passes over them with a warning
+    return model
+
+
+def set_adapter(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give the adapter of `model` other weights, under the names of `adapter_names`.
+
+    Raises:
+        IncompleteModelError: one is missing, or one is there that the model does not know.
+    """
+    from peft import set_peft_model_state_dict
+
+    _refuse_other_names("the adapter", weights.keys(), model)
+    set_peft_model_state_dict(model, dict(weights))
+
+
+def adapter_names(model: Any) -> set[str]:
+    """The names of an adapter's weights as peft stores them."""
+    from peft import get_peft_model_state_dict
+
+    return set(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def _refuse_other_names(source: object, found: Set[str], model: Any) -> None:
+    known = adapter_names(model)
+    refuse_incomplete(source, missing=known - found, surplus=found - known)
 
 
 def has_adapter(model: Any) -> bool:
@@ -175,11 +207,21 @@ def fingerprint(model: Any) -> str:
 
     Rounding makes it the same whether the model was loaded in float32 or in bfloat16.
     """
+    return fingerprint_of(sorted(_base_weights(model)))
+
+
+def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """`fingerprint` of weights that come one after another, by rising names as `base_names` has them."""
     digest = hashlib.sha256()
-    for name, weight in sorted(_base_weights(model)):
+    for name, weight in weights:
         digest.update(name.encode())
         digest.update(weight.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def base_names(model: Any) -> set[str]:
+    """The names of the weights that are not an adapter's, as they are without one; tied ones once."""
+    return {name for name, _ in _base_weights(model)}
 
 
 def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:

@@ -86,11 +86,15 @@ def load_language_model(source: str | Path, config: Config, *, trained: bool = T
 
 def with_adapter(language_model: LanguageModel, config: Config) -> LanguageModel:
     """The model that is trained: with a new adapter where the run has one."""
-    lora = config.policy.lora
-    if not lora.rank:
+    if not config.policy.lora.rank:
         return language_model
-    adapter = Adapter(lora.rank, lora.alpha or 2 * lora.rank, lora.dropout, lora.targets)
-    return language_model.changed(lambda model: add_adapter(model, adapter, seed=config.run.seed))
+    return language_model.changed(lambda model: add_adapter(model, adapter_of(config), seed=config.run.seed))
+
+
+def adapter_of(config: Config) -> Adapter:
+    """What the run trains in place of the weights, where `policy.lora.rank` is above 0."""
+    lora = config.policy.lora
+    return Adapter(lora.rank, lora.alpha or 2 * lora.rank, lora.dropout, lora.targets)
 
 
 def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:

@@ -7,10 +7,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from peft import get_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from hgpo.policies.adapters import (
     BASE_FILE,
+    WEIGHTS_FILE,
     Adapter,
     WrongBaseError,
     adapter_dropout,
@@ -21,8 +24,9 @@ from hgpo.policies.adapters import (
     load_adapter,
     merge_adapter,
     save_adapter,
+    set_adapter,
 )
-from hgpo.policies.pretrained import load_model
+from hgpo.policies.pretrained import IncompleteModelError, load_model
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 5, 7, 9, 11]])
@@ -110,6 +114,28 @@ def test_it_is_refused_beside_other_weights(tmp_path):
     (tmp_path / BASE_FILE).write_text("[]")
     with pytest.raises(ValueError, match=BASE_FILE):
         load_adapter(tiny_model().model, tmp_path)
+
+
+def test_a_missing_or_surplus_weight_of_it_is_named(tmp_path):
+    model = adapted()
+    save_adapter(model, tmp_path)
+    whole = load_file(tmp_path / WEIGHTS_FILE)
+    [gone, *_] = sorted(whole)
+    for weights, message in (
+        ({name: weight for name, weight in whole.items() if name != gone}, f"lacks the weights {gone}"),
+        ({**whole, "base_model.model.lm_head.lora_A.weight": torch.zeros(2, 32)}, "does not know: base_model.model.lm"),
+    ):
+        save_file(weights, tmp_path / WEIGHTS_FILE, metadata={"format": "pt"})
+        with pytest.raises(IncompleteModelError, match=message):
+            load_adapter(tiny_model().model, tmp_path)
+        with pytest.raises(IncompleteModelError, match=message):
+            set_adapter(model, weights)
+
+
+def test_its_weights_can_be_replaced():
+    model, other = adapted(), adapted(seed=1)
+    set_adapter(other, get_peft_model_state_dict(model))
+    assert torch.equal(logits(other), logits(model))
 
 
 def test_the_fingerprint_is_of_the_base_whatever_holds_it():

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.files import write_text
+from hgpo.policies.adapters import CONFIG_FILE
 from hgpo.runs.checkpoints import surplus, whole_checkpoint
 
 STATE_NAME = "hgpo.json"
+_OF_A_MODEL = ("config.json", "generation_config.json")
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 
 
@@ -47,8 +49,10 @@ def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], 
     `keep` is how many stay. Files are linked where the file system can, else copied. Optimiser and generators stay
     with verl, whose checkpoint is what a run resumes from.
     """
+    # Beside an adapter there is no model, and a configuration would say there is.
+    left_out = shutil.ignore_patterns(*_OF_A_MODEL) if (weights / CONFIG_FILE).exists() else None
     with whole_checkpoint(folder, update, state, keep) as partial:
-        shutil.copytree(weights, partial, copy_function=_link_or_copy, dirs_exist_ok=True)
+        shutil.copytree(weights, partial, copy_function=_link_or_copy, dirs_exist_ok=True, ignore=left_out)
 
 
 def _verl_folders(checkpoints: Path) -> list[Path]:

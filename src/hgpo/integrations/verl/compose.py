@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
-from hgpo.integrations.verl.versions import require_verl
+from hgpo.integrations.verl.versions import installed_version, require_verl
 
 # Tables that verl hands on as they are, so that any name may stand in them.
 _OPEN_TABLES = {
@@ -21,6 +22,7 @@ _OPEN_TABLES = {
     "override_optimizer_config",
     "ray_init",
 }
+_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only"}  # verl's classes take it, its files do not name it
 _REFUSALS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
 RECIPE_KEY = "hgpo"
 
@@ -95,7 +97,7 @@ def _set(verl_config: Any, name: str, value: Any) -> None:
     table = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), None)
     try:
         if table is None:
-            OmegaConf.update(verl_config, name, value, force_add=False)
+            OmegaConf.update(verl_config, name, value, force_add=name in _LEFT_OUT)
             return
         holder = OmegaConf.select(verl_config, ".".join(parts[:table]), throw_on_missing=True)
         with open_dict(holder):
@@ -129,7 +131,7 @@ def _validate(verl_config: Any) -> None:
         with contextlib.redirect_stdout(io.StringIO()):  # it reports success by printing
             OmegaConf.to_container(verl_config, resolve=True)
             validate_config(
-                config=verl_config,
+                config=_without_vllm(verl_config),
                 use_reference_policy=need_reference_policy(verl_config),
                 use_critic=need_critic(verl_config),
             )
@@ -139,3 +141,12 @@ def _validate(verl_config: Any) -> None:
         raise ConfigError(f"verl refuses these settings: {error}") from error
     except (HydraException, OmegaConfBaseException) as error:  # hydra wraps what a class of verl's raised
         raise ConfigError(f"verl refuses these settings: {error.__cause__ or error}") from error
+
+
+def _without_vllm(verl_config: Any) -> Any:
+    """For checks on a machine that only composes: verl's check of the adapter's rank imports vLLM."""
+    if installed_version("vllm") is not None:
+        return verl_config
+    checked = copy.deepcopy(verl_config)
+    checked.actor_rollout_ref.model.lora_rank = 0
+    return checked

@@ -27,9 +27,11 @@ from verl.utils.py_functional import rename_dict
 from hgpo.config import check_names
 from hgpo.evaluation import Evaluation, summarise_panel
 from hgpo.files import write_text
+from hgpo.integrations.verl.adapters import keep_adapter
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
+from hgpo.integrations.verl.correction import put_correction
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
@@ -46,6 +48,7 @@ from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
+from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +127,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         answer = put_advantages(batch, self._steps, self._advantages)
+        if self.recipe.recomputes_log_probs and self._trained:
+            settings = self.config.algorithm.rollout_correction
+            metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
         store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
         return answer
 
@@ -270,6 +276,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"
+        if self.recipe.policy.lora.rank:
+            keep_adapter(weights, adapter_of(self.recipe))
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)

@@ -15,6 +15,7 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, Loss, LossAggregation
 from hgpo.envs.registry import SUITES
+from hgpo.integrations.verl.cluster_needs import storage_units
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"
@@ -71,6 +72,8 @@ def check_for_verl(config: Config) -> None:
             f"verl.tensor_parallel = {config.verl.tensor_parallel} does not divide the {ranks} GPUs "
             "(verl.nodes * verl.gpus_per_node)"
         )
+    if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
+        raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl takes whole numbers alone")
     if training.updates == 0 and not config.verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate alone, set verl.evaluate_only = true")
 
@@ -108,7 +111,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
     return {
         "data": _data(config),
         "actor_rollout_ref": {
-            "model": {"path": model},
+            "model": {"path": model, **_lora(config)},
             "actor": _actor(config),
             "ref": {"strategy": _STRATEGY},
             "rollout": _rollout(config),
@@ -121,10 +124,12 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
 def suggested_settings(config: Config) -> Tree:
     """verl's settings that bear on speed and memory alone; a recipe may override them."""
     tokens = config.policy.max_prompt_tokens + config.policy.max_response_tokens
-    cpu = on_cpu(config)
+    cpu, lora = on_cpu(config), config.policy.lora.rank > 0
     # FSDP reads mixed_precision and not `dtype`; left out, it computes in bfloat16 whatever `dtype` says.
     precision = {"param_dtype": arithmetic(config), "reduce_dtype": "float32", "buffer_dtype": "float32"}
     engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
+    # Of the reference, the policy of the start: forward passes cast it anyway, and half as much crosses to the GPU.
+    reference = {**engine, "model_dtype": "bf16" if arithmetic(config) == "bfloat16" else "fp32"}
     ray_init: Tree = {} if config.verl.ray_cpus is None else {"num_cpus": config.verl.ray_cpus}
     return {
         "actor_rollout_ref": {
@@ -137,12 +142,16 @@ def suggested_settings(config: Config) -> Tree:
                 "use_torch_compile": not cpu,
                 "ppo_max_token_len_per_gpu": max(config.training.micro_batch_tokens, tokens),
                 "fsdp_config": dict(engine),
+                # The frozen weights are those that the run began with, and need not be saved each time.
+                **({"checkpoint": {"save_lora_only": True}} if lora else {}),
             },
-            "ref": {"fsdp_config": dict(engine)},
+            "ref": {"fsdp_config": reference},
             "rollout": {
                 "gpu_memory_utilization": 0.6,
+                "max_model_len": tokens,  # else vLLM makes room for the longest text that the model could read
                 "max_num_batched_tokens": max(8192, tokens),
                 "dtype": arithmetic(config),
+                **({"load_format": "safetensors"} if lora else {}),  # once; then it is sent adapters alone
             },
         },
         "critic": {"enable": False},
@@ -151,7 +160,7 @@ def suggested_settings(config: Config) -> Tree:
             "backend": {
                 "SimpleStorage": {
                     "total_storage_size": stored_rows(config),
-                    "num_data_storage_units": 1 if cpu else 8,
+                    "num_data_storage_units": storage_units(config.verl.nodes, config.verl.gpus_per_node),
                 }
             }
         },
@@ -198,6 +207,15 @@ def _data(config: Config) -> Tree:
         "shuffle": False,
         "seed": config.run.seed,
     }
+
+
+def _lora(config: Config) -> Tree:
+    """Nothing where the weights themselves are trained."""
+    lora = config.policy.lora
+    if not lora.rank:
+        return {}
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    return {"lora_rank": lora.rank, "lora_alpha": int(lora.alpha or 2 * lora.rank), "target_modules": targets}
 
 
 def _actor(config: Config) -> Tree:
@@ -262,9 +280,18 @@ def _algorithm(config: Config) -> Tree:
         "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
         "gamma": config.advantage.gamma,
         "use_kl_in_reward": False,
-        "rollout_correction": {"bypass_mode": not config.recomputes_log_probs},
+        "rollout_correction": _rollout_correction(config),
         "filter_groups": {"enable": False},
     }
+
+
+def _rollout_correction(config: Config) -> Tree:
+    """Truncated importance sampling per token, as in `hgpo.training.importance`; without a cap, verl's is free."""
+    if not config.recomputes_log_probs:
+        return {"bypass_mode": True}
+    cap = config.training.importance_cap
+    weighted: Tree = {} if cap is None else {"rollout_is": "token", "rollout_is_threshold": cap}
+    return {"bypass_mode": False, **weighted}
 
 
 def _trainer(config: Config, run_directory: Path) -> Tree:

@@ -16,11 +16,15 @@ _NAMES = {
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
 }
+_OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
 _PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
-    """The update's means; `loss` is put together from its terms as the built-in trainer does."""
+    """The update's means, and how far the rollout engine and the trainer are apart, where that was measured.
+
+    `loss` is put together from its terms as the built-in trainer does.
+    """
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
     if "policy_loss" in found:
         found["loss"] = (
@@ -28,7 +32,7 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
             + settings.kl_coefficient * found.get("kl", 0.0)
             - settings.entropy_coefficient * found.get("entropy", 0.0)
         )
-    return found
+    return found | {name: float(verl_metrics[name]) for name in _OWN_NAMES if name in verl_metrics}
 
 
 def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:

@@ -72,6 +72,8 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "recompute_log_probs", True, "algorithm.rollout_correction.bypass_mode", False),
         ("training", "recompute_log_probs", False, "algorithm.rollout_correction.bypass_mode", True),
         ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
+        ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is_threshold", 3.0),
+        ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is", "token"),
         ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
         ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
         ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
@@ -145,6 +147,21 @@ def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves()
     assert found["trainer.device"] == "cpu"
 
 
+def test_without_a_cap_or_without_old_log_probs_of_the_trainer_no_token_is_weighted() -> None:
+    for training in ({"importance_cap": "none"}, {"recompute_log_probs": False}):
+        assert "algorithm.rollout_correction.rollout_is" not in mapped(training=training)
+
+
+def test_an_adapter_is_told_in_verls_words() -> None:
+    found = mapped(policy={"model": "some/model", "lora": {"rank": 16, "targets": ["q_proj", "v_proj"]}})
+    prefix = "actor_rollout_ref.model."
+    assert (found[prefix + "lora_rank"], found[prefix + "lora_alpha"]) == (16, 32)
+    assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
+    assert prefix + "lora_rank" not in mapped()
+    with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
+        check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
+
+
 def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CHECKPOINTS_DIR", raising=False)
     assert checkpoint_folder(config(), RUN) == RUN / "verl"
@@ -202,3 +219,26 @@ def test_leaves_name_everything_that_is_set() -> None:
 def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads folders and the main branch"):
         check_for_verl(config(policy=policy))
+
+
+def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
+    def reference(**sections: Any) -> str:
+        return str(
+            dict(leaves(suggested_settings(config(**sections))))["actor_rollout_ref.ref.fsdp_config.model_dtype"]
+        )
+
+    assert reference() == "bf16"
+    assert reference(training={"precision": "float32"}) == "fp32"
+    assert reference(policy={"model": "some/model", "device": "cpu"}) == "fp32"
+    trained = dict(leaves(suggested_settings(config())))["actor_rollout_ref.actor.fsdp_config.model_dtype"]
+    assert trained == "fp32"
+
+
+def test_vllm_makes_room_for_a_prompt_and_a_response_and_no_more() -> None:
+    assert dict(leaves(suggested_settings(config())))["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])
+def test_the_queue_holds_few_cpus(nodes: int, gpus: int, units: int) -> None:
+    found = suggested_settings(config(verl={"nodes": nodes, "gpus_per_node": gpus}))
+    assert found["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"] == units

@@ -24,6 +24,11 @@ def test_a_figure_that_verl_does_not_give_is_absent() -> None:
     assert update_metrics({"actor/grad_norm": 1.0}, TrainingSettings()) == {"gradient_norm": 1.0}
 
 
+def test_the_gap_to_the_rollout_engine_keeps_the_built_in_trainers_names() -> None:
+    gap = {"sampler_gap_mean": 0.01, "sampler_gap_max": 0.3, "sampler_effective_sample_size": 0.99}
+    assert update_metrics({**gap, "rollout_corr/kl": 0.1}, TrainingSettings()) == gap
+
+
 def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
     key = "actor/perf/max_memory_allocated_gb"
     assert peak_memory_gib({key: 0.0}) is None

@@ -16,6 +16,7 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from hgpo.policies.adapters import Adapter, add_adapter, has_adapter, set_adapter
 from hgpo.policies.encoding import end_tokens, pad_token
 from hgpo.policies.pretrained import load_model, load_tokenizer, refuse_incomplete
 from hgpo.policies.sampling import SampledTokens, sample_responses
@@ -90,6 +91,13 @@ class TransformersServer:
         refuse_incomplete("the training processes' policy", missing=[], surplus=found.unexpected_keys)
         self._update = update or 0
 
+    async def load_adapter(self, weights: Mapping[str, torch.Tensor], adapter: Adapter, update: int | None) -> None:
+        """Replace the adapter, or put one on the model that was loaded; a missing or unknown name is an error."""
+        if not has_adapter(self._model):
+            self._model = add_adapter(self._model, adapter, seed=0)
+        set_adapter(self._model, weights)
+        self._update = update or 0
+
     async def ready(self) -> bool:
         """True once the model is loaded."""
         return True
@@ -154,13 +162,28 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         weights: Iterable[tuple[str, torch.Tensor]],
         global_steps: int | None = None,
         wire_format: str = "named_tensors",
+        peft_config: Mapping[str, Any] | None = None,
+        base_sync_done: bool = True,
         **_: Any,
     ) -> None:
-        """Every rank goes through all tensors, since gathering a sharded one takes all of them."""
+        """Every rank goes through all tensors, since gathering a sharded one takes all of them.
+
+        With `peft_config` they are an adapter's, or before `base_sync_done` the base's, which the server has.
+        """
         gathered = {name: tensor.detach().cpu().clone() for name, tensor in weights}
         if self._server is None:
             self._server = ray.get_actor(_server_name(self._rank))
-        await self._server.load_weights.remote(gathered, global_steps)
+        if peft_config is None:
+            await self._server.load_weights.remote(gathered, global_steps)
+        elif base_sync_done:
+            await self._server.load_adapter.remote(gathered, _adapter(peft_config), global_steps)
+
+
+def _adapter(peft_config: Mapping[str, Any]) -> Adapter:
+    """peft's own word for it, as verl hands it over."""
+    targets = peft_config["target_modules"]
+    names = targets if isinstance(targets, str) else tuple(sorted(targets))
+    return Adapter(peft_config["r"], peft_config["lora_alpha"], targets=names)
 
 
 def _server_name(rank: int) -> str:
