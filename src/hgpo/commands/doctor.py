@@ -6,15 +6,22 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TypeAlias
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; the report's packages, verl and real data are not needed for that.
 
-example:
+With --engine verl: what that engine needs here, and whether a recipe fits: packages, GPUs, the CPUs that Ray places
+(TransferQueue, placement groups, workers), the memory of a GPU. Ends with status 1 if it would not start.
+
+examples:
   hgpo doctor
+  hgpo doctor --engine verl recipes/verl/profiles/24gb-1.5b-lora.toml
+  hgpo doctor --engine verl recipes/verl/alfworld-7b-k2-hgpo.toml verl.gpus_per_node=8
 """
 PACKAGES = {
     "numpy": ("advantages", "pip install hgpo"),
@@ -39,14 +46,29 @@ Row: TypeAlias = tuple[str, str, str]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
+    parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a TOML file with settings")
+    parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
+    parser.add_argument("--engine", choices=["verl"], help="look at what this engine needs")
 
 
-def run(_: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    if arguments.engine is None and arguments.recipe is not None:
+        raise ValueError("a recipe is looked at with --engine verl; the built-in trainer checks memory as it starts")
+    return _examine_engine(arguments) if arguments.engine else _examine_machine()
 
+
+def _examine_engine(arguments: argparse.Namespace) -> int:
+    from hgpo.integrations.verl.examine import examine
+
+    findings = examine(arguments.recipe, arguments.overrides)
+    _show([(finding.what, finding.found, finding.remedy) for finding in findings])
+    starts = not any(finding.fatal for finding in findings)
+    sys.stdout.write("verl starts here.\n" if starts else "verl does not start here.\n")
+    return int(not starts)
+
+
+def _examine_machine() -> int:
     if _version("torch") is not None:
         sys.stderr.write("Looking at what is here; loading PyTorch takes a few seconds ...\n")
         sys.stderr.flush()
@@ -63,15 +85,23 @@ def run(_: argparse.Namespace) -> int:
         _alfworld_data_row(),
         ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
     ]
+    _show(rows)
+    trains = torch_loads and all(packages[package] is not None for package in PACKAGES)
+    sys.stdout.write("Training runs here.\n" if trains else "Training does not run here.\n")
+    return int(not trains)
+
+
+def _show(rows: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table()
     for heading in ("what", "found", "what to do"):
         table.add_column(heading, overflow="fold")  # a command that one would copy is wrapped, never cut
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
-    trains = torch_loads and all(packages[package] is not None for package in PACKAGES)
-    sys.stdout.write("Training runs here.\n" if trains else "Training does not run here.\n")
-    return int(not trains)
 
 
 def _version(package: str) -> str | None:

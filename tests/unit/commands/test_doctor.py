@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -97,3 +98,43 @@ def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch,
     assert doctor._alfworld_data_row()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     assert doctor._alfworld_data_row()[1] == str(tmp_path)
+
+
+def test_the_engine_is_looked_at_without_a_recipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hgpo.integrations.verl import examine, start_check, versions
+
+    found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0", "vllm": "0.33.0"}
+    for module in (versions, start_check, examine):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(start_check, "_gpus", lambda: (24 * 2**30,))
+    monkeypatch.setattr(examine, "gpu_pins", lambda: {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3"})
+    monkeypatch.setenv("COLUMNS", "250")
+    assert main(["doctor", "--engine", "verl"]) == 0
+    table = shown(capsys)
+    assert "GPUs │ 24.0 GiB" in table
+    assert "vllm │ 0.33.0 │ verl was released with vllm==0.24.0" in table
+    assert "flash-attn │ missing │ pip install --no-build-isolation 'flash-attn==2.8.3'" in table
+    assert "verl starts here." in table
+
+
+def test_an_engine_that_is_not_there_ends_with_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hgpo.integrations.verl import versions
+
+    monkeypatch.setattr(versions, "installed_version", lambda package: None)
+    monkeypatch.setenv("COLUMNS", "250")
+    assert main(["doctor", "--engine", "verl"]) == 1
+    assert "pip install 'hgpo[verl]'" in shown(capsys)
+
+
+def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "recipe.toml"]) == 2
+    assert "--engine verl" in capsys.readouterr().err
+
+
+def test_the_engine_is_looked_at_where_there_is_no_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import hgpo.integrations.verl.examine as e; e.examine(None, [])"
+    subprocess.run([sys.executable, "-c", code], check=True)

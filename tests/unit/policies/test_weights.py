@@ -109,6 +109,7 @@ def test_what_is_no_sum_of_weights_is_refused(options: dict[str, Any], message: 
         dict(merged_weights(adapted))
 
 
+@pytest.mark.slow
 def test_peft_is_not_imported_for_a_plain_model() -> None:
     script = (
         "import sys; from hgpo.policies.tiny import build_model; from hgpo.policies.weights import merged_weights;"

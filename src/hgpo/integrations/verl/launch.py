@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl import trackers
+from hgpo.integrations.verl.cluster_check import check_cluster, said
+from hgpo.integrations.verl.cluster_needs import cpus_to_start_with, needs_of
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
+from hgpo.integrations.verl.start_check import findings_here, look, refuse
 from hgpo.integrations.verl.starting import prepare_start_apart
-from hgpo.integrations.verl.versions import installed_version, require_verl
+from hgpo.integrations.verl.versions import require_verl
+from hgpo.integrations.verl.waiting import StartWatch, look_at_ray
 from hgpo.runs.assemble import record_environment, training_suite
 from hgpo.runs.folder import (
     RunDirectory,
@@ -28,8 +33,9 @@ from hgpo.training.policies import start_model
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
 
+logger = logging.getLogger(__name__)
+
 PLUGIN = "hgpo.integrations.verl.plugin"
-_LEAST_CPUS = 16  # verl's processes ask for one each, though most of them wait most of the time
 # Handed to the workers of a cluster that was not started here, and so does not know this shell's environment. Nothing
 # secret may stand here: Ray writes these into its logs, in clear text.
 FORWARDED = (
@@ -50,13 +56,18 @@ def composed_yaml(config: Config) -> str:
     """verl's complete settings for this recipe, for `--dry-run`."""
     from omegaconf import OmegaConf
 
-    return str(OmegaConf.to_yaml(_composed(config, RunDirectory(config.run_directory.resolve())), resolve=True))
+    return str(OmegaConf.to_yaml(composed(config), resolve=True))
+
+
+def composed(config: Config) -> Any:
+    """verl's complete settings for this recipe, where it is not to be run."""
+    return _composed(config, RunDirectory(config.run_directory.resolve()))
 
 
 def train(config: Config, reporter: Reporter) -> RunDirectory:
     """A new run. `ConfigError` before anything is written where the settings cannot work."""
     run = RunDirectory(config.run_directory.resolve())
-    _composed(config, run)
+    check_machine(config, _composed(config, run), reporter)
     suite = training_suite(config)
     checkpoints = checkpoint_folder(config, run.path)
     begun = run.config.exists()  # then it is refused below, with a remedy of its own
@@ -79,10 +90,22 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
         return run
     check_names(config)
     checkpoints = checkpoint_folder(config, run.path)
+    check_machine(config, _composed(config, run), reporter)
     if _shared(checkpoints, run):
         claim(checkpoints, run.path)
     with exclusive(run.path):
         return _run(run, config, training_suite(config), reporter)
+
+
+def check_machine(config: Config, verl_config: Any, reporter: Reporter) -> None:
+    """Refuse what would fail or hang here; where a running cluster is joined, it is asked instead, once it is."""
+    if config.verl.ray_address:
+        return
+    findings = findings_here(config, verl_config, look())
+    refuse(findings)
+    for finding in findings:
+        if finding.remedy:
+            reporter.say(said(finding))
 
 
 def _shared(checkpoints: Path, run: RunDirectory) -> bool:
@@ -103,15 +126,18 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
         prepare_start_apart(run, config, reporter)
     verl_config = _composed(config, run)
     began = time.monotonic()
-    _start_ray(config, quiet=reporter.console.quiet)
     try:
-        check_cluster(config)
-        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
-        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+        with StartWatch(logger.warning, "Ray to start") as watch:
+            _start_ray(config, verl_config, quiet=reporter.console.quiet)
+            watch.waits_for("every node of the cluster to say what it has")
+            check_cluster(config, verl_config, reporter.say)
+            reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
+            watch.looks(lambda: look_at_ray(config.verl.agent_workers))
+            from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 
-        # The run's files are written where this command was given.
-        here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        run_ppo(verl_config, task_runner_class=WithSecrets(TaskRunnerV1.options(scheduling_strategy=here)))
+            # The run's files are written where this command was given.
+            here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+            run_ppo(verl_config, task_runner_class=WithSecrets(TaskRunnerV1.options(scheduling_strategy=here)))
     finally:
         ray.shutdown()
     return run
@@ -156,7 +182,7 @@ def _set_environment(config: Config) -> None:
         os.environ["VERL_PLATFORM"] = "cpu"
 
 
-def _start_ray(config: Config, *, quiet: bool) -> None:
+def _start_ray(config: Config, verl_config: Any, *, quiet: bool) -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -170,54 +196,12 @@ def _start_ray(config: Config, *, quiet: bool) -> None:
     if config.verl.ray_address:
         options["address"] = config.verl.ray_address
     else:
-        options |= {"include_dashboard": False, "num_cpus": config.verl.ray_cpus}
+        cpus = config.verl.ray_cpus or cpus_to_start_with(needs_of(verl_config), os.cpu_count() or 1)
+        options |= {"include_dashboard": False, "num_cpus": cpus}
         if on_cpu(config):
             options["num_gpus"] = ranks_of(config)  # a place per training process; no GPU is meant
-            options["num_cpus"] = config.verl.ray_cpus or max(_LEAST_CPUS, os.cpu_count() or 1)
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError) as error:
         where = f"the cluster at {config.verl.ray_address}" if config.verl.ray_address else "Ray on this machine"
         raise ConfigError(f"cannot start or reach {where}: {error}") from error
-
-
-def check_cluster(config: Config) -> None:
-    """Enough GPUs, and this version of the plugin and of verl on every node; else a `ConfigError` that says where."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    refuse_too_few_gpus([int(node["Resources"].get("GPU", 0)) for node in nodes], config)
-    probe = ray.remote(num_cpus=0)(_versions_here)
-    answers = [
-        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
-        for node in nodes
-    ]
-    for node, found in zip(nodes, ray.get(answers), strict=True):
-        refuse_other_versions(node["NodeManagerAddress"], found, _versions_here())
-
-
-def refuse_too_few_gpus(gpus_by_node: list[int], config: Config) -> None:
-    """`gpus_by_node` is what each node of the cluster has."""
-    settings = config.verl
-    fitting = sum(gpus >= settings.gpus_per_node for gpus in gpus_by_node)
-    if fitting < settings.nodes:
-        raise ConfigError(
-            f"the recipe trains on {settings.nodes} node(s) with {settings.gpus_per_node} GPU(s) each, but the "
-            f"cluster's nodes have {', '.join(map(str, gpus_by_node)) or 'no GPUs'}. Change verl.nodes and "
-            "verl.gpus_per_node, join a cluster with verl.ray_address, or train on CPUs with policy.device=cpu"
-        )
-
-
-def refuse_other_versions(node: str, found: dict[str, str | None], expected: dict[str, str | None]) -> None:
-    """Versions on a node against those of the machine that starts the run."""
-    for package, version in expected.items():
-        if found.get(package) != version:
-            raise ConfigError(
-                f"node {node} has {package} {found.get(package) or '(not installed)'}, this machine {version}: "
-                "install the same on every node, or the plugin cannot be loaded there"
-            )
-
-
-def _versions_here() -> dict[str, str | None]:
-    return {package: installed_version(package) for package in ("hgpo", "verl", "TransferQueue", "transformers")}

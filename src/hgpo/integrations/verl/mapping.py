@@ -15,6 +15,7 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError
 from hgpo.envs.registry import SUITES
+from hgpo.integrations.verl.cluster_needs import storage_units
 from hgpo.integrations.verl.trackers import trackers
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
 
@@ -119,6 +120,8 @@ def suggested_settings(config: Config) -> Tree:
     # FSDP reads mixed_precision and not `dtype`; left out, it computes in bfloat16 whatever `dtype` says.
     precision = {"param_dtype": arithmetic(config), "reduce_dtype": "float32", "buffer_dtype": "float32"}
     engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
+    # Of the reference, the policy of the start: forward passes cast it anyway, and half as much crosses to the GPU.
+    reference = {**engine, "model_dtype": "bf16" if arithmetic(config) == "bfloat16" else "fp32"}
     ray_init: Tree = {} if config.verl.ray_cpus is None else {"num_cpus": config.verl.ray_cpus}
     return {
         "actor_rollout_ref": {
@@ -134,9 +137,10 @@ def suggested_settings(config: Config) -> Tree:
                 # The frozen weights are those that the run began with, and need not be saved each time.
                 **({"checkpoint": {"save_lora_only": True}} if adapters else {}),
             },
-            "ref": {"fsdp_config": dict(engine)},
+            "ref": {"fsdp_config": reference},
             "rollout": {
                 "gpu_memory_utilization": 0.6,
+                "max_model_len": tokens,  # else vLLM makes room for the longest text that the model could read
                 "max_num_batched_tokens": max(8192, tokens),
                 "dtype": arithmetic(config),
                 **({"load_format": "safetensors"} if adapters else {}),  # once; then it is sent adapters alone
@@ -148,7 +152,7 @@ def suggested_settings(config: Config) -> Tree:
             "backend": {
                 "SimpleStorage": {
                     "total_storage_size": stored_rows(config),
-                    "num_data_storage_units": 1 if cpu else 8,
+                    "num_data_storage_units": storage_units(config.verl.nodes, config.verl.gpus_per_node),
                 }
             }
         },

@@ -8,7 +8,7 @@ A plugin that cannot be loaded this way stops the process with its error; a `ver
 import os
 from importlib import import_module
 
-PARTS = ["agent_loop", "losses", "hgpo_trainer"]
+PARTS = ["engine_repairs", "agent_loop", "losses", "hgpo_trainer"]
 if os.environ.get("VERL_PLATFORM") == "cpu":  # first: other modules of verl ask which platform there is
     PARTS = ["cpu.platform", "cpu.engine", *PARTS]
 

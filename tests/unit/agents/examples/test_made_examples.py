@@ -46,6 +46,7 @@ def turns_of_all() -> Iterator[tuple[WorkedExample, int, WorkedTurn]]:
                 yield example, number, turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_the_file_is_what_the_maker_makes(name: str, made: dict[str, Any]) -> None:
     text = MAKER["document"](game.example for game in made[name])
@@ -70,6 +71,7 @@ def replay(task: Task, example: WorkedExample) -> Iterator[tuple[WorkedTurn, str
         assert info["won"] == terminated == (number == len(example.turns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_replaying_the_actions_gives_the_observations_and_wins(name: str, made: dict[str, Any]) -> None:
     for game in made[name]:
@@ -81,6 +83,7 @@ def test_replaying_the_actions_gives_the_observations_and_wins(name: str, made: 
             assert turn.observation == observation
 
 
+@pytest.mark.slow
 def test_thoughts_of_the_household_hold_what_they_claim_to_hold(made: dict[str, Any]) -> None:
     claims = 0
     for game in made["household"]:

@@ -11,7 +11,6 @@ import torch
 
 from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl import launch
-from hgpo.integrations.verl.launch import refuse_other_versions, refuse_too_few_gpus
 from hgpo.integrations.verl.ownership import OWNER_FILE
 from hgpo.runs.assemble import build_suite
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
@@ -24,29 +23,10 @@ SECRETS = {
     for name in ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "PASSWORD")
 }
 
-
-def config(nodes: int, gpus: int) -> Config:
-    return Config.model_validate({"policy": {"model": "m"}, "verl": {"nodes": nodes, "gpus_per_node": gpus}})
-
-
-@pytest.mark.parametrize(("cluster", "nodes", "gpus"), [([2], 1, 2), ([8, 0, 8], 2, 8), ([8, 4], 1, 5)])
-def test_enough_gpus(cluster: list[int], nodes: int, gpus: int) -> None:
-    refuse_too_few_gpus(cluster, config(nodes, gpus))
-
-
-@pytest.mark.parametrize(("cluster", "nodes", "gpus"), [([1], 1, 2), ([], 1, 1), ([4, 4], 1, 8), ([8], 2, 4)])
-def test_too_few_gpus(cluster: list[int], nodes: int, gpus: int) -> None:
-    with pytest.raises(ConfigError, match=rf"{nodes} node\(s\) with {gpus} GPU\(s\) each.*policy.device=cpu"):
-        refuse_too_few_gpus(cluster, config(nodes, gpus))
-
-
-def test_every_node_has_the_same_versions() -> None:
-    here: dict[str, str | None] = {"hgpo": "0.1.0", "verl": "0.9.1"}
-    refuse_other_versions("10.0.0.2", dict(here), here)
-    with pytest.raises(ConfigError, match=r"node 10\.0\.0\.2 has hgpo \(not installed\), this machine 0\.1\.0"):
-        refuse_other_versions("10.0.0.2", {"verl": "0.9.1"}, here)
-    with pytest.raises(ConfigError, match=r"has verl 0\.9\.2, this machine 0\.9\.1"):
-        refuse_other_versions("10.0.0.2", {"hgpo": "0.1.0", "verl": "0.9.2"}, here)
+VERL_CONFIG = {
+    "trainer": {"nnodes": 1, "n_gpus_per_node": 1},
+    "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
+}
 
 
 class Launch:
@@ -56,6 +36,7 @@ class Launch:
         self.folder, self.checkpoints = folder, folder / "checkpoints"
         monkeypatch.setenv("CHECKPOINTS_DIR", str(self.checkpoints))
         monkeypatch.setattr(launch, "_composed", lambda config, run: None)
+        monkeypatch.setattr(launch, "check_machine", lambda config, verl_config, reporter: None)
         monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
 
     def config(self, directory: str) -> Config:
@@ -180,9 +161,10 @@ def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypat
     for name, value in {**SECRETS, "WANDB_MODE": "offline"}.items():
         monkeypatch.setenv(name, value)
     tree = {"policy": {"model": "m"}, "verl": {"ray_address": address} if address else {}}
-    launch._start_ray(Config.model_validate(tree), quiet=True)
+    launch._start_ray(Config.model_validate(tree), VERL_CONFIG, quiet=True)
     assert ("WANDB_MODE" in given[0]["runtime_env"]["env_vars"]) is (address is not None)
     assert "hush" not in repr(given)
+    assert ("num_cpus" in given[0]) is (address is None)  # a running cluster has its own
 
 
 @pytest.fixture

@@ -212,3 +212,26 @@ def test_leaves_name_everything_that_is_set() -> None:
 def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads folders and the main branch"):
         check_for_verl(config(policy=policy))
+
+
+def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
+    def reference(**sections: Any) -> str:
+        return str(
+            dict(leaves(suggested_settings(config(**sections))))["actor_rollout_ref.ref.fsdp_config.model_dtype"]
+        )
+
+    assert reference() == "bf16"
+    assert reference(training={"precision": "float32"}) == "fp32"
+    assert reference(policy={"model": "some/model", "device": "cpu"}) == "fp32"
+    trained = dict(leaves(suggested_settings(config())))["actor_rollout_ref.actor.fsdp_config.model_dtype"]
+    assert trained == "fp32"
+
+
+def test_vllm_makes_room_for_a_prompt_and_a_response_and_no_more() -> None:
+    assert dict(leaves(suggested_settings(config())))["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])
+def test_the_queue_holds_few_cpus(nodes: int, gpus: int, units: int) -> None:
+    found = suggested_settings(config(verl={"nodes": nodes, "gpus_per_node": gpus}))
+    assert found["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"] == units

@@ -1,0 +1,69 @@
+"""What a user with GPUs is told to install: it agrees with verl's own pins, and it resolves."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hgpo.integrations.verl.versions import gpu_pins
+
+ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "constraints-verl-gpu.txt"
+_OLDEST, _BELOW = (3, 11), (3, 13)
+
+
+def constrained() -> dict[str, str]:
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+    matches = (re.match(r"([\w.-]+)==([^;\s]+)", line) for line in lines)
+    return {match[1]: match[2] for match in matches if match}
+
+
+def test_the_constraints_are_verls_own_pins() -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    pins = gpu_pins()
+    found = constrained()
+    assert {"torch", "vllm", "transformers"} <= pins.keys() & found.keys()
+    assert {name: found[name] for name in pins.keys() & found.keys()} == {
+        name: pins[name] for name in pins.keys() & found.keys()
+    }
+
+
+def test_flash_attention_is_left_to_a_build_of_its_own() -> None:
+    """Its source imports torch as it is built, which pip's isolated builds do not have; so no extra may ask for it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert "flash-attn" not in constrained()
+    assert extras["verl-gpu"] == ["hgpo[verl,lora]", "verl[vllm]"]
+    version = gpu_pins().get("flash-attn", "2.8.3")
+    assert f"flash-attn=={version}" in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not _OLDEST <= sys.version_info[:2] < _BELOW, reason="verl 0.9.1 is for Python below 3.13")
+@pytest.mark.skipif(sys.platform != "linux", reason="vLLM for GPUs is for Linux")
+def test_the_gpu_installation_resolves(tmp_path: Path) -> None:
+    """As a user types it, but for the installation itself."""
+    reachable = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "six"]
+    if subprocess.run(reachable, capture_output=True, check=False, timeout=120).returncode:
+        pytest.skip("no package registry is reachable")
+    report = tmp_path / "report.json"
+    words = ["--dry-run", "--ignore-installed", "--quiet", "--report", str(report), "-c", str(CONSTRAINTS)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *words, f"{ROOT}[verl-gpu]"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1700,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(report.read_text(encoding="utf-8"))["install"]
+    resolved = {row["metadata"]["name"].lower(): row["metadata"]["version"] for row in rows}
+    expected = {name: constrained()[name] for name in ("torch", "vllm", "transformers", "verl")}
+    assert {name: resolved[name] for name in expected} == expected
+    assert "hgpo" in resolved
