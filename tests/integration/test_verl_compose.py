@@ -18,6 +18,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
+from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.compose import compose, recipe_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -99,6 +100,20 @@ def test_an_override_under_verls_own_name_arrives() -> None:
     assert found.actor_rollout_ref.actor.fsdp_config.param_offload is True
 
 
+def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
+    rejecting = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}
+    overrides = {"algorithm": {"rollout_correction": rejecting}}
+    found = composed(small(verl={"overrides": overrides}, run={"engine": "verl"})).algorithm.rollout_correction
+    assert (found.rollout_rs, found.rollout_rs_threshold) == ("token_k1", "0.5_2.0")
+    assert (found.rollout_is, found.rollout_is_threshold, found.bypass_mode) == ("token", 2.0, False)
+    uncapped = {"importance_cap": "none", "recompute_log_probs": True}
+    by_sequence = {"algorithm": {"rollout_correction": {"rollout_is": "sequence"}}}
+    found = composed(small(verl={"overrides": by_sequence}, training=uncapped)).algorithm.rollout_correction
+    assert found.rollout_is == "sequence"
+    with pytest.raises(ConfigError, match=r"set training\.recompute_log_probs = true, too"):
+        composed(small(verl={"overrides": overrides}, training={"recompute_log_probs": False}))
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -106,16 +121,20 @@ def test_an_override_under_verls_own_name_arrives() -> None:
             {"actor_rollout_ref": {"rollout": {"gpu_memory": 0.4}}},
             "rollout.gpu_memory: verl does not take this setting",
         ),
-        ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, "settled by the recipe's own tables"),
-        ({"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-5}}}}, "optim.lr is settled by the recipe's own tables"),
-        ({"trainer": {"n_gpus_per_node": 4}}, "settled by the recipe's own tables"),
-        ({"actor_rollout_ref": {"actor": {"strategy": "megatron"}}}, "settled by the recipe's own tables"),
+        ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, r"in_grpo is settled by the recipe's advantage\.estimator"),
+        ({"algorithm": {"rollout_correction": {"rollout_is": "sequence"}}}, r"settled by .* training\.importance_cap"),
+        (
+            {"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-5}}}},
+            r"optim\.lr is settled by .* training\.learning_rate",
+        ),
+        ({"trainer": {"n_gpus_per_node": 4}}, r"settled by the recipe's verl\.gpus_per_node: set that instead"),
+        ({"actor_rollout_ref": {"actor": {"strategy": "megatron"}}}, "actor.strategy cannot be changed"),
         ({"actor_rollout_ref": {"rollout": {"pipeline_model_parallel_size": 2}}}, "verl refuses these settings"),
     ],
 )
 def test_an_override_that_cannot_be_meant_is_refused(overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        composed(small(verl={"overrides": overrides}))
+        composed(small(run={"engine": "verl"}, verl={"overrides": overrides}))
 
 
 def test_a_configuration_that_did_not_come_from_a_recipe_is_refused() -> None:

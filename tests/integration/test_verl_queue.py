@@ -24,12 +24,13 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from hgpo.integrations.verl.agent_loop import RECORD_KEY
+from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.episodes import plain_fields
 from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
 from hgpo.integrations.verl.mapping import mapped_settings
 from hgpo.integrations.verl.resampling import ResamplingBuffer
+from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import estimate
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.importance import importance_weights
@@ -271,6 +272,19 @@ def test_a_row_whose_key_and_record_disagree_is_refused() -> None:
     with pytest.raises(ValueError, match="row odd0_0_9 holds step 0"):
         read_steps(wrong)
     transfer_queue.kv_clear(keys=wrong.keys, partition_id=PARTITION)
+
+
+def test_an_error_that_an_episode_met_ends_the_run_in_its_own_words() -> None:
+    batch = put(records(groups=1, members=1, seed=3), "fail", seed=0)
+    failed = {**row(records(groups=1, members=1, seed=3)[0]), "extra_fields": {FAILURE_KEY: "a prompt takes 9 tokens"}}
+    transfer_queue.kv_batch_put(
+        keys=["fail0_1_0"], partition_id=PARTITION, fields=list_of_dict_to_tensordict([failed]), tags=[{}]
+    )
+    batch.keys.append("fail0_1_0")
+    batch.tags.append({})
+    with pytest.raises(RolloutError, match="a prompt takes 9 tokens"):
+        read_steps(batch)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
 class _Buffer:

@@ -4,7 +4,8 @@
 
 An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
 checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
-commands that serve the built-in trainer. Needs verl, TransferQueue and this package.
+commands that serve the built-in trainer. A second, shorter run trains an adapter beside the first one's start, and is
+killed and continued as well. Needs verl, TransferQueue and this package.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import torch
 
 from hgpo.config import load_config
 from hgpo.estimators import compute_advantages
+from hgpo.policies.pretrained import load_model
 from hgpo.runs.assemble import build_suite, evaluation_tasks
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.runs.panel import stored_evaluation
@@ -42,37 +45,65 @@ def main(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
     sys.path.insert(0, str(installed))
     run = RunDirectory(folder / "verl-smoke")
-    start_and_kill(run, folder)
-    killed_at = len(read_metrics(run))
-    log(began, f"killed after checkpoint 1, with {killed_at} rows of metrics")
-    hgpo(folder, "resume.log", "train", "--resume", str(run.path))
-    log(began, "continued to the end")
+    killed_and_continued(run, [], began)
     check_files(run)
     check_advantages(run)
     check_evaluations(run)
     for words in (["eval", str(run.path), "--games", "4"], ["advantages", str(run.path), "--estimator", "gigpo"]):
         hgpo(folder, f"{words[0]}.log", *words)
     log(began, "eval and advantages work on it: passed")
+    train_adapter(folder, run.start, began)
 
 
-def start_and_kill(run: RunDirectory, folder: Path) -> None:
-    """Kill the command and everything it started, the moment its first checkpoint is whole."""
-    newest = run.path / "verl" / "latest_checkpointed_iteration.txt"
+def train_adapter(folder: Path, start: Path, began: float) -> None:
+    run = RunDirectory(folder / "verl-smoke-lora")
     overrides = [
+        f"run.name={run.path.name}",
+        f"policy.model={start}",
+        "policy.lora.rank=4",
+        "warm_start.enabled=false",
+        "rollout.tasks_per_update=2",
+        "training.updates=2",
+        "evaluation.games=4",
+        "evaluation.every=0",
+    ]
+    killed_and_continued(run, overrides, began)
+    check_adapter(run)
+    hgpo(folder, "eval-lora.log", "eval", str(run.path), "--games", "4")
+    hgpo(folder, "export-lora.log", "export", str(run.path), "-o", str(folder / "merged"), "--merge")
+    check_merged(folder / "merged", start)
+    log(began, "eval and export work on the adapter: passed")
+
+
+def killed_and_continued(run: RunDirectory, overrides: list[str], began: float) -> None:
+    start_and_kill(run, overrides)
+    log(began, f"{run.path.name}: killed after checkpoint 1, with {len(read_metrics(run))} rows of metrics")
+    hgpo(run.path.parent, f"{run.path.name}-resume.log", "train", "--resume", str(run.path))
+    log(began, f"{run.path.name}: continued to the end")
+
+
+def start_and_kill(run: RunDirectory, overrides: list[str]) -> None:
+    """Kill the command and everything it started, the moment its first checkpoint is whole."""
+    folder, newest = run.path.parent, run.path / "verl" / "latest_checkpointed_iteration.txt"
+    places = [
         f"run.directory={folder}",
         f"environment.options.tombstone={folder / 'died'}",
         f"policy.options.journal={folder / 'journal'}",
     ]
-    command = [*HGPO, "train", str(RECIPE), *overrides, "--engine", "verl"]
-    with (folder / "start.log").open("w") as output:
+    command = [*HGPO, "train", str(RECIPE), *places, *overrides, "--engine", "verl"]
+    with start_log(run).open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + FIRST_CHECKPOINT_SECONDS
     while not newest.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             end(process.pid)
-            fail(f"no checkpoint; the log ends with:\n{tail(folder / 'start.log')}")
+            fail(f"no checkpoint; the log ends with:\n{tail(start_log(run))}")
         time.sleep(0.1)
     end(process.pid)
+
+
+def start_log(run: RunDirectory) -> Path:
+    return run.path.with_name(f"{run.path.name}-start.log")
 
 
 def end(pid: int) -> None:
@@ -103,11 +134,32 @@ def check_files(run: RunDirectory) -> None:
     lost = [row["lost_trajectories"] for row in rows]
     expect(0 < lost[0] < 16 and lost[1:] == [0, 0], f"the dead worker's episodes, and no others, were lost: {lost}")
     expect([row["episodes"] for row in rows] == [16 - lost[0], 16, 16], "the others were trained on")
-    expect("is left out of the update" in (run.path.parent / "start.log").read_text(), "the log names what was lost")
+    expect("is left out of the update" in start_log(run).read_text(), "the log names what was lost")
     expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
     expect((run.checkpoints / "3" / "model.safetensors").exists(), "the last checkpoint is published")
     summary = json.loads(run.summary.read_text())
     expect(summary["updates"] == 3 and summary["episodes_evaluated"] == 12, f"summary {summary}")
+
+
+def check_adapter(run: RunDirectory) -> None:
+    """Trained, sent to the rollout server and published, also by the process that went on with it."""
+    rows = read_metrics(run)
+    expect([row["update"] for row in rows] == [1, 2], f"updates {[row['update'] for row in rows]}")
+    expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
+    gaps = [row["sampler_gap_max"] for row in rows]
+    expect(max(gaps) < 1e-3, f"the rollout server plays the adapter that is trained, on a CPU to rounding: {gaps}")
+    for update in (1, 2):
+        files = {path.name for path in (run.checkpoints / str(update)).iterdir()}
+        expect("adapter_model.safetensors" in files, f"checkpoint {update} has the adapter: {files}")
+        expect(not files & {"model.safetensors", "config.json"}, f"checkpoint {update} has no model: {files}")
+        saved = run.path / "verl" / f"global_step_{update}" / "actor" / "huggingface"
+        expect(not list(saved.glob("model*")), "verl's own folder keeps no second copy of the frozen weights")
+
+
+def check_merged(folder: Path, start: Path) -> None:
+    merged, frozen = load_model(folder, device="cpu"), load_model(start, device="cpu")
+    pairs = zip(merged.parameters(), frozen.parameters(), strict=True)
+    expect(any(not torch.equal(mine, theirs) for mine, theirs in pairs), "the adapter has learnt something")
 
 
 def check_advantages(run: RunDirectory) -> None:

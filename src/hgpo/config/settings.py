@@ -255,6 +255,14 @@ class EvaluationSettings(Section):
     every: int = Field(0, ge=0, description="Updates between evaluations during training (0: only first and last).")
 
 
+class TrackingSettings(Section):
+    """Where metrics go besides metrics.jsonl."""
+
+    to: tuple[str, ...] | None = Field(
+        None, description='Trackers, e.g. ["wandb", "tensorboard"]; default: wandb where WANDB_API_KEY is set.'
+    )
+
+
 class VerlSettings(Section):
     """Cluster, environment workers, and verl's own settings (docs/scaling.md).
 
@@ -286,6 +294,7 @@ class Config(Section):
     training: TrainingSettings = TrainingSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    tracking: TrackingSettings = TrackingSettings()
     verl: VerlSettings = VerlSettings()
 
     @property

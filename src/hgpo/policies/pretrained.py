@@ -6,7 +6,7 @@ and a policy with either is not the one that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def load_model(
     return model  # type: ignore[no-any-return]
 
 
-def refuse_incomplete(source: object, *, missing: Sequence[str] | set[str], surplus: Sequence[str] | set[str]) -> None:
+def refuse_incomplete(source: object, *, missing: Collection[str], surplus: Collection[str]) -> None:
     """Raise an `IncompleteModelError` if there are names of either kind."""
     faults = [
         f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"

@@ -20,10 +20,12 @@ from hgpo.policies.base import Response
 from hgpo.policies.encoding import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import chat_of, rollout_rules
 
 logger = logging.getLogger(__name__)
 RECORD_KEY = "hgpo"
+FAILURE_KEY = "hgpo_failure"
 
 
 class _Shared:
@@ -40,7 +42,11 @@ class _Shared:
 
 @register(AGENT_LOOP)
 class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays an episode to its end and returns its steps; none at all if the episode was lost, which is logged."""
+    """Plays an episode to its end and returns its steps; none at all if the episode was lost, which is logged.
+
+    Any other error ends the run, as it does in the built-in trainer: a prompt that is too long even without memory, for
+    example. verl would leave the group out and go on, so the error travels to the trainer as a row (`batches`).
+    """
 
     shared: ClassVar[_Shared | None] = None
 
@@ -51,19 +57,23 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
+        try:
+            return _outputs(await self._play(sampling_params, row))
+        except EpisodeLost as error:
+            logger.error("trajectory %s is left out of the update: %s", _assignment(row).ids.trajectory, error)
+            return []
+        except Exception as error:
+            logger.exception("trajectory %s ends the run", _assignment(row).ids.trajectory)
+            return [_failure(error)]
+
+    async def _play(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> list[tuple[StepRecord, Response]]:
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
         limit = shared.config.policy.max_response_tokens
         policy = EnginePolicy(self.server_manager, shared.encoder, sampling_params, limit)
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # validation has its own
-        assignment = _assignment(row)
-        try:
-            turns = await play_remotely(assignment, shared.pool, policy, rules)
-        except EpisodeLost as error:
-            logger.error("trajectory %s is left out of the update: %s", assignment.ids.trajectory, error)
-            return []
-        return _outputs(turns)
+        return await play_remotely(_assignment(row), shared.pool, policy, rules)
 
 
 def _assignment(row: dict[str, Any]) -> Assignment:
@@ -93,3 +103,18 @@ def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
         )
         for record, response in turns
     ]
+
+
+def _failure(error: Exception) -> AgentLoopOutput:
+    """A row without a step that says why the run has to end."""
+    said = str(error) if isinstance(error, RolloutError) else f"{type(error).__name__}: {error}"
+    return AgentLoopOutput(
+        prompt_ids=[0],
+        response_ids=[0],
+        response_mask=[1],
+        response_logprobs=[0.0],
+        reward_score=0.0,
+        num_turns=2,
+        metrics={},
+        extra_fields={FAILURE_KEY: said, "reward_extra_info": {"won": 0.0, "score": 0.0}},
+    )

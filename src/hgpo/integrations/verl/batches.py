@@ -21,9 +21,10 @@ from tensordict import TensorDict
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
 from hgpo.integrations.tokens import spread_over_tokens
-from hgpo.integrations.verl.agent_loop import RECORD_KEY
+from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.episodes import record_from
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.rules import RolloutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def read_steps(batch: Any) -> BatchSteps:
     """The records of all rows but padding.
 
     Raises:
+        RolloutError: an episode met an error that ends the run; the message is that of the error.
         ValueError: a row has no record, or its key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
@@ -56,7 +58,10 @@ def read_steps(batch: Any) -> BatchSteps:
     columns = [_rows_of(data[name]) for name in ("prompts", "responses", "rollout_log_probs")]
     records = []
     for key, extra, prompt, response, log_probs in zip(keys, list(data["extra_fields"]), *columns, strict=True):
-        plain = getattr(extra, "data", extra).get(RECORD_KEY)
+        stored = getattr(extra, "data", extra)
+        if FAILURE_KEY in stored:
+            raise RolloutError(stored[FAILURE_KEY])
+        plain = stored.get(RECORD_KEY)
         if plain is None:
             raise ValueError(f"row {key} holds no step record: was it played by another agent loop?")
         if plain["step"] != int(key.rsplit("_", 1)[1]):

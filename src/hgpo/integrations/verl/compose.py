@@ -11,6 +11,8 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
+from hgpo.integrations.verl.settled import refuse_second_say
+from hgpo.integrations.verl.trackers import check_trackers
 from hgpo.integrations.verl.versions import installed_version, require_verl
 
 # Tables that verl hands on as they are, so that any name may stand in them.
@@ -36,10 +38,12 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
         run_directory: where the run writes.
 
     Raises:
-        ConfigError: names the setting that is unknown to verl, said twice, or refused by one of verl's checks.
+        ConfigError: names the setting that is unknown to verl, said twice, or refused by one of verl's checks; or a
+            tracker that is not there.
     """
     require_verl()
     check_for_verl(config)
+    check_trackers(config)
     from omegaconf import OmegaConf
 
     verl_config = _defaults()
@@ -47,7 +51,7 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
         _set(verl_config, name, value)
     mapped = mapped_settings(config, model, run_directory)
     for name, value in leaves(config.verl.overrides):
-        _refuse_second_say(name, dict(leaves(mapped)))
+        refuse_second_say(name, dict(leaves(mapped)), config)
         _set(verl_config, name, value)
     for name, value in leaves(mapped):
         _set(verl_config, name, value)
@@ -107,16 +111,6 @@ def _set(verl_config: Any, name: str, value: Any) -> None:
     except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error
-
-
-def _refuse_second_say(name: str, mapped: dict[str, Any]) -> None:
-    """The recipe's own tables are what `config.toml` and the reports show, so they must be what is trained with."""
-    overlapping = [known for known in mapped if known == name or known.startswith(f"{name}.")]
-    if overlapping or name.startswith("algorithm."):
-        raise ConfigError(
-            f"verl.overrides.{name} is settled by the recipe's own tables; "
-            "set it there (`hgpo train --settings` lists them), not under verl.overrides"
-        )
 
 
 def _validate(verl_config: Any) -> None:

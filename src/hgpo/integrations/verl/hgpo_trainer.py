@@ -33,10 +33,11 @@ from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, m
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.correction import put_correction
 from hgpo.integrations.verl.mapping import TRAINER_MODE, validation_batch
-from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
+from hgpo.integrations.verl.metric_names import by_token, drop_critic, peak_memory_gib, update_metrics
 from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
+from hgpo.integrations.verl.trackers import keep_in
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import build_suite, estimate, evaluation_tasks
@@ -153,7 +154,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(output))
+        metrics.update(reduce_metrics(by_token(output)))
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
@@ -161,6 +162,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         batch = super().step(metrics, timing_raw)
         row = update_row(self._facts(metrics, timing_raw))
         append_metrics(self.run, row)
+        metrics.update(row)  # which verl hands to the trackers
         self.reporter.say(update_line(row, self.recipe.training.updates))
         return batch
 
@@ -187,6 +189,11 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             engine_counts={"lost_trajectories": buffer.lost, "padding_rows": self._cut.padding},
         )
 
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        """verl's own figures, as the trackers get them beside the row of `metrics.jsonl`."""
+        super()._compute_metrics(batch, metrics, *arguments, **options)
+        drop_critic(metrics)
+
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, float]:
@@ -197,8 +204,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return metrics | {f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()}
 
     def _evaluate(self, name: str) -> Evaluation:
-        settings = self.recipe.evaluation
-        tasks = evaluation_tasks(self.suite, self.recipe)
+        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)
         played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
         evaluation = summarise_panel(
             played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
@@ -245,6 +251,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
         with open_dict(self.config):
             self.config.trainer.val_before_train = owed or done == 0
+        keep_in(self.run.path)
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return

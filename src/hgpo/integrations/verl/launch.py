@@ -10,11 +10,13 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
+from hgpo.integrations.verl import trackers
 from hgpo.integrations.verl.cluster_check import check_cluster, said
 from hgpo.integrations.verl.cluster_needs import cpus_to_start_with, needs_of
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
 from hgpo.integrations.verl.start_check import findings_here, look, refuse
+from hgpo.integrations.verl.starting import prepare_start_apart
 from hgpo.integrations.verl.versions import require_verl
 from hgpo.integrations.verl.waiting import StartWatch, look_at_ray
 from hgpo.runs.assemble import record_environment, training_suite
@@ -47,7 +49,7 @@ FORWARDED = (
     "WANDB_MODE",
 )
 # Handed to the one process that needs them, the trainer's, as an argument, which Ray does not write down.
-SECRETS = ("WANDB_API_KEY",)
+SECRETS = trackers.VARIABLES
 
 
 def composed_yaml(config: Config) -> str:
@@ -118,7 +120,10 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     use_threads(config)  # of this process; the others are told by `OMP_NUM_THREADS`
     remove_leftovers(run)
     record_environment(run, config, suite)
-    prepare_start(run, config, suite, reporter)
+    if on_cpu(config):
+        prepare_start(run, config, suite, reporter)
+    else:
+        prepare_start_apart(run, config, reporter)
     verl_config = _composed(config, run)
     began = time.monotonic()
     try:

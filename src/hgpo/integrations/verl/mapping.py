@@ -13,9 +13,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError, Loss, LossAggregation
+from hgpo.config import Config, ConfigError
 from hgpo.envs.registry import SUITES
 from hgpo.integrations.verl.cluster_needs import storage_units
+from hgpo.integrations.verl.trackers import trackers
+from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"
@@ -23,18 +25,8 @@ TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
 _DEVICES = ("auto", "cuda", "cpu")
-_STRATEGY = "fsdp2"  # checkpoints are published from it, and on a CPU verl has no other
-_NO_DUAL_CLIP = 1e9  # verl has no switch for it, but a bound that is never reached
 _ENDLESS = 10**9
-_LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
-_AGGREGATIONS: dict[LossAggregation, str] = {
-    "token-mean": "token-mean",
-    "sequence-mean": "seq-mean-token-mean",
-    "constant": "seq-mean-token-sum-norm",
-}
 _EPISODES_PER_VALIDATION_BATCH = 256
-
-Tree = dict[str, Any]
 
 
 def check_for_verl(config: Config) -> None:
@@ -111,12 +103,12 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
     return {
         "data": _data(config),
         "actor_rollout_ref": {
-            "model": {"path": model, **_lora(config)},
-            "actor": _actor(config),
-            "ref": {"strategy": _STRATEGY},
+            "model": {"path": model, **lora(config)},
+            "actor": actor(config),
+            "ref": {"strategy": STRATEGY},
             "rollout": _rollout(config),
         },
-        "algorithm": _algorithm(config),
+        "algorithm": algorithm(config),
         "trainer": _trainer(config, run_directory),
     }
 
@@ -124,7 +116,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
 def suggested_settings(config: Config) -> Tree:
     """verl's settings that bear on speed and memory alone; a recipe may override them."""
     tokens = config.policy.max_prompt_tokens + config.policy.max_response_tokens
-    cpu, lora = on_cpu(config), config.policy.lora.rank > 0
+    cpu, adapters = on_cpu(config), config.policy.lora.rank > 0
     # FSDP reads mixed_precision and not `dtype`; left out, it computes in bfloat16 whatever `dtype` says.
     precision = {"param_dtype": arithmetic(config), "reduce_dtype": "float32", "buffer_dtype": "float32"}
     engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
@@ -143,7 +135,7 @@ def suggested_settings(config: Config) -> Tree:
                 "ppo_max_token_len_per_gpu": max(config.training.micro_batch_tokens, tokens),
                 "fsdp_config": dict(engine),
                 # The frozen weights are those that the run began with, and need not be saved each time.
-                **({"checkpoint": {"save_lora_only": True}} if lora else {}),
+                **({"checkpoint": {"save_lora_only": True}} if adapters else {}),
             },
             "ref": {"fsdp_config": reference},
             "rollout": {
@@ -151,7 +143,7 @@ def suggested_settings(config: Config) -> Tree:
                 "max_model_len": tokens,  # else vLLM makes room for the longest text that the model could read
                 "max_num_batched_tokens": max(8192, tokens),
                 "dtype": arithmetic(config),
-                **({"load_format": "safetensors"} if lora else {}),  # once; then it is sent adapters alone
+                **({"load_format": "safetensors"} if adapters else {}),  # once; then it is sent adapters alone
             },
         },
         "critic": {"enable": False},
@@ -209,49 +201,6 @@ def _data(config: Config) -> Tree:
     }
 
 
-def _lora(config: Config) -> Tree:
-    """Nothing where the weights themselves are trained."""
-    lora = config.policy.lora
-    if not lora.rank:
-        return {}
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    return {"lora_rank": lora.rank, "lora_alpha": int(lora.alpha or 2 * lora.rank), "target_modules": targets}
-
-
-def _actor(config: Config) -> Tree:
-    training, rollout = config.training, config.rollout
-    # verl counts its mini-batches in tasks; the trainer cuts them by steps (see trainer.py), so this is for its checks.
-    tasks = min(rollout.tasks_per_update, max(1, training.mini_batch_size // rollout.group_size))
-    return {
-        "strategy": _STRATEGY,
-        "ppo_mini_batch_size": tasks,
-        "ppo_epochs": training.epochs,
-        "use_dynamic_bsz": True,
-        "shuffle": True,
-        "data_loader_seed": config.run.seed,
-        "clip_ratio": training.clip_low,
-        "clip_ratio_low": training.clip_low,
-        "clip_ratio_high": training.clip_high,
-        "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
-        "policy_loss": {"loss_mode": _LOSSES[training.loss]},
-        "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
-        "loss_scale_factor": config.policy.max_response_tokens,  # read by the "constant" aggregation alone
-        "calculate_entropy": True,
-        "entropy_coeff": training.entropy_coefficient,
-        "use_kl_loss": training.kl_coefficient > 0,
-        "kl_loss_coef": training.kl_coefficient,
-        "kl_loss_type": "low_var_kl",
-        "grad_clip": training.max_gradient_norm,
-        "optim": {
-            "lr": training.learning_rate,
-            "weight_decay": training.weight_decay,
-            "lr_scheduler_type": "constant",
-            "lr_warmup_steps": training.warmup_updates,
-        },
-        "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
-    }
-
-
 def _rollout(config: Config) -> Tree:
     evaluation = config.evaluation
     return {
@@ -275,25 +224,6 @@ def _rollout(config: Config) -> Tree:
     }
 
 
-def _algorithm(config: Config) -> Tree:
-    return {
-        "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
-        "gamma": config.advantage.gamma,
-        "use_kl_in_reward": False,
-        "rollout_correction": _rollout_correction(config),
-        "filter_groups": {"enable": False},
-    }
-
-
-def _rollout_correction(config: Config) -> Tree:
-    """Truncated importance sampling per token, as in `hgpo.training.importance`; without a cap, verl's is free."""
-    if not config.recomputes_log_probs:
-        return {"bypass_mode": True}
-    cap = config.training.importance_cap
-    weighted: Tree = {} if cap is None else {"rollout_is": "token", "rollout_is_threshold": cap}
-    return {"bypass_mode": False, **weighted}
-
-
 def _trainer(config: Config, run_directory: Path) -> Tree:
     settings = config.training
     return {
@@ -313,5 +243,5 @@ def _trainer(config: Config, run_directory: Path) -> Tree:
         "default_local_dir": str(checkpoint_folder(config, run_directory)),
         "project_name": "hgpo",
         "experiment_name": config.run.name,
-        "logger": ["console", "wandb"] if os.environ.get("WANDB_API_KEY") else ["console"],
+        "logger": ["console", *trackers(config)],
     }

@@ -48,9 +48,10 @@ class EnginePolicy:
 
         Raises:
             EpisodeLost: the engine answered nothing.
+            PromptTooLong: the prompt exceeds `max_prompt_tokens`. Prompts are never cut.
             RuntimeError: it gave another number of log-probs than of tokens.
         """
-        [prompt_ids] = self._encoder.encode_prompts([request.prompt])
+        [prompt_ids] = self._encoder.encode_fitting([request.prompt])
         output = await self._server_manager.generate(
             request_id=self._request_id,
             prompt_ids=prompt_ids.tolist(),

@@ -118,11 +118,25 @@ def test_the_warm_start_takes_the_threads_of_the_run(tmp_path: Path, monkeypatch
         raise Killed
 
     monkeypatch.setattr(launch, "prepare_start", warm_start)
-    three = Config.model_validate({"policy": {"model": "m"}, "run": {"threads": 3}})
+    three = Config.model_validate({"policy": {"model": "m", "device": "cpu"}, "run": {"threads": 3}})
     with pytest.raises(Killed):
         launch._run(RunDirectory(tmp_path), three, build_suite(three), Reporter(quiet=True))
     torch.set_num_threads(before)
     assert seen == [3]
+
+
+def test_before_a_run_on_gpus_the_warm_start_is_made_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
+
+    def apart(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(launch, "prepare_start_apart", apart)
+    on_gpus = Config.model_validate({"policy": {"model": "m"}})
+    with pytest.raises(Killed):
+        launch._run(RunDirectory(tmp_path), on_gpus, build_suite(on_gpus), Reporter(quiet=True))
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hgpo.config import Config
+from hgpo.config import Config, TrainingSettings
 from hgpo.integrations.verl.mapping import mapped_settings
 from hgpo.training.losses import AGGREGATIONS, LOSSES
 from hgpo.training.losses.aggregation import MiniBatchSize
@@ -16,7 +16,11 @@ from hgpo.training.losses.tokens import Clip, ResponseTokens
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils.metric import AggregationType, Metric, reduce_metrics
 from verl.workers.config import ActorConfig
+
+from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
+from hgpo.integrations.verl.metric_names import TOKENS, by_token, update_metrics
 
 LENGTHS = torch.tensor([5, 1, 3, 4, 2, 5])
 
@@ -65,4 +69,44 @@ def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
     theirs.backward()
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(ours_BT.grad, theirs_BT.grad)
-    assert figures["actor/pg_clipfrac"] == pytest.approx(policy.clipped_BT[mask_BT].float().mean().item())
+    assert figures["actor/pg_clipfrac"] == pytest.approx(policy.clipped_BT[mask_BT].float().sum().item())
+    assert figures[TOKENS] == size.tokens
+
+
+def test_figures_are_means_over_tokens_however_verl_cuts_and_shares_a_mini_batch() -> None:
+    """Two mini-batches on two ranks with two micro-batches each, put together by verl's own classes."""
+    generator = torch.Generator().manual_seed(2)
+    settings = ActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    clipped, moved, lists = [], [], {}
+    for _ in range(2):
+        log_prob_BT, old_BT = drawn(generator), drawn(generator)
+        advantage_BT = torch.randn(len(LENGTHS), 1, generator=generator).expand_as(old_BT)
+        mask_BT = torch.arange(old_BT.shape[1]) < LENGTHS.unsqueeze(-1)
+        of_ranks: list[dict[str, Metric]] = []
+        for rank in ((range(1), range(1, 3)), (range(3, 5), range(5, 6))):
+            metrics: dict[str, Metric] = {}
+            for rows in rank:
+                part = slice(rows.start, rows.stop)
+                _, figures = get_policy_loss_fn("hgpo_vanilla")(
+                    old_log_prob=old_BT[part],
+                    log_prob=log_prob_BT[part],
+                    advantages=advantage_BT[part],
+                    response_mask=mask_BT[part],
+                    loss_agg_mode="token-mean",
+                    config=settings,
+                    rollout_is_weights=None,
+                )
+                for name, figure in Metric.from_dict(figures, aggregation=AggregationType.MEAN).items():
+                    metrics.setdefault(name, figure.init_list()).append(figure)
+            of_ranks.append(metrics)
+        for name in of_ranks[0]:
+            lists.setdefault(name, []).append(Metric.aggregate_dp([metrics[name] for metrics in of_ranks]))
+        policy = LOSSES["ppo"](
+            ResponseTokens(log_prob_BT, old_BT, advantage_BT[:, :1], mask_BT), Clip(settings.clip_ratio, 0.2, 3.0)
+        )
+        clipped.append(policy.clipped_BT[mask_BT].float().mean().item())
+        moved.append((old_BT - log_prob_BT)[mask_BT].mean().item())
+    found = update_metrics(reduce_metrics(by_token(lists)), TrainingSettings())
+    assert found["clip_fraction"] == pytest.approx(sum(clipped) / 2, rel=1e-5)
+    assert found["approximate_kl"] == pytest.approx(sum(moved) / 2, rel=1e-4)
+    assert TOKENS not in by_token(lists)

@@ -74,9 +74,9 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is_threshold", 3.0),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is", "token"),
-        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
-        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
-        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
+        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_vanilla"),
+        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_gspo"),
+        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_cispo"),
         (
             "training",
             "loss_aggregation",
@@ -175,13 +175,6 @@ def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
     (tmp_path / "verl.json").write_text('{"checkpoints": "/elsewhere/k2"}', encoding="utf-8")
     monkeypatch.setenv("CHECKPOINTS_DIR", "/now/set/to/something/else")
     assert checkpoint_folder(config(), tmp_path) == Path("/elsewhere/k2")
-
-
-def test_wandb_is_asked_for_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    assert mapped()["trainer.logger"] == ["console"]
-    monkeypatch.setenv("WANDB_API_KEY", "k")
-    assert mapped()["trainer.logger"] == ["console", "wandb"]
 
 
 def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgpo.config import Config, ConfigError, engines
+from hgpo.integrations.verl.mapping import leaves, mapped_settings
+from hgpo.integrations.verl.settled import SETTLED_BY, refuse_second_say, settled_by
+
+ENGINE = "the engine itself"
+
+
+def config() -> Config:
+    policy = {"model": "m", "lora": {"rank": 4}}
+    training = {"recompute_log_probs": True}
+    return Config.model_validate({"run": {"engine": "verl"}, "policy": policy, "training": training})
+
+
+def mapped() -> list[str]:
+    return [name for name, _ in leaves(mapped_settings(config(), "m", Path("/runs/one")))]
+
+
+def test_whatever_a_recipe_settles_has_a_setting_to_name() -> None:
+    assert [name for name in mapped() if settled_by(name) is None] == []
+
+
+def test_what_is_named_is_a_setting_that_verl_is_told() -> None:
+    known = {name for name, _, _ in engines.leaves(config())}
+    assert [setting for setting in SETTLED_BY.values() if setting not in known | {ENGINE}] == []
+    names = [f"{name}." for name in mapped()]
+    assert [name for name in SETTLED_BY if not any(told.startswith(f"{name}.") for told in names)] == []
+
+
+def test_a_refusal_names_what_to_set_instead() -> None:
+    with pytest.raises(ConfigError, match=r"is settled by the recipe's rollout\.group_size: set that instead"):
+        refuse_second_say("actor_rollout_ref.rollout.n", mapped(), config())
+    with pytest.raises(ConfigError, match=r"settled by the recipe's evaluation\.temperature"):
+        refuse_second_say("actor_rollout_ref.rollout.val_kwargs", mapped(), config())
+    refuse_second_say("actor_rollout_ref.rollout.gpu_memory_utilization", mapped(), config())
