@@ -40,7 +40,7 @@ verl-smoke: .venv-verl/.installed
 	@.venv-verl/bin/python -W ignore tests/integration/verl_smoke.py
 
 verl-test: .venv-verl/.installed
-	@.venv-verl/bin/python -m pytest tests/unit/integrations tests/integration/test_verl_compose.py tests/integration/test_verl_queue.py
+	@.venv-verl/bin/python -m pytest tests/unit/integrations tests/integration/test_verl_compose.py tests/integration/test_verl_queue.py tests/integration/test_verl_profiles.py
 
 .venv-verl/.installed: pyproject.toml constraints-verl.txt
 	@test -x .venv-verl/bin/python || $(PYTHON) -m venv .venv-verl

@@ -38,11 +38,13 @@ TRAINING = {
     "training.max_gradient_norm": 1.0,
     "training.micro_batch_tokens": 32768,
     "training.recompute_log_probs": True,
+    "training.importance_cap": None,
     "training.precision": "bfloat16",
     "training.checkpoint_every": 40,
     "evaluation.seeds": (123,),
     "evaluation.temperature": 0.4,
     "evaluation.every": 5,
+    "verl.overrides": {"actor_rollout_ref": {"model": {"use_fused_kernels": True}}},  # memory alone
 }
 ENVIRONMENT: dict[str, dict[str, Any]] = {
     "alfworld": {
