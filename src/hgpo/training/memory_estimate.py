@@ -3,7 +3,7 @@
 Three phases follow each other, and the largest counts: the update, sampling, and a warm start. What a layer keeps for
 the backward pass was read from autograd's saved tensors (Llama and Qwen2 under SDPA attention), what the logits take
 from the allocations of `hgpo.training.vocabulary`. Against what whole updates had resident on a CPU (three models, both
-precisions, with and without recomputed layers) the estimate was 1.02 to 1.16 times as much
+precisions, with and without recomputed layers) the estimate was 0.93 to 1.32 times as much
 (tests/unit/training/test_memory_estimate.py); on CUDA it has not been measured. It is made for the longest prompts and
 responses that the limits allow, in rows of unequal length. Mixtures of experts are not in it.
 

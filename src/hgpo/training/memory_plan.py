@@ -17,8 +17,8 @@ from hgpo.training.memory_estimate import Limits, MemoryEstimate, ModelShape, We
 from hgpo.training.prefix_trees import wants_trees
 
 _TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
-_ALLOCATOR = 128 * 2**20
-"""Small blocks that C's allocator keeps (`hgpo.training.allocator`), and what matrix libraries hold; measured."""
+_ALLOCATOR = 640 * 2**20
+"""Holes that C's allocator keeps within an update (`hgpo.training.allocator`), and what matrix libraries hold; measured."""
 _DEVICE_LIBRARIES = 512 * 2**20  # of CUDA's matrix libraries, and memory in pieces; not measured
 
 
