@@ -18,7 +18,7 @@ from hgpo.training.prefix_trees import wants_trees
 
 _TINY_VOCABULARY = 4_096  # what is built from demonstrations is known once they are played; it has fewer words
 _ALLOCATOR = 640 * 2**20
-"""Holes that C's allocator keeps within an update (`hgpo.training.allocator`), and what matrix libraries hold; measured."""
+"""Holes of C's allocator within an update (`hgpo.training.allocator`), and what matrix libraries hold; measured."""
 _DEVICE_LIBRARIES = 512 * 2**20  # of CUDA's matrix libraries, and memory in pieces; not measured
 
 
