@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
+from hgpo.config.loading import as_tree
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
 from hgpo.integrations.verl.settled import refuse_second_say
 from hgpo.integrations.verl.trackers import check_trackers
@@ -55,7 +56,7 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
         _set(verl_config, name, value)
     for name, value in leaves(mapped):
         _set(verl_config, name, value)
-    recipe = {"settings": config.model_dump(mode="json", exclude_none=True), "run_directory": str(run_directory)}
+    recipe = {"settings": as_tree(config), "run_directory": str(run_directory)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
     _validate(verl_config)
     return verl_config
