@@ -79,6 +79,11 @@ class LoraSettings(Section):
             raise ValueError(f"policy.lora.{unread[0]} is read where policy.lora.rank is above 0: set that, too")
         return self
 
+    @property
+    def effective_alpha(self) -> float:
+        """`alpha`, or its default."""
+        return self.alpha or 2 * self.rank
+
 
 class PolicySettings(Section):
     """The model."""

@@ -5,7 +5,7 @@ Shape suffixes: B batch rows, P prompt tokens, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,14 +68,24 @@ def cuts(lengths: Sequence[int] | NDArray[np.int64], *, overhead: int) -> list[s
     Example: `cuts([9, 8, 3, 3], overhead=5)` -> `[slice(0, 2), slice(2, 4)]`: 18 + 6 + 2 · 5 tokens instead of 36 + 5.
     """
     lengths_N = np.asarray(lengths, dtype=np.int64)
-    cost_N = np.zeros(len(lengths_N) + 1, dtype=np.int64)  # of the first n lengths
-    begin_N = np.zeros(len(lengths_N) + 1, dtype=np.int64)  # where the last run of the first n begins
-    for end in range(1, len(lengths_N) + 1):
-        costs = cost_N[:end] + np.arange(end, 0, -1) * lengths_N[:end] + overhead
-        begin_N[end] = np.argmin(costs)
-        cost_N[end] = costs[begin_N[end]]
+    return cheapest_runs(len(lengths_N), lambda end: np.arange(end, 0, -1) * lengths_N[:end] + overhead)
+
+
+def cheapest_runs(count: int, costs: Callable[[int], NDArray[np.int64]]) -> list[slice]:
+    """Cut 0 to `count` - 1 into runs at the least cost.
+
+    Args:
+        count: of what is cut.
+        costs: of the runs that end before a given index, by where they begin: int64[end].
+    """
+    cost_N = np.zeros(count + 1, dtype=np.int64)  # of the first n
+    begin_N = np.zeros(count + 1, dtype=np.int64)  # where the last run of the first n begins
+    for end in range(1, count + 1):
+        costs_N = cost_N[:end] + costs(end)
+        begin_N[end] = np.argmin(costs_N)
+        cost_N[end] = costs_N[begin_N[end]]
     runs: list[slice] = []
-    end = len(lengths_N)
+    end = count
     while end:
         runs.append(slice(int(begin_N[end]), end))
         end = int(begin_N[end])

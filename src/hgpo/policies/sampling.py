@@ -140,14 +140,16 @@ class _Decoder:
 
     def _lay_out(self, distinct: list[TokenIds], rows: int, max_tokens: int, pad_token: int) -> PromptLayout:
         """The layout of the prompts, and a cache with room for them and their responses."""
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        layout = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
-        self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
-        self._reads_in_parts = self._cache is not None and self._cache.in_place and parameters >= _READ_WHOLE
-        if not self._reads_in_parts:
-            layout = lay_out_apart(distinct, pad_token)
-            self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
-        return layout
+        apart = lay_out_apart(distinct, pad_token)
+        self._reads_in_parts = False
+        if sum(parameter.numel() for parameter in self.model.parameters()) >= _READ_WHOLE:
+            together = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
+            self._cache = ResponseCache.of(self.model, rows, together.ids_UP.shape[1] + max_tokens)
+            self._reads_in_parts = self._cache is not None and self._cache.in_place
+            if self._reads_in_parts:
+                return together
+        self._cache = ResponseCache.of(self.model, rows, apart.ids_UP.shape[1] + max_tokens)
+        return apart
 
     def _forward_prompts(self, layout: PromptLayout) -> torch.Tensor:
         """Logits [U, V] after each prompt; what prompts begin with alike is read first."""

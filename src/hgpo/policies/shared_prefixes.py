@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.policies.padding import TokenIds, pad_left
+from hgpo.policies.padding import TokenIds, cheapest_runs, pad_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +86,16 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
     """
     order_N = sorted(range(len(prompts)), key=lambda index: prompts[index].astype(">i4").tobytes())
     alike_N = np.array([_common(prompts[one], prompts[other]) for one, other in pairwise(order_N)], dtype=np.int64)
-    saved_N = np.zeros(len(prompts) + 1, dtype=np.int64)  # by the best runs of the first n
-    begin_N = np.zeros(len(prompts) + 1, dtype=np.int64)  # where the last run of the first n begins
-    for end in range(1, len(prompts) + 1):
-        # the beginning that prompts b to end - 1 have in common, for every b; one alone shares nothing
+
+    def added(end: int) -> NDArray[np.int64]:
+        """What runs save, as costs: all but one of a run's prompts save what they have in common."""
         common_N = np.minimum.accumulate(alike_N[: end - 1][::-1])[::-1]
-        gains_N = saved_N[:end] + np.append(common_N * np.arange(end - 1, 0, -1), 0)
-        begin_N[end] = np.argmax(gains_N)
-        saved_N[end] = gains_N[begin_N[end]]
+        return np.append(-common_N * np.arange(end - 1, 0, -1), 0)
+
     shared_U = np.zeros(len(prompts), dtype=np.int64)
-    end = len(prompts)
-    while end:
-        begin = int(begin_N[end])
-        if end - begin > 1:
-            shared_U[order_N[begin:end]] = alike_N[begin : end - 1].min()
-        end = begin
+    for run in cheapest_runs(len(prompts), added):
+        if run.stop - run.start > 1:
+            shared_U[order_N[run]] = alike_N[run.start : run.stop - 1].min()
     return shared_U
 
 

@@ -94,7 +94,7 @@ def with_adapter(language_model: LanguageModel, config: Config) -> LanguageModel
 def adapter_of(config: Config) -> Adapter:
     """What the run trains in place of the weights, where `policy.lora.rank` is above 0."""
     lora = config.policy.lora
-    return Adapter(lora.rank, lora.alpha or 2 * lora.rank, lora.dropout, lora.targets)
+    return Adapter(lora.rank, lora.effective_alpha, lora.dropout, lora.targets)
 
 
 def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:

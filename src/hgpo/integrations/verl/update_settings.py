@@ -25,7 +25,7 @@ def lora(config: Config) -> Tree:
     if not settings.rank:
         return {}
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
-    alpha = int(settings.alpha or 2 * settings.rank)
+    alpha = int(settings.effective_alpha)
     return {"lora_rank": settings.rank, "lora_alpha": alpha, "target_modules": targets}
 
 
