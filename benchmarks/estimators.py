@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo import StepBatch, compute_advantages
-from hgpo.estimators import Advantages
+from hgpo.estimators import Advantages, get, parse_options
 from step_batches import STEPS, TRAJECTORIES, RawBatch
 from timing import Timing, timed
 
@@ -51,6 +51,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "hgpo verl-agent": {"estimator": "hgpo", "preset": "verl-agent", "history_length": HISTORY_LENGTH},
     "gigpo": {"estimator": "gigpo"},
     "grpo": {"estimator": "grpo"},
+    "atd": {"estimator": "atd"},
 }
 PAPER, TENFOLD, LARGE, HUGE = 6_400, 64_000, 640_000, 10_000_000
 REPEATS = {PAPER: 100, TENFOLD: 20, LARGE: 5, HUGE: 2}
@@ -100,14 +101,19 @@ class Published:
 
 def measure(raw: RawBatch, repeats: int) -> list[Measurement]:
     """Every estimator on one batch."""
-    batch = StepBatch.from_columns(**raw.columns())
     results = []
     for name, options in ESTIMATORS.items():
-        compute = partial(compute_advantages, **options)
-        texts, _ = timed(partial(compute_from_texts, options=options), raw.columns, repeats)
-        interned, _ = timed(compute, lambda: batch, repeats)
+        columns = partial(raw.columns, actions=needs_actions(**options))
+        batch = StepBatch.from_columns(**columns())
+        texts, _ = timed(partial(compute_from_texts, options=options), columns, repeats)
+        interned, _ = timed(partial(compute_advantages, **options), lambda batch=batch: batch, repeats)
         results.append(Measurement(len(raw), name, interned, texts))
     return results
+
+
+def needs_actions(estimator: str, **options: Any) -> bool:
+    """Whether the estimator cannot do without the column `action`."""
+    return "action" in get(estimator).needs(parse_options(estimator, **options))
 
 
 def compute_from_texts(columns: dict[str, Any], options: dict[str, Any]) -> Advantages:

@@ -33,11 +33,21 @@ def discounted_returns(batch: StepBatch, gamma: float) -> FloatArray:
     Raises:
         ValueError: gamma outside [0, 1].
     """
-    return_N = discounted_suffix_sums(batch.reward[batch.order], batch.trajectory_start, check_gamma(gamma))
-    result_N = np.empty(len(batch))
-    result_N[batch.order] = return_N
-    result_N -= batch.penalty
-    return result_N
+    return_N = unpenalised_returns(batch, gamma)
+    return_N -= batch.penalty
+    return return_N
+
+
+def unpenalised_returns(batch: StepBatch, gamma: float) -> FloatArray:
+    """Return of every step without penalties, sum_{j=t}^{T-1} gamma^(j-t) r_j, float64[N] in the batch's row order.
+
+    Raises:
+        ValueError: gamma outside [0, 1].
+    """
+    return_N = np.empty(len(batch))
+    reward_N = batch.reward[batch.order]
+    return_N[batch.order] = discounted_suffix_sums(reward_N, batch.trajectory_start, check_gamma(gamma))
+    return return_N
 
 
 def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: float) -> FloatArray:
@@ -62,6 +72,26 @@ def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: flo
         further_N *= remaining_N[:-reach] > reach
         sum_N[:-reach] += further_N
         reach, power = reach * 2, power * power
+    return sum_N
+
+
+def chained_sums(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
+    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
+
+    By doubling, as `discounted_suffix_sums`, for factors that differ from entry to entry: after round j an entry holds
+    the sum of its next 2^j terms and the product of its next 2^j factors.
+
+    Args:
+        term_N: what each entry adds.
+        factor_N: what the next entry's sum is multiplied by.
+    """
+    sum_N, product_N = term_N.copy(), factor_N.copy()
+    reach = 1
+    while reach < len(sum_N) and product_N.any():
+        sum_N[:-reach] += product_N[:-reach] * sum_N[reach:]
+        product_N[:-reach] *= product_N[reach:]
+        product_N[-reach:] = 0.0
+        reach *= 2
     return sum_N
 
 
@@ -106,6 +136,13 @@ def total_magnitudes(batch: StepBatch) -> FloatArray:
     """Sum of the magnitudes of each trajectory's rewards, float64[M]."""
     total_M: FloatArray = np.add.reduceat(np.abs(batch.reward[batch.order]), batch.trajectory_start[:-1])
     return total_M
+
+
+def largest_magnitudes(batch: StepBatch) -> FloatArray:
+    """The most that one trajectory of the step's task adds up, signs left out, float64[N]: the scale of rounding."""
+    largest_G = np.zeros(int(batch.group.max()) + 1)
+    np.maximum.at(largest_G, batch.trajectory_group, total_magnitudes(batch))
+    return largest_G[batch.group]
 
 
 def _signs_differ(batch: StepBatch) -> bool:

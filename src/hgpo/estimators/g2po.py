@@ -18,7 +18,7 @@ from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, Compared, Norma
 from hgpo.estimators.step_level import step_level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
-from hgpo.returns import discounted_returns, total_magnitudes, total_rewards
+from hgpo.returns import discounted_returns, largest_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 
 
@@ -56,7 +56,7 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     graph = transition_graph(batch, ends="own")
     value_V = node_values(batch, graph, gamma)
     next_value_N = (value_V[graph.target_N] - batch.penalty)[groups.row_N]
-    summed_N = _largest_sums(batch)
+    summed_N = largest_magnitudes(batch)
     gain_N = value_gains(graph, value_V, summed_N)[groups.row_N]
 
     how, weight = Normalisation(options.mode), float(options.step_advantage_w)
@@ -101,13 +101,6 @@ def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArra
     gain_N = value_V[graph.target_N] - value_V[graph.source_N]
     gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * summed_N] = 0.0
     return gain_N
-
-
-def _largest_sums(batch: StepBatch) -> FloatArray:
-    """The most that one trajectory of the step's task adds up, signs left out, float64[N]: the scale of rounding."""
-    largest_G = np.zeros(int(batch.group.max()) + 1)
-    np.maximum.at(largest_G, batch.trajectory_group, total_magnitudes(batch))
-    return largest_G[batch.group]
 
 
 def _edge_level(batch: StepBatch, groups: StepGroups, gains: Compared, how: Normalisation) -> Level:

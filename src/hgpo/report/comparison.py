@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hgpo.estimators import get, parse_options
+from hgpo.estimators.normalise import MODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
     """
     options = dict(training.options) if training else {}
     history = {"history_length": options.get("history_length", 2)}
-    mode = {"mode": options["mode"]} if "mode" in options else {}
+    mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # an estimator may have others of its own
     known = (
         _known("paper", "hgpo", {"preset": "paper", **history, **mode}, "paper"),
         _known("verl", "hgpo", {"preset": "verl-agent", **history, **mode}, "verl-agent"),

@@ -1,0 +1,156 @@
+"""ATD: temporal differences among observations, trusted as far as the history does not matter there.
+
+    Y_t = r_t + gamma [(1 - lambda(o')) V(o') + lambda(o') Y_{t+1}],    A_t = Y_t - V(o_t)
+
+V(o) is the mean return of the task's steps that saw o, o' the next step's observation. What follows a step is mostly
+luck; the mean of all who came to o' has less of it, but is the wrong mean where steps with the same observation have
+different pasts that matter (the observation is an alias of several states). lambda(o') says how far that is so: from
+`lambda_min`, where contexts explain nothing of the returns' spread, to 1, the trajectory's own return, where they do.
+
+Shapes: N steps, O observations. Source: this project; TD(lambda) is Sutton's (1988), variances by the method of moments
+(Searle, Casella & McCulloch, Variance Components, 1992, chapter 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.estimators.advantages import Advantages, to_rows
+from hgpo.estimators.checks import check_choice, check_integer, check_number
+from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.normalise import EPSILON, RELATIVE_TOLERANCE, Compared, GroupStatistics, group_statistics
+from hgpo.grouping import Runs, group_steps
+from hgpo.returns import chained_sums, largest_magnitudes, unpenalised_returns
+from hgpo.steps import StepBatch
+
+MODES = ("none", "batch_std")
+
+_LEAST_DIVISOR = 0.5
+"""One (task, observation) with two contexts adds at least 1 to the divisor of tau^2: anything below one half is the
+rounding of sums that cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtdOptions:
+    """Options of ATD.
+
+    Attributes:
+        lambda_min: lambda of an observation whose contexts say nothing, in [0, 1]; 1 makes all lambdas 1: the return
+            minus the mean return of the observation.
+        trust: how much of the gap between lambda_min and 1 a given share of explained variance closes, at least 0: a
+            share of 1 / trust closes all of it.
+        mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.
+        history_length: how many (observation, action) pairs before the observation make its context, at least 0; with
+            0 every lambda is `lambda_min`.
+
+    Example: `compute_advantages(batch, "atd", lambda_min=0.7)`.
+    """
+
+    lambda_min: float = 0.5
+    trust: float = 2.0
+    mode: str = "none"
+    history_length: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        if check_number("lambda_min", self.lambda_min) > 1.0:
+            raise ValueError(f"lambda_min must be at most 1, got {self.lambda_min!r}")
+        check_number("trust", self.trust)
+        check_choice("mode", self.mode, MODES)
+        check_integer("history_length", self.history_length, lowest=0)
+
+
+def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
+    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N]; see the module.
+
+    Values are means of returns without penalties, so a penalty never reaches earlier steps; it counts against the
+    others' at the same observation. `.returns` are the discounted step returns minus penalties.
+    """
+    groups = group_steps(
+        batch, options.history_length, "observation_action" if options.history_length else "observation"
+    )
+    seen, context = Runs.from_starts(groups.starts[0]), Runs.from_starts(groups.starts[-1])
+    return_N = unpenalised_returns(batch, gamma)
+    at_seen = group_statistics(Compared(return_N[groups.row_N]), seen, ddof=0)
+    in_context = group_statistics(Compared(return_N[groups.row_N]), context, ddof=0)
+
+    share_O = explained_shares(at_seen, seen, in_context, context, batch.observation[groups.row_N])
+    lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
+    value_N = to_rows(at_seen.mean_G[seen.run_N], groups.row_N)
+    target_N = bootstrapped_returns(batch, value_N, lambda_O[batch.observation], gamma)
+
+    penalty_N = group_statistics(Compared(batch.penalty[groups.row_N]), seen, ddof=0).deviation_N
+    advantage_N = target_N - value_N - to_rows(penalty_N, groups.row_N)
+    advantage_N[np.abs(advantage_N) <= RELATIVE_TOLERANCE * largest_magnitudes(batch)] = 0.0
+    if options.mode == "batch_std":
+        advantage_N /= advantage_N.std() + EPSILON
+    return Advantages(advantage_N, return_N - batch.penalty)
+
+
+def explained_shares(
+    at_seen: GroupStatistics, seen: Runs, in_context: GroupStatistics, context: Runs, observation_N: IntArray
+) -> FloatArray:
+    """Share of the returns' variance at each observation that contexts explain, tau^2 / (tau^2 + sigma^2), float64[O].
+
+        sigma^2 = [sum (R - m1)^2 + 1e-12] / [sum (1 - 1/n1) + 1e-6]
+        tau^2   = max(0, sum (m1 - m0)^2 - sigma^2 sum (1/n1 - 1/n0)) / sum (1 - n1/n0)
+
+    Sums are over the steps of all tasks that saw the observation; n0, m0 are size and mean of the step's (task,
+    observation), n1, m1 of its context there. tau^2 is 0 where no task has two contexts of the observation.
+
+    Args:
+        at_seen: statistics of the groups (task, observation), and `seen` those groups.
+        seen: see above.
+        in_context: statistics of the groups (task, context), each inside one of `seen`; `context` those groups.
+        context: see above.
+        observation_N: int64[N], the observation of each step in group order.
+    """
+    n0_N, n1_N = at_seen.count_G[seen.run_N], in_context.count_G[context.run_N]
+    inside_O, freedom_O, across_O, across_freedom_O, divisor_O = (
+        np.bincount(observation_N, weights=term_N)
+        for term_N in (
+            in_context.deviation_N**2,
+            1.0 - 1.0 / n1_N,
+            (at_seen.deviation_N - in_context.deviation_N) ** 2,
+            1.0 / n1_N - 1.0 / n0_N,
+            1.0 - n1_N / n0_N,
+        )
+    )
+    within_O = (inside_O + 1e-12) / (freedom_O + 1e-6)
+    excess_O = np.maximum(0.0, across_O - within_O * across_freedom_O)
+    between_O = np.where(divisor_O < _LEAST_DIVISOR, 0.0, excess_O / np.maximum(divisor_O, 1e-6))
+    share_O: FloatArray = between_O / (between_O + within_O + 1e-12)
+    return share_O
+
+
+def bootstrapped_returns(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma: float) -> FloatArray:
+    """Y_t = r_t + gamma [(1 - lambda_{t+1}) V_{t+1} + lambda_{t+1} Y_{t+1}]; Y = r at a trajectory's last step.
+
+    Args:
+        batch: the steps.
+        value_N: float64[N] in the batch's row order, the value of the observation of each step.
+        lambda_N: float64[N] in row order, how far the trajectory's own return is trusted from each step on.
+        gamma: discount.
+
+    Returns:
+        float64[N] in the batch's row order, units of the reward.
+    """
+    value_T, lambda_T = value_N[batch.order], lambda_N[batch.order]
+    taken_N, weight_N = batch.reward[batch.order].copy(), np.zeros(len(batch))
+    taken_N[:-1] += gamma * (1.0 - lambda_T[1:]) * value_T[1:]
+    weight_N[:-1] = gamma * lambda_T[1:]
+    last_M = batch.trajectory_start[1:] - 1
+    taken_N[last_M], weight_N[last_M] = batch.reward[batch.order][last_M], 0.0
+    return to_rows(chained_sums(taken_N, weight_N), batch.order)
+
+
+ATD = Estimator(
+    "atd",
+    atd,
+    AtdOptions,
+    label="ATD",
+    needs=lambda options: ("action",) if options.history_length else (),
+)
