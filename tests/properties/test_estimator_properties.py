@@ -28,6 +28,10 @@ EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {"weight_type": "pooled"}),
     ("mixed_effects", {}),
     ("g2po", {}),
+    ("atd", {}),
+    ("gagpo", {"mode": "batch_std"}),
+    ("ecpo", {}),
+    ("pace", {}),
     ("rloo", {}),
     ("reinforce", {"mode": "mean_std_norm"}),
 ]

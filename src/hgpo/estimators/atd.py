@@ -18,15 +18,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.advantages import Advantages, to_rows
+from hgpo.estimators.advantages import Advantages
 from hgpo.estimators.checks import check_choice, check_integer, check_number
 from hgpo.estimators.estimator import Estimator
-from hgpo.estimators.normalise import EPSILON, RELATIVE_TOLERANCE, Compared, GroupStatistics, group_statistics
+from hgpo.estimators.normalise import (
+    BATCH_MODES,
+    Compared,
+    GroupStatistics,
+    batch_scaled,
+    group_statistics,
+)
+from hgpo.estimators.temporal_credit import SeenReturns, temporal_credit
 from hgpo.grouping import Runs, group_steps
-from hgpo.returns import chained_sums, largest_magnitudes, unpenalised_returns
+from hgpo.returns import unpenalised_returns
 from hgpo.steps import StepBatch
-
-MODES = ("none", "batch_std")
 
 _LEAST_DIVISOR = 0.5
 """One (task, observation) with two contexts adds at least 1 to the divisor of tau^2: anything below one half is the
@@ -59,35 +64,24 @@ class AtdOptions:
         if check_number("lambda_min", self.lambda_min) > 1.0:
             raise ValueError(f"lambda_min must be at most 1, got {self.lambda_min!r}")
         check_number("trust", self.trust)
-        check_choice("mode", self.mode, MODES)
+        check_choice("mode", self.mode, BATCH_MODES)
         check_integer("history_length", self.history_length, lowest=0)
 
 
 def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
-    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N]; see the module.
-
-    Values are means of returns without penalties, so a penalty never reaches earlier steps; it counts against the
-    others' at the same observation. `.returns` are the discounted step returns minus penalties.
-    """
+    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N]; see `temporal_credit`."""
     groups = group_steps(
         batch, options.history_length, "observation_action" if options.history_length else "observation"
     )
     seen, context = Runs.from_starts(groups.starts[0]), Runs.from_starts(groups.starts[-1])
     return_N = unpenalised_returns(batch, gamma)
-    at_seen = group_statistics(Compared(return_N[groups.row_N]), seen, ddof=0)
+    returns = SeenReturns.of(return_N, groups.row_N, seen)
     in_context = group_statistics(Compared(return_N[groups.row_N]), context, ddof=0)
 
-    share_O = explained_shares(at_seen, seen, in_context, context, batch.observation[groups.row_N])
+    share_O = explained_shares(returns.statistics, seen, in_context, context, batch.observation[groups.row_N])
     lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
-    value_N = to_rows(at_seen.mean_G[seen.run_N], groups.row_N)
-    target_N = bootstrapped_returns(batch, value_N, lambda_O[batch.observation], gamma)
-
-    penalty_N = group_statistics(Compared(batch.penalty[groups.row_N]), seen, ddof=0).deviation_N
-    advantage_N = target_N - value_N - to_rows(penalty_N, groups.row_N)
-    advantage_N[np.abs(advantage_N) <= RELATIVE_TOLERANCE * largest_magnitudes(batch)] = 0.0
-    if options.mode == "batch_std":
-        advantage_N /= advantage_N.std() + EPSILON
-    return Advantages(advantage_N, return_N - batch.penalty)
+    advantage_N = temporal_credit(batch, returns, lambda_O[batch.observation], gamma)
+    return Advantages(batch_scaled(advantage_N, options.mode), return_N - batch.penalty)
 
 
 def explained_shares(
@@ -124,27 +118,6 @@ def explained_shares(
     between_O = np.where(divisor_O < _LEAST_DIVISOR, 0.0, excess_O / np.maximum(divisor_O, 1e-6))
     share_O: FloatArray = between_O / (between_O + within_O + 1e-12)
     return share_O
-
-
-def bootstrapped_returns(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma: float) -> FloatArray:
-    """Y_t = r_t + gamma [(1 - lambda_{t+1}) V_{t+1} + lambda_{t+1} Y_{t+1}]; Y = r at a trajectory's last step.
-
-    Args:
-        batch: the steps.
-        value_N: float64[N] in the batch's row order, the value of the observation of each step.
-        lambda_N: float64[N] in row order, how far the trajectory's own return is trusted from each step on.
-        gamma: discount.
-
-    Returns:
-        float64[N] in the batch's row order, units of the reward.
-    """
-    value_T, lambda_T = value_N[batch.order], lambda_N[batch.order]
-    taken_N, weight_N = batch.reward[batch.order].copy(), np.zeros(len(batch))
-    taken_N[:-1] += gamma * (1.0 - lambda_T[1:]) * value_T[1:]
-    weight_N[:-1] = gamma * lambda_T[1:]
-    last_M = batch.trajectory_start[1:] - 1
-    taken_N[last_M], weight_N[last_M] = batch.reward[batch.order][last_M], 0.0
-    return to_rows(chained_sums(taken_N, weight_N), batch.order)
 
 
 ATD = Estimator(

@@ -5,14 +5,14 @@ Shapes: N steps. Source: arXiv 2505.10978 and the published verl-agent code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hgpo.estimators.advantages import Advantages
 from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import MODES, Compared, Normalisation
-from hgpo.estimators.similarity import similar_observations
+from hgpo.estimators.similarity import check_threshold, seen_as_similar
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -40,9 +40,7 @@ class GigpoOptions:
         """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
-        threshold = self.similarity_threshold
-        if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
-            raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
+        check_threshold(self.similarity_threshold)
 
 
 def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
@@ -57,10 +55,7 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     Raises:
         ValueError: a similarity_threshold and an observation that is not text.
     """
-    seen = batch
-    if options.similarity_threshold is not None:
-        seen = replace(batch, observation=similar_observations(batch, float(options.similarity_threshold)))
-    groups = group_steps(seen, history_length=0)
+    groups = group_steps(seen_as_similar(batch, options.similarity_threshold), history_length=0)
     return_N, how = discounted_returns(batch, gamma), Normalisation(options.mode)
     compared = Compared(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     episode = episode_level(batch, groups, how)

@@ -19,20 +19,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from hgpo.columns import FloatArray, IntArray
+from hgpo.columns import FloatArray
+from hgpo.estimators.action_cells import Parts, action_cells
 from hgpo.estimators.advantages import Advantages, to_rows
 from hgpo.estimators.checks import check_choice, check_integer, check_number
 from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import (
     EPSILON,
     MODES,
-    RELATIVE_TOLERANCE,
     Compared,
     Normalisation,
     group_statistics,
 )
 from hgpo.estimators.pooling import normalising_scale
-from hgpo.estimators.variance_components import Blocks, Spread, shrinkage, variance_components
+from hgpo.estimators.variance_components import Blocks, shrinkage, variance_components
 from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -85,44 +85,15 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
     compared = Compared(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     how = Normalisation(options.mode, ddof=0, epsilon=options.epsilon)
     statistics = group_statistics(compared, runs[0], how.ddof)
-    cells = [_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
+    cells = [action_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
 
     effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))
     scale_N = normalising_scale(statistics, runs[0], how)
     return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
-    """A partition of the steps into groups or cells: which part each step is in, int64[N], and how many it has."""
-
-    part_N: IntArray
-    count_N: FloatArray
-
-    @classmethod
-    def of(cls, part_N: IntArray) -> _Parts:
-        return cls(part_N, np.bincount(part_N).astype(np.float64)[part_N])
-
-    def means(self, value_N: FloatArray) -> FloatArray:
-        """Mean of each step's part, float64[N]."""
-        sum_C: FloatArray = np.bincount(self.part_N, weights=value_N).astype(np.float64, copy=False)
-        return sum_C[self.part_N] / self.count_N
-
-    def spread(self, value_N: FloatArray) -> Spread:
-        """Deviations from the parts' means; what is rounding counts as 0."""
-        deviation_N = value_N - self.means(value_N)
-        deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
-        return Spread(self.count_N, deviation_N)
-
-
-def _cells(runs: Runs, action_N: IntArray) -> _Parts:
-    """The parts (group, action) of one level."""
-    pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
-    return _Parts.of(np.unique(pair_N, return_inverse=True)[1].reshape(-1))
-
-
 def _context_effects(
-    deviation_N: FloatArray, runs: list[Runs], cells: list[_Parts], groups: StepGroups, blocks: Blocks
+    deviation_N: FloatArray, runs: list[Runs], cells: list[Parts], groups: StepGroups, blocks: Blocks
 ) -> FloatArray:
     """Sum of the predicted u_1..u_K of each step, float64[N], by backfitting.
 
@@ -134,7 +105,7 @@ def _context_effects(
     if depth == 0:
         return np.zeros(len(deviation_N))
 
-    contexts = [_Parts.of(level_runs.run_N) for level_runs in runs[1 : depth + 1]]
+    contexts = [Parts.of(level_runs.run_N) for level_runs in runs[1 : depth + 1]]
     actions = variance_components(contexts[-1].spread(deviation_N), spreads[depth], blocks)
     block_N, within_G = runs[0].run_N, levels[depth - 1].within_G
     action_share_N = shrinkage(cells[0].count_N, actions.between_G[block_N], within_G[block_N])

@@ -13,6 +13,7 @@ from hgpo.columns import FloatArray
 from hgpo.grouping import Runs
 
 MODES = ("mean_std_norm", "mean_norm")
+BATCH_MODES = ("none", "batch_std")
 BASELINES = ("mean", "leave_one_out")
 EPSILON = 1e-6
 """Added to every standard deviation that divides (the published recipe's value), in the units of the return."""
@@ -163,3 +164,8 @@ def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
 def leave_one_out(count_G: FloatArray) -> FloatArray:
     """n / (n - 1) of each group, 0 for a single member: value - mean of the others = n / (n - 1) * (value - mean)."""
     return np.where(count_G > 1.0, count_G / np.maximum(count_G - 1.0, 1.0), 0.0)
+
+
+def batch_scaled(advantage_N: FloatArray, mode: str) -> FloatArray:
+    """Advantages as they are ("none"), or divided by the population std of all of them + epsilon ("batch_std")."""
+    return advantage_N if mode == "none" else advantage_N / (advantage_N.std() + EPSILON)

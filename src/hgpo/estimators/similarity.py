@@ -6,12 +6,14 @@ of their alphabet. Source: the similarity-based grouping of the published GiGPO 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 import numpy as np
 
 from hgpo import columns
 from hgpo.columns import IntArray
+from hgpo.estimators.checks import check_number
 from hgpo.steps import StepBatch
 
 
@@ -44,6 +46,19 @@ def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
         standing_P[pairs] = text_P[pairs[chosen]]
     standing_N: IntArray = standing_P[pair_N]
     return standing_N
+
+
+def check_threshold(threshold: object) -> None:
+    """Raise ValueError unless an option `similarity_threshold` is None or above 0 and at most 1."""
+    if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
+        raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
+
+
+def seen_as_similar(batch: StepBatch, threshold: float | None) -> StepBatch:
+    """The batch with `similar_observations` in place of its observations; with None the batch itself."""
+    if threshold is None:
+        return batch
+    return replace(batch, observation=similar_observations(batch, float(threshold)))
 
 
 def _texts(batch: StepBatch) -> list[str]:
