@@ -112,7 +112,7 @@ class RolloutSettings(Section):
     reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's own.")
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
-    state: Literal["observation", "observation_and_commands"] = Field(
+    state: Literal["observation", "observation_and_commands", "published_g2po"] = Field(
         "observation", description="What must be equal for two steps to count as being in the same state."
     )
     resample_uniform_groups: int = Field(

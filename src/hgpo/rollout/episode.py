@@ -21,6 +21,7 @@ from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError, RolloutRules
+from hgpo.rollout.state_keys import make_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Episode:
         self._rules = rules
         self._memory = Memory(rules.history_length)
         self._lessons = lessons
+        self._key = make_key(rules.state)
+        self._anchor = self._key(observation, info)
         self._won = False
 
     def situation(self) -> Situation:
@@ -131,7 +134,7 @@ class Episode:
             RolloutError: see `advance`.
         """
         rules, action, response = self._rules, answer.action, answer.response
-        before, step = rules.anchor(self.observation, self.info), self.step
+        before, step = self._anchor, self.step
         admissible = self.info.get("admissible_commands")
         transition = self.advance(action.action, result, response.text)
         return StepRecord(
@@ -155,7 +158,7 @@ class Episode:
             truncated=transition.truncated,
             finished=response.finished,
             forgotten=answer.prompt.forgotten,
-            next_observation=rules.anchor(self.observation, self.info),
+            next_observation=self._anchor,
             prompt_ids=response.prompt_ids,
             token_ids=response.token_ids,
             log_probs=response.log_probs,
@@ -179,6 +182,7 @@ class Episode:
         )
         self._memory.remember(self.observation, action, response)
         self.observation, self.info = observation, info
+        self._anchor = self._key(observation, info)
         self.step += 1
         self._won = self._won or won
         self.ended = transition.terminated or transition.truncated

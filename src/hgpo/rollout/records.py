@@ -18,7 +18,7 @@ class StepRecord:
     """One observation -> prompt -> response -> action, with everything needed to train on it or to look at it.
 
     `group`, `trajectory` and `step` identify it; order in a list means nothing. `observation` is the anchor
-    (`RolloutRules.anchor`): what the environment said, without memory or template. `reward` is what training uses
+    (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
     (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
     left out of the prompt to keep to the limit.
 

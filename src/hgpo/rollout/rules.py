@@ -8,9 +8,6 @@ from typing import Any
 
 from hgpo.agents import Template
 
-COMMANDS_FOLLOW = "\nPossible: "
-"""Parts an anchor's observation from the commands after it."""
-
 
 class RolloutError(RuntimeError):
     """An environment or policy broke its contract; the message names the task and the step."""
@@ -27,8 +24,9 @@ class RolloutRules:
         reward: "won" pays 1 on the step that wins, once; "environment" pays what the environment does.
         reward_scale: factor on either.
         invalid_action_penalty: noted for every ill-formed response.
-        state: what stands for the state when steps are compared: "observation", as published, or
-            "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states.
+        state: what stands for the state when steps are compared, see `state_keys`: "observation", as published;
+            "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
+            "published_g2po", that of G2PO's code for household games.
 
     Example: `RolloutRules(get_template("household-compact"), history_length=2, temperature=1.0)`.
     """
@@ -40,12 +38,6 @@ class RolloutRules:
     reward_scale: float = 1.0
     invalid_action_penalty: float = 0.0
     state: str = "observation"
-
-    def anchor(self, observation: str, info: Mapping[str, Any]) -> str:
-        """What steps are compared by: the observation, followed by what can be done where `state` asks for it."""
-        if self.state == "observation":
-            return observation
-        return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
 
     def training_reward(self, reward: float, *, first_win: bool) -> float:
         """What a step is paid. `first_win`: its episode is won by it, and was not before."""

@@ -85,7 +85,7 @@ def play_again(
     return [record for record, _ in turns]
 
 
-@pytest.mark.parametrize("state", ["observation", "observation_and_commands"])
+@pytest.mark.parametrize("state", ["observation", "observation_and_commands", "published_g2po"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_records_are_those_of_the_built_in_rollout(
     policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, seed: int, state: str
