@@ -58,7 +58,7 @@ def temporal_credit(batch: StepBatch, returns: SeenReturns, lambda_N: FloatArray
     row_N, seen = returns.row_N, returns.seen
     value_N = to_rows(returns.statistics.mean_G[seen.run_N], row_N)
     penalty_N = group_statistics(Compared(batch.penalty[row_N]), seen, ddof=0).deviation_N
-    advantage_N = _targets(batch, value_N, lambda_N, gamma) - value_N - to_rows(penalty_N, row_N)
+    advantage_N: FloatArray = _targets(batch, value_N, lambda_N, gamma) - value_N - to_rows(penalty_N, row_N)
     advantage_N[np.abs(advantage_N) <= RELATIVE_TOLERANCE * largest_magnitudes(batch)] = 0.0
     return advantage_N
 
