@@ -14,16 +14,14 @@ _FOLDERS_CAN_BE_FLUSHED = os.name != "nt"  # Windows opens no folder as a file
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary sibling to write to; it takes the place of `path` when the block ends without an error.
 
-    Missing folders are made. Whoever reads `path` meanwhile sees the old content, never half of the new one.
-    `durable` holds against a power cut, too, name and content; it waits for the disk, which takes too long for
-    thousands of files.
+    Missing folders are made. Whoever reads `path` meanwhile sees the old content, never half of the new one; a power
+    cut leaves one of them. `durable` leaves the new one: it waits until the disk has the name, too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
-        if durable:
-            flush(partial)
+        flush(partial)
         os.replace(partial, path)
         if durable:
             flush(path.parent)
@@ -52,6 +50,12 @@ def flush_tree(folder: Path) -> None:
         for name in names:
             flush(Path(root, name))
         flush(Path(root))
+
+
+def flush_everything() -> None:
+    """Wait until all that was written is on the disk: one call for thousands of files."""
+    if hasattr(os, "sync"):
+        os.sync()
 
 
 def _flush(descriptor: int) -> None:

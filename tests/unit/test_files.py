@@ -29,7 +29,7 @@ def test_durable_content_is_on_the_disk_before_it_replaces_the_old_and_the_name_
         monkeypatch.setattr(os, name, lambda *words, name=name, real=real: (order.append(name), real(*words)))
     write_text(tmp_path / "file.txt", "new", durable=True)
     write_text(tmp_path / "one of thousands.txt", "new")
-    assert order == ["fsync", "replace", "fsync", "replace"]
+    assert order == ["fsync", "replace", "fsync", "fsync", "replace"]
 
 
 def test_folders_are_flushed_only_where_they_can_be_opened(tmp_path, monkeypatch):

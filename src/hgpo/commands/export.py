@@ -21,7 +21,7 @@ examples:
   hgpo export runs/lora -o my-policy --merge                       one model out of base and adapter, in float32
   hgpo export runs/quickstart -o my-policy --push me/my-policy     upload it as well, where you are logged in
 """
-_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "adapter_base.json")
+_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "contents.json", "adapter_base.json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,19 +87,19 @@ def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, conf
 
 def _weights_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> Path:
     """Where the weights of a checkpoint are, whole; the start's are there where the run made them."""
-    from hgpo.runs.checkpoints import read_trainer_state
+    from hgpo.runs.checkpoints import check_bytes
     from hgpo.runs.folder import RunDirectoryError
-    from hgpo.training.policies import checkpoint_folder
+    from hgpo.training.policies import checkpoint_folder, start_model
 
     folder = checkpoint_folder(run_directory, config, checkpoint)
     if folder is not None:
-        read_trainer_state(folder)
+        check_bytes(folder)
         return folder
     if not run_directory.start.is_dir():
         raise RunDirectoryError(
             f"{run_directory.path} began with {config.policy.model}, unchanged; there is nothing to export"
         )
-    return run_directory.start
+    return Path(start_model(run_directory, config))
 
 
 def _refuse_without_login(name: str) -> None:

@@ -6,6 +6,7 @@ and a policy with either is not the one that was asked for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hgpo.policies.device import resolve_device
+
+if sys.flags.optimize > 1:
+    raise ImportError(
+        "transformers reads docstrings, which Python leaves out with -OO or PYTHONOPTIMIZE=2: run without it",
+        name="transformers",
+    )
 
 transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
 

@@ -1,7 +1,8 @@
 """A run's checkpoints as folders: written whole or not at all, listed, checked, and deleted once newer ones are there.
 
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and what an engine adds
-                             trainer_state.json       update, the caller's state, and the size of every other file
+                             trainer_state.json       update, the caller's state, size and SHA-256 of every other file,
+                                                      and the SHA-256 of all this
 
 A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
 `.<update>.replaced`, the new one takes its name, and only then is the old one deleted. A process may die at any point
@@ -14,21 +15,26 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hgpo.files import flush, flush_tree
+from hgpo.runs.contents import ChangedFileError, check_digests, check_sizes, list_contents, text_digest
 
 STATE_FILE = "trainer_state.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file and what to do."""
+
+
+class CheckpointGoneError(CheckpointError):
+    """The checkpoint was deleted while it was read, as a training that goes on does with its older ones."""
 
 
 @contextmanager
@@ -126,36 +132,62 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
     """Contents of `trainer_state.json`, after checking that every file it lists is there in full.
 
     Raises:
-        CheckpointError: a file is missing, cut short or unreadable.
+        CheckpointError: the file is damaged, or another one is missing or of another size.
     """
     try:
         document = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise unusable(path / STATE_FILE, error) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise unusable(path, error, STATE_FILE) from error
     if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
-        raise unusable(path / STATE_FILE, f"not a trainer state of format_version {FORMAT_VERSION}")
-    if missing := {"update", "files", "state"} - document.keys():
-        raise unusable(path / STATE_FILE, f"{min(missing)} is missing")
-    for name, size in document["files"].items():
-        found = (path / name).stat().st_size if (path / name).is_file() else None
-        if found != size:
-            raise unusable(path / name, "missing" if found is None else f"{found} bytes instead of {size}")
+        raise unusable(path, f"not a trainer state of format_version {FORMAT_VERSION}", STATE_FILE)
+    if missing := {"update", "files", "state", "sha256"} - document.keys():
+        raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
+    if document["sha256"] != _digest(document):
+        raise unusable(path, "its content is not what was written (SHA-256)", STATE_FILE)
+    try:
+        check_sizes(path, document["files"])
+    except ChangedFileError as error:
+        raise unusable(path, error) from error
     return document
 
 
-def unusable(path: Path, problem: object) -> CheckpointError:
-    """The error for `path`, a checkpoint's folder or a file in it."""
-    return CheckpointError(
-        f"{path}: {problem}. Delete the checkpoint folder {path if path.is_dir() else path.parent} "
-        "to go on from the one before it."
-    )
+def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """`read_trainer_state`, after reading every file but those in `leave_out`, which are for whoever needs them.
+
+    Raises:
+        CheckpointError: a file holds other bytes than were written.
+    """
+    document = read_trainer_state(path)
+    try:
+        check_digests(path, document["files"], leave_out)
+    except ChangedFileError as error:
+        raise unusable(path, error) from error
+    return document
+
+
+def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
+    """The error for the checkpoint in the folder `path`, because of a file in it where that is known."""
+    if not path.is_dir():
+        return CheckpointGoneError(f"{path} is not there any more: a training that goes on deletes its old checkpoints")
+    where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
+    return CheckpointError(f"{where}{problem}. Delete the checkpoint folder {path} to go on from the one before it.")
 
 
 def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:
-    found = sorted(path for path in partial.rglob("*") if path.is_file())
-    files = {path.relative_to(partial).as_posix(): path.stat().st_size for path in found}
-    document = {"format_version": FORMAT_VERSION, "update": update, "files": files, "state": dict(state)}
+    document = {
+        "format_version": FORMAT_VERSION,
+        "update": update,
+        "files": list_contents(partial),
+        "state": json.loads(json.dumps(dict(state))),  # as it will be read
+    }
+    document["sha256"] = _digest(document)
     (partial / STATE_FILE).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    """Of all but the digest itself, however it is laid out."""
+    held = {key: value for key, value in document.items() if key != "sha256"}
+    return text_digest(json.dumps(held, sort_keys=True, separators=(",", ":")))
 
 
 def _restore(final: Path) -> None:

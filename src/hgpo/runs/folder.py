@@ -150,29 +150,55 @@ def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:
 
 
 def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
-    """All complete rows; a last line that was cut off by a crash is left out."""
+    """All complete rows; a last line that was cut off by a crash is left out.
+
+    Raises:
+        RunDirectoryError: another line is damaged, or is no object with the number of an update.
+    """
     if not run.metrics.exists():
         return []
     rows = []
-    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
             if number < len(lines):
                 raise RunDirectoryError(f"{run.metrics} line {number} is not JSON: {error}") from error
+            continue
+        if not isinstance(row, dict) or type(row.get("update")) is not int:
+            raise RunDirectoryError(f"{run.metrics} line {number} is no row of metrics: it has no number of an update")
+        rows.append(row)
     return rows
 
 
 def rewind_metrics(run: RunDirectory, update: int) -> None:
-    """Keep rows up to `update`; later ones, which will be made again, move to `metrics.superseded.jsonl`."""
+    """Keep the rows of updates 1 to `update`; later ones, which will be made again, go to `metrics.superseded.jsonl`.
+
+    Raises:
+        RunDirectoryError: a row up to `update` is missing or there twice, which no training leaves behind.
+    """
     rows = read_metrics(run)
+    kept = [row for row in rows if row["update"] <= update]
+    _check_complete(run, [row["update"] for row in kept], update)
     later = [row for row in rows if row["update"] > update]
     if later:
         _append_rows(run.path / "metrics.superseded.jsonl", later)
     if run.metrics.exists():
-        kept = "".join(json.dumps(row) + "\n" for row in rows if row["update"] <= update)
-        write_text(run.metrics, kept, durable=True)
+        write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in kept), durable=True)
+
+
+def _check_complete(run: RunDirectory, found: list[int], update: int) -> None:
+    wrong = next((due for due, row in zip(range(1, update + 1), [*found, 0], strict=False) if row != due), None)
+    if wrong is None and len(found) > update:
+        wrong = found[-1]
+    if wrong is None:
+        return
+    problem = f"has {found.count(wrong) or 'no'} rows of update {wrong}"
+    raise RunDirectoryError(
+        f"{run.metrics} {problem}, and the run goes on from update {update}. Bring the file back from a copy, or "
+        f"delete the checkpoints after update {wrong - 1} in {run.checkpoints}, to train those updates again"
+    )
 
 
 def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

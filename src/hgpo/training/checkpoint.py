@@ -24,7 +24,7 @@ from hgpo.policies.adapters import CONFIG_FILE, WrongBaseError, has_adapter, loa
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel, Usage
 from hgpo.policies.pretrained import load_model, load_tokenizer
-from hgpo.runs.checkpoints import read_trainer_state, unusable, whole_checkpoint
+from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
 from hgpo.training.update import make_optimizer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -81,10 +81,10 @@ def load_checkpoint(
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
         WrongBaseError: its adapter was trained beside other weights than `base`.
     """
-    language_model = open_language_model(path, usage, device=device, base=base)
-    document = read_trainer_state(path)
+    document = check_bytes(path)
+    language_model = _open(path, usage, device, base)
     optimizer = make_optimizer(language_model.model, settings)
-    _restore_optimizer(path / OPTIMIZER_FILE, language_model.model, optimizer)
+    _restore_optimizer(path, language_model.model, optimizer)
     return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
@@ -103,9 +103,13 @@ def open_language_model(
         CheckpointError: the checkpoint is damaged; so does `LanguageModel.model` where the weights are.
         ValueError: it holds an adapter, and there is no `base`.
     """
+    check_bytes(path, leave_out=[OPTIMIZER_FILE])
+    return _open(path, usage, device, base)
+
+
+def _open(path: Path, usage: Usage | None, device: str, base: LanguageModel | None) -> LanguageModel:
     resolve_device(device)  # one that is not there is no fault of the checkpoint
-    read_trainer_state(path)
-    if (path / CONFIG_FILE).exists():
+    if is_adapter(path):
         if base is None:
             raise ValueError(f"{path} holds an adapter: the model that it was trained beside is needed, too")
         return base.changed(lambda model: _readable(path, lambda: load_adapter(model, path)))
@@ -114,6 +118,11 @@ def open_language_model(
         return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
 
     return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, usage or Usage(), str(path))
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether the checkpoint holds an adapter, and not a whole model."""
+    return (path / CONFIG_FILE).exists()
 
 
 def _readable(path: Path, load: Callable[[], Any]) -> Any:
@@ -135,9 +144,9 @@ def _optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str
 
 def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> None:
     try:
-        tensors = load_file(path)
+        tensors = load_file(path / OPTIMIZER_FILE)
     except (OSError, SafetensorError) as error:
-        raise unusable(path, error) from error
+        raise unusable(path, error, OPTIMIZER_FILE) from error
     for name, parameter in model.named_parameters():
         # AdamW keeps its step counts on the CPU whatever the device of the parameter.
         state = {
@@ -146,8 +155,8 @@ def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer)
             if f"{name}.{key}" in tensors
         }
         if state and (len(state) != 3 or state["exp_avg"].shape != parameter.shape):
-            raise unusable(path, f"the state of {name} does not fit the model")
+            raise unusable(path, f"the state of {name} does not fit the model", OPTIMIZER_FILE)
         if state:
             optimizer.state[parameter] = state
     if tensors:
-        raise unusable(path, f"it holds {sorted(tensors)[0]}, which the model does not have")
+        raise unusable(path, f"it holds {sorted(tensors)[0]}, which the model does not have", OPTIMIZER_FILE)

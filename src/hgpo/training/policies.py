@@ -10,9 +10,10 @@ from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
 from hgpo.runs.assemble import chat_of
-from hgpo.runs.checkpoints import named_checkpoint, numbered
+from hgpo.runs.checkpoints import CheckpointGoneError, named_checkpoint, numbered
+from hgpo.runs.contents import ChangedFileError, check_seal
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.training.checkpoint import open_language_model
+from hgpo.training.checkpoint import is_adapter, open_language_model
 
 
 def check_policy(config: Config) -> None:
@@ -65,8 +66,21 @@ def usage_of(config: Config) -> Usage:
 
 
 def start_model(run: RunDirectory, config: Config) -> str:
-    """Folder or hub name of the policy before the first update."""
-    return str(run.start) if config.warm_start.enabled else config.policy.model
+    """Folder or hub name of the policy before the first update; a folder that the run made is as it made it.
+
+    Raises:
+        RunDirectoryError: it is not.
+    """
+    if not config.warm_start.enabled:
+        return config.policy.model
+    try:
+        check_seal(run.start)
+    except ChangedFileError as error:
+        raise RunDirectoryError(
+            f"{error}. The policy that the run began with is damaged: bring {run.start} back from a copy, or begin "
+            "anew in another folder (run.name=…)"
+        ) from error
+    return str(run.start)
 
 
 def load_language_model(source: str | Path, config: Config, *, trained: bool = True) -> LanguageModel:
@@ -120,8 +134,17 @@ def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) ->
     folder = checkpoint_folder(run, config, checkpoint)
     if folder is None:
         return load_language_model(start_model(run, config), config), "start"
-    base = load_language_model(start_model(run, config), config) if _has_start(run, config) else None
-    return open_language_model(folder, usage_of(config), device=config.policy.device, base=base), folder.name
+    needs_base = is_adapter(folder) and _has_start(run, config)
+    base = load_language_model(start_model(run, config), config) if needs_base else None
+    try:
+        found = open_language_model(folder, usage_of(config), device=config.policy.device, base=base)
+        if checkpoint == "newest":  # a training beside may delete it as soon as it has a newer one
+            _ = found.model
+    except CheckpointGoneError:
+        if checkpoint != "newest":
+            raise
+        return load_checkpoint_model(run, config, checkpoint)
+    return found, folder.name
 
 
 def checkpoint_folder(run: RunDirectory, config: Config, checkpoint: str) -> Path | None:

@@ -23,6 +23,7 @@ from hgpo.rollout.demonstrations import demonstrate
 from hgpo.rollout.prompts import fit_prompts
 from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.assemble import rollout_rules
+from hgpo.runs.contents import seal
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
@@ -49,6 +50,7 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     merge_adapter(language_model.model).save_pretrained(partial)  # the reference is the model without a new adapter
     language_model.tokenizer.save_pretrained(partial)
     write_json(partial / "warm_start.json", report)
+    seal(partial)
     flush_tree(partial)
     os.replace(partial, run.start)
     flush(run.start.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -12,10 +13,13 @@ import pytest
 
 from hgpo.runs.checkpoints import (
     CheckpointError,
+    CheckpointGoneError,
+    check_bytes,
     newest_complete,
     numbered,
     read_trainer_state,
     recover,
+    unusable,
     whole_checkpoint,
 )
 from killed import killed_at_each_call
@@ -26,6 +30,12 @@ def save(folder: Path, update: int, *, keep: int | None = None, **state: Any) ->
         (partial / "deep").mkdir()
         for name in ("weights", "deep/more"):
             (partial / name).write_text(f"{name} of {state}")
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def names(folder: Path) -> list[str]:
@@ -46,10 +56,14 @@ def whole(folder: Path) -> list[dict[str, Any]]:
 def test_it_says_what_is_in_it(tmp_path: Path) -> None:
     save(tmp_path, 3, note="ü")
     document = read_trainer_state(tmp_path / "3")
-    assert document == {
-        "format_version": 1,
+    more, weights = "deep/more of {'note': 'ü'}".encode(), "weights of {'note': 'ü'}".encode()
+    assert {key: value for key, value in document.items() if key != "sha256"} == {
+        "format_version": 2,
         "update": 3,
-        "files": {"deep/more": len("deep/more of {'note': 'ü'}".encode()), "weights": 25},
+        "files": {
+            "deep/more": {"bytes": len(more), "sha256": hashlib.sha256(more).hexdigest()},
+            "weights": {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()},
+        },
         "state": {"note": "ü"},
     }
     assert names(tmp_path) == ["3"]
@@ -71,14 +85,16 @@ def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
     [
         (lambda path: (path / "weights").unlink(), "weights: missing"),
         (lambda path: (path / "deep" / "more").write_text("cut"), "more: 3 bytes instead of"),
+        (lambda path: (path / "trainer_state.json").write_text("[" * 100_000), "trainer_state.json: "),
+        (lambda path: change(path / "trainer_state.json", '"update": 2', '"update": 3'), "not what was written"),
         (lambda path: (path / "trainer_state.json").write_text("{"), "trainer_state.json: Expecting"),
-        (lambda path: (path / "trainer_state.json").write_text("[]"), "not a trainer state of format_version 1"),
+        (lambda path: (path / "trainer_state.json").write_text("[]"), "not a trainer state of format_version 2"),
         (
             lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 99})),
-            "not a trainer state of format_version 1",
+            "not a trainer state of format_version 2",
         ),
         (
-            lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 1, "update": 2})),
+            lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 2, "update": 2})),
             "files is missing",
         ),
     ],
@@ -91,8 +107,27 @@ def test_a_damaged_one_is_named_and_skipped(
     damage(tmp_path / "2")
     assert newest_complete(tmp_path) == tmp_path / "1"
     assert said in caplog.text
-    with pytest.raises(CheckpointError, match=f"Delete the checkpoint folder {tmp_path / '2'}"):
+    with pytest.raises(CheckpointError, match=rf"Delete the checkpoint folder {tmp_path / '2'} to"):
         read_trainer_state(tmp_path / "2")
+
+
+@pytest.mark.parametrize("name", ["weights", "deep/more"])
+def test_bytes_that_changed_in_place_are_found_by_whoever_loads_them(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 2)
+    path = tmp_path / "2" / name
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert newest_complete(tmp_path) == tmp_path / "2"  # a listing reads no weights
+    with pytest.raises(
+        CheckpointError, match=f"{path}: its bytes are not.* Delete the checkpoint folder {tmp_path}/2 "
+    ):
+        check_bytes(tmp_path / "2")
+    check_bytes(tmp_path / "2", leave_out=[name])
+
+
+def test_one_that_is_gone_is_no_reason_to_delete_anything(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointGoneError, match=r"2 is not there any more: .*(?!Delete)"):
+        read_trainer_state(tmp_path / "checkpoints" / "2")
+    assert "Delete" not in str(unusable(tmp_path / "checkpoints" / "2", "no weights", "model.safetensors"))
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:

@@ -118,3 +118,39 @@ def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
     assert read_metrics(run) == [{"update": 1}]
     aside = (tmp_path / "metrics.superseded.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in aside] == [2, 3]
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}'])
+def test_a_row_that_is_none_is_named(tmp_path, line):
+    run = RunDirectory(tmp_path)
+    run.metrics.write_text(f'{{"update": 1}}\n{line}\n')
+    with pytest.raises(RunDirectoryError, match=r"metrics.jsonl line 2 is no row of metrics"):
+        read_metrics(run)
+
+
+def test_a_line_nested_without_end_is_named(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.metrics.write_text("[" * 100_000 + '\n{"update": 1}\n')
+    with pytest.raises(RunDirectoryError, match="line 1 is not JSON"):
+        read_metrics(run)
+
+
+@pytest.mark.parametrize(
+    ("updates", "said"),
+    [
+        ([], "no rows of update 1"),
+        ([1], "no rows of update 2"),
+        ([2, 3], "no rows of update 1"),
+        ([1, 1, 2, 3], "2 rows of update 1|1 rows of update 2"),
+        ([1, 2, 3, 3], "2 rows of update 3"),
+        ([2, 1, 3], "1 rows of update 1"),
+    ],
+)
+def test_rows_before_the_checkpoint_that_are_missing_or_doubled_end_the_resumption(tmp_path, updates, said):
+    run = RunDirectory(tmp_path)
+    for update in updates:
+        append_metrics(run, {"update": update})
+    before = run.metrics.read_text() if updates else None
+    with pytest.raises(RunDirectoryError, match=said):
+        rewind_metrics(run, 3)
+    assert before is None or run.metrics.read_text() == before

@@ -101,6 +101,27 @@ def test_garbage_inside_a_file_of_the_right_size_is_an_error(tmp_path):
             load_checkpoint(tmp_path / "1", SETTINGS, device="cpu")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_one_flipped_bit_in_any_file_is_found(tmp_path, seed):
+    save(tmp_path, 1, state={"rng": generator_state(np.random.default_rng(0))})
+    rng = np.random.default_rng(seed)
+    for path in sorted((tmp_path / "1").iterdir()):
+        whole = path.read_bytes()
+        place = int(rng.integers(8 * len(whole)))
+        path.write_bytes(flipped(whole, place))
+        try:
+            with pytest.raises(CheckpointError, match=f"Delete the checkpoint folder {tmp_path / '1'} to"):
+                load_checkpoint(tmp_path / "1", SETTINGS, device="cpu")
+        except BaseException as error:
+            raise AssertionError(f"{path.name}, bit {place}") from error
+        path.write_bytes(whole)
+    load_checkpoint(tmp_path / "1", SETTINGS, device="cpu")
+
+
+def flipped(whole, place):
+    return whole[: place // 8] + bytes([whole[place // 8] ^ (1 << place % 8)]) + whole[place // 8 + 1 :]
+
+
 def test_optimizer_state_of_another_model_is_an_error(tmp_path):
     policy = tiny_model()
     optimizer = make_optimizer(policy.model, SETTINGS)
@@ -115,9 +136,7 @@ def test_optimizer_state_of_another_model_is_an_error(tmp_path):
     save(tmp_path, 1, policy=policy, optimizer=optimizer)
     other = tiny_model(layers=1)
     with pytest.raises(CheckpointError, match=r"layers\.1"):
-        module._restore_optimizer(
-            tmp_path / "1" / "optimizer.safetensors", other.model, make_optimizer(other.model, SETTINGS)
-        )
+        module._restore_optimizer(tmp_path / "1", other.model, make_optimizer(other.model, SETTINGS))
 
 
 def test_dying_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex
 from hgpo.envs.webshop.product import Product
 from hgpo.envs.webshop.text_array import TextArray
+from hgpo.files import flush_tree
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"
@@ -69,6 +70,7 @@ def save_catalog(
         index.save(temporary)
         meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
         (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        flush_tree(temporary)
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -23,7 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.files import write_text
+from hgpo.files import flush, write_text
 from hgpo.policies.adapters import (
     BASE_FILE,
     WEIGHTS_FILE,
@@ -77,6 +77,7 @@ def _write_adapter(folder: Path, adapter: Adapter) -> None:
         fingerprint = fingerprint_of(weights)
     partial = folder / f".{WEIGHTS_FILE}.partial"
     save_file(tensors, partial, metadata={"format": "pt"})
+    flush(partial)
     os.replace(partial, folder / WEIGHTS_FILE)
     model.peft_config["default"].save_pretrained(folder)
     write_text(folder / BASE_FILE, json.dumps({"weights": fingerprint}), durable=True)  # last: it says all is there

@@ -21,7 +21,7 @@ from hgpo.envs.alfworld.generation.json_lines import SCHEMA_VERSION, write_games
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, generate_splits
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 from hgpo.envs.alfworld.tw_pddl.writing import TRAJECTORY_FILE, export_game, trajectory_file
-from hgpo.files import write_text
+from hgpo.files import flush_everything, write_text
 
 FORMATS = ("jsonl", "tw-pddl")
 _PROVENANCE_FILE = "generated.json"
@@ -73,6 +73,7 @@ def generate_games(
             write = _write_folders if format == "tw-pddl" else write_games
             write(Path(temporary) / name, made[split])
         write_text(Path(temporary) / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
+        flush_everything()
         _publish(Path(temporary), out_dir, [*names.values(), _PROVENANCE_FILE])
     return {split: out_dir / name for split, name in names.items()}
 
@@ -80,8 +81,9 @@ def generate_games(
 def _write_folders(folder: Path, games: Iterable[Game]) -> None:
     for number, game in enumerate(games):
         trial = folder / game.name / f"trial_{number:05d}"
-        write_text(trial / GAME_FILE, export_game(game))
-        write_text(trial / TRAJECTORY_FILE, trajectory_file(game))
+        trial.mkdir(parents=True)
+        (trial / GAME_FILE).write_text(export_game(game), encoding="utf-8")
+        (trial / TRAJECTORY_FILE).write_text(trajectory_file(game), encoding="utf-8")
 
 
 def _refuse_other_games(out_dir: Path) -> None:

@@ -1,0 +1,102 @@
+"""What the files of a folder held when they were written, by size and SHA-256, so that no other bytes are loaded.
+
+A disk that flips a bit, a copy that was cut or a file from another run leaves a model that loads and is not the one
+that was trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+Contents = Mapping[str, Mapping[str, Any]]
+"""{path below the folder: {"bytes": size, "sha256": hexadecimal digest}}"""
+
+CONTENTS_FILE = "contents.json"
+FORMAT_VERSION = 1
+
+
+class ChangedFileError(ValueError):
+    """A file is not what was written; `path` is the file and `problem` says in what."""
+
+    def __init__(self, path: Path, problem: object) -> None:
+        """Name both in the message."""
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+def list_contents(folder: Path) -> dict[str, dict[str, Any]]:
+    """`Contents` of all files in a folder, hidden ones included, sorted by name."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
+        digests = list(threads.map(_digest, found))
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(found, digests, strict=True)
+    }
+
+
+def check_sizes(folder: Path, contents: object) -> None:
+    """Refuse a folder in which a file is missing or of another size, with a `ChangedFileError`; reads no file."""
+    if not isinstance(contents, Mapping):
+        raise ChangedFileError(folder, "its list of files is none")
+    for name, facts in contents.items():
+        if not isinstance(facts, Mapping) or facts.keys() != {"bytes", "sha256"}:
+            raise ChangedFileError(folder / name, "listed without size and digest")
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != facts["bytes"]:
+            raise ChangedFileError(
+                folder / name, "missing" if found is None else f"{found} bytes instead of {facts['bytes']}"
+            )
+
+
+def check_digests(folder: Path, contents: Contents, leave_out: Collection[str] = ()) -> None:
+    """Refuse a folder in which a file holds other bytes, with a `ChangedFileError`; reads every file once."""
+    names = [name for name in contents if name not in leave_out]
+    try:
+        with ThreadPoolExecutor() as threads:
+            digests = list(threads.map(lambda name: _digest(folder / name), names))
+    except OSError as error:
+        raise ChangedFileError(Path(error.filename or folder), error.strerror) from error
+    for name, digest in zip(names, digests, strict=True):
+        if digest != contents[name]["sha256"]:
+            raise ChangedFileError(folder / name, "its bytes are not those that were written (SHA-256)")
+
+
+def seal(folder: Path) -> None:
+    """Write `CONTENTS_FILE` beside the files that it lists."""
+    document = {"format_version": FORMAT_VERSION, "files": list_contents(folder)}
+    (folder / CONTENTS_FILE).write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def check_seal(folder: Path) -> None:
+    """Refuse a folder that is not as it was when it was sealed.
+
+    Raises:
+        ChangedFileError: a file, or the list of them, is missing or has changed.
+    """
+    path = folder / CONTENTS_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ChangedFileError(path, error) from error
+    if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
+        raise ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
+    contents = document.get("files")
+    check_sizes(folder, contents)
+    assert isinstance(contents, dict), "check_sizes has seen to it"
+    check_digests(folder, contents)
+
+
+def text_digest(text: str) -> str:
+    """SHA-256 of a text as UTF-8, hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

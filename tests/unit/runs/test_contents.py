@@ -1,0 +1,52 @@
+"""Folders that are found to be what they were when they were sealed, or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hgpo.runs.contents import CONTENTS_FILE, ChangedFileError, check_seal, seal
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "weights").write_bytes(bytes(range(256)))
+    (tmp_path / "deep" / "words").write_text("ü")
+    seal(tmp_path)
+    return tmp_path
+
+
+def listed(folder: Path, **changes: object) -> None:
+    document = json.loads((folder / CONTENTS_FILE).read_text())
+    (folder / CONTENTS_FILE).write_text(json.dumps(document | changes))
+
+
+def test_an_unchanged_folder_is_accepted(folder: Path) -> None:
+    check_seal(folder)
+    (folder / "a note of my own").write_text("that nobody loads")
+    check_seal(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "weights").write_bytes(bytes(256)), "weights: its bytes are not"),
+        (lambda folder: (folder / "weights").unlink(), "weights: missing"),
+        (lambda folder: (folder / "deep" / "words").write_text("u"), "words: 1 bytes instead of 2"),
+        (lambda folder: (folder / CONTENTS_FILE).unlink(), "No such file"),
+        (lambda folder: (folder / CONTENTS_FILE).write_text("{"), "contents.json: "),
+        (lambda folder: (folder / CONTENTS_FILE).write_text("[" * 100_000), "contents.json: "),
+        (lambda folder: (folder / CONTENTS_FILE).write_text("5"), "not a list of files"),
+        (lambda folder: listed(folder, format_version=9), "not a list of files of format_version 1"),
+        (lambda folder: listed(folder, files=[1]), "its list of files is none"),
+        (lambda folder: listed(folder, files={"weights": 256}), "weights: listed without size and digest"),
+    ],
+)
+def test_a_changed_folder_is_refused(folder: Path, damage: Callable[[Path], object], said: str) -> None:
+    damage(folder)
+    with pytest.raises(ChangedFileError, match=said):
+        check_seal(folder)
