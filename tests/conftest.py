@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from corridor import Corridor, CorridorSuite
 
 # One thread for each process of `pytest -n`: the tensors of tests are tiny, and threads that wait for a core cost time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Keys that sign runs are drawn for the tests, and not in the home of whoever runs them.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="hgpo-tests-")
 
 # No deadline: on a busy machine one slow example says nothing about the code.
 settings.register_profile("project", deadline=None)

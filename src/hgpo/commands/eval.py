@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgpo.commands import TRUST_HELP
+
 if TYPE_CHECKING:
     from hgpo.config import Config
     from hgpo.runs.progress import Reporter
@@ -53,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: gives the cost"
     )
     parser.add_argument("--max-cost", type=float, help="stop once so much was spent; the same command goes on")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     reporter = Reporter(quiet=arguments.quiet)
     is_run = arguments.server is None and asking.is_run(arguments.policy)
-    config = _settings(arguments)
+    config = _settings(arguments, reporter)
     if is_run and arguments.output is None:
         return _evaluate_run(arguments, config, reporter)
     if arguments.output is None:
@@ -81,7 +84,7 @@ def _refuse_mistakes(arguments: argparse.Namespace) -> None:
         raise ValueError("--max-cost needs --prices: nobody knows else what tokens cost")
 
 
-def _settings(arguments: argparse.Namespace) -> Config:
+def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
     from hgpo.runs.asking import as_overrides, settings_for
 
     given = {
@@ -92,7 +95,14 @@ def _settings(arguments: argparse.Namespace) -> Config:
         "evaluation.games": arguments.games,
     }
     overrides = [*as_overrides(given), *arguments.overrides]
-    return settings_for(arguments.policy, environment=arguments.env, server=arguments.server, overrides=overrides)
+    return settings_for(
+        arguments.policy,
+        environment=arguments.env,
+        server=arguments.server,
+        overrides=overrides,
+        trusted=arguments.trust,
+        say=reporter.say,
+    )
 
 
 def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:

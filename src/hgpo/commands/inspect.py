@@ -126,7 +126,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     Settings or metrics that cannot be read become notices: the rollouts beside them may be whole.
     """
     from hgpo.config import ConfigError, apply_override
-    from hgpo.estimators import parse_options
+    from hgpo.estimators import ESTIMATORS, parse_options
     from hgpo.report.comparison import Training
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
@@ -144,7 +144,14 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
         except (RunDirectoryError, ConfigError, OSError) as error:
             notices.append(Notice(f"the run's settings cannot be read, so the defaults are assumed: {error}"))
         else:
-            if estimator is None:
+            if estimator is None and ESTIMATORS.loaded(config.advantage.estimator) is None:
+                notices.append(
+                    Notice(
+                        f"the run was trained with {config.advantage.estimator!r}, which is not imported to read it, "
+                        "so HGPO is shown in its place; --estimator with that name imports it"
+                    )
+                )
+            elif estimator is None:
                 estimator, options = config.advantage.estimator, {**config.estimator_options, **options}
             gamma = config.advantage.gamma if gamma is None else gamma
             try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from hgpo.commands import TRUST_HELP
 from hgpo.envs.base import Env, Info
 from hgpo.visible import visible_lines
 
@@ -61,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", help="how the policy is asked: direct, react, reflexion, …")
     parser.add_argument("--temperature", type=float, help="sampling temperature of the policy (default: 0.4)")
     parser.add_argument("--seed", type=int, default=0, help="of the policy's draws (default: 0)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--prompts", action="store_true", help="show prompts in full")
 
 
@@ -107,7 +109,14 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
         "evaluation.temperature": arguments.temperature,
     }
     overrides = [*as_overrides(given), *(f"environment.options.{option}" for option in arguments.option)]
-    config = settings_for(source, environment=environment, server=arguments.server, overrides=overrides)
+    config = settings_for(
+        source,
+        environment=environment,
+        server=arguments.server,
+        overrides=overrides,
+        trusted=arguments.trust,
+        say=_show,
+    )
     import asyncio
     from dataclasses import asdict
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hgpo.commands import TRUST_HELP
+
 DESCRIPTION = """\
 Play games with the policy of a run, N rollouts each from the same start, and store every step: prompt, response,
 action, reward, tokens. `hgpo advantages` reads the file.
@@ -27,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -44,13 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.runs.assemble import build_suite, rollout_rules
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.progress import Reporter
+    from hgpo.runs.trust import allow_imports
     from hgpo.training.policies import load_checkpoint_policy
     from hgpo.training.threads import use_threads
 
+    reporter = Reporter(quiet=arguments.quiet)
     run_directory, config = open_run_directory(arguments.run)
+    allow_imports(arguments.run, config, trusted=arguments.trust, say=reporter.say)
     check_names(config)
     use_threads(config)
-    reporter = Reporter(quiet=arguments.quiet)
     tasks = build_suite(config).tasks(arguments.split or config.environment.train_split)[: arguments.games]
     rules = rollout_rules(config)
     if arguments.temperature is not None:

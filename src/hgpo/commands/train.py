@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hgpo.commands import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.starters import STARTERS, starter_recipe
 
@@ -56,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the complete settings (of --resume: the run's) and end"
     )
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             _say(_complete_settings(_stored_settings(arguments.resume)))
             return 0
         arguments.run_directory = arguments.resume
-        return _resume(arguments.resume, arguments.quiet, started)
+        return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
         if recipe is not None:
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
         _refuse_other_settings(config)
-        return _resume(config.run_directory, arguments.quiet, started)
+        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
     return _train(config, arguments.quiet, started)
 
 
@@ -163,16 +165,18 @@ def _train(config: Config, quiet: bool, started: float) -> int:
     return 0
 
 
-def _resume(path: Path, quiet: bool, started: float) -> int:
+def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.progress import Reporter
     from hgpo.runs.summary import show_summary
+    from hgpo.runs.trust import allow_imports
 
     reporter = Reporter(quiet=quiet)
     run_directory, config = open_run_directory(path)
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
+        allow_imports(path, config, trusted=trusted, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
             from hgpo.integrations.verl.launch import resume as resume_on_verl

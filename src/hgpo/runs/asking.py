@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hgpo.config import Config, ConfigError, load_config
+from hgpo.config import Config, ConfigError, load_config, read_config
+from hgpo.runs.trust import allow_imports
 
 _OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
 """What is other than the default there, as published."""
@@ -25,7 +26,13 @@ def is_run(source: str) -> bool:
 
 
 def settings_for(
-    source: str, *, environment: str | None = None, server: str | None = None, overrides: Sequence[str] = ()
+    source: str,
+    *,
+    environment: str | None = None,
+    server: str | None = None,
+    overrides: Sequence[str] = (),
+    trusted: bool = False,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Config:
     """What `source` is asked with.
 
@@ -35,14 +42,19 @@ def settings_for(
         environment: that a model plays.
         server: base address of the server that has the model.
         overrides: `section.name=value`, applied last.
+        trusted: whether a run from elsewhere may have its modules imported.
+        say: shows which modules a run has imported.
 
     Raises:
+        UntrustedRunError: it is one, names some and is not trusted.
         ConfigError: a run is given an environment, a model none, or a setting is wrong.
     """
     if server is None and is_run(source):
         if environment is not None:
             raise ConfigError(f"{source} is a run, which has an environment of its own; leave out {environment!r}")
-        return load_config(Path(source) / "config.toml", overrides)
+        settings = Path(source) / "config.toml"
+        allow_imports(Path(source), read_config(settings), trusted=trusted, say=say)
+        return load_config(settings, overrides)
     if environment is None:
         raise ConfigError(
             f"{source} is not a run directory (it has no config.toml); if it is a model, say what it plays: "

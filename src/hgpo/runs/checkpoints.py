@@ -25,6 +25,8 @@ from hgpo.runs.contents import ChangedFileError, check_digests, check_sizes, lis
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
+SIZES_ALONE = 1
+"""The format of release 0.1, which lists sizes without digests. It is read, and checked as far as it goes."""
 
 logger = logging.getLogger(__name__)
 
@@ -138,11 +140,13 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
         document = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise unusable(path, error, STATE_FILE) from error
-    if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
+    version = document.get("format_version") if isinstance(document, dict) else None
+    if version not in (SIZES_ALONE, FORMAT_VERSION):
         raise unusable(path, f"not a trainer state of format_version {FORMAT_VERSION}", STATE_FILE)
-    if missing := {"update", "files", "state", "sha256"} - document.keys():
+    needed = {"update", "files", "state"} | ({"sha256"} if version == FORMAT_VERSION else set())
+    if missing := needed - document.keys():
         raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
-    if document["sha256"] != _digest(document):
+    if version == FORMAT_VERSION and document["sha256"] != _digest(document):
         raise unusable(path, "its content is not what was written (SHA-256)", STATE_FILE)
     try:
         check_sizes(path, document["files"])
@@ -158,6 +162,8 @@ def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
         CheckpointError: a file holds other bytes than were written.
     """
     document = read_trainer_state(path)
+    if document["format_version"] == SIZES_ALONE:
+        return document
     try:
         check_digests(path, document["files"], leave_out)
     except ChangedFileError as error:

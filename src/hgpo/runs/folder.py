@@ -19,6 +19,7 @@ from hgpo.config import Config, ConfigError, dump_config, read_config
 from hgpo.files import write_text
 from hgpo.runs.checkpoints import recover
 from hgpo.runs.lock import LOCK_FILE, exclusive
+from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 
 _PARTIAL = ".*.partial"
 # Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
@@ -98,7 +99,10 @@ def create_run_directory(config: Config) -> RunDirectory:
     run.path.mkdir(parents=True, exist_ok=True)
     with exclusive(run.path):
         _refuse_taken(run.path)  # by a process that was a moment faster
-        write_text(run.config, dump_config(config), durable=True)
+        settings = dump_config(config)
+        if modules_named(config):
+            sign(run.path, settings)
+        write_text(run.config, settings, durable=True)
     return run
 
 
@@ -114,7 +118,7 @@ def _refuse_taken(path: Path) -> None:
 
 
 def _is_left_over(name: str) -> bool:
-    return name == LOCK_FILE or fnmatch(name, _PARTIAL)
+    return name in (LOCK_FILE, SIGNATURE_FILE) or fnmatch(name, _PARTIAL)
 
 
 def remove_leftovers(run: RunDirectory) -> None:
@@ -131,8 +135,8 @@ def remove_leftovers(run: RunDirectory) -> None:
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     """An existing run and its settings.
 
-    Nothing that they name is imported: to read a run is not to run its code. Whoever goes on to compute calls
-    `hgpo.config.check_names`, which does.
+    Nothing that they name is imported: to read a run is not to run its code. Whoever goes on to compute asks
+    `hgpo.runs.trust.allow_imports`, and then calls `hgpo.config.check_names`, which does.
     """
     run = RunDirectory(path)
     if not run.config.exists():

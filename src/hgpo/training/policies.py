@@ -11,7 +11,7 @@ from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
 from hgpo.runs.assemble import chat_of
 from hgpo.runs.checkpoints import CheckpointGoneError, named_checkpoint, numbered
-from hgpo.runs.contents import ChangedFileError, check_seal
+from hgpo.runs.contents import CONTENTS_FILE, ChangedFileError, check_seal
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
 
@@ -74,7 +74,8 @@ def start_model(run: RunDirectory, config: Config) -> str:
     if not config.warm_start.enabled:
         return config.policy.model
     try:
-        check_seal(run.start)
+        if (run.start / CONTENTS_FILE).exists():  # release 0.1 wrote none
+            check_seal(run.start)
     except ChangedFileError as error:
         raise RunDirectoryError(
             f"{error}. The policy that the run began with is damaged: bring {run.start} back from a copy, or begin "

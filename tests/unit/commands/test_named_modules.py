@@ -38,12 +38,38 @@ def test_what_only_reads_a_run_imports_nothing_that_it_names(words: list[str], r
     assert not (run.parent / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["eval", "--games", "1", "--quiet"], ["rollout", "--games", "1", "-o", "steps.jsonl"], ["train", "--resume"]],
-    ids=["eval", "rollout", "resume"],
-)
-def test_what_plays_a_run_does(words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PLAYING = {
+    "eval": ["eval", "--games", "1", "--quiet"],
+    "rollout": ["rollout", "--games", "1", "-o", "steps.jsonl", "--quiet"],
+    "play": ["play"],
+    "resume": ["train", "--resume"],
+}
+
+
+@pytest.mark.parametrize("words", PLAYING.values(), ids=PLAYING)
+def test_what_plays_a_run_from_elsewhere_asks_first(
+    words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(run.parent)
-    assert main([*words, str(run)]) == 0
+    assert main([*words, str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "was made elsewhere" in error
+    assert "'innocent:Suite' (environment.name)" in error
+    assert "--trust" in error
+    assert not (run.parent / "imported").exists()
+
+
+@pytest.mark.parametrize("words", PLAYING.values(), ids=PLAYING)
+def test_what_plays_a_trusted_run_imports_them(words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    assert main([*words, str(run), "--trust"]) == 0
     assert (run.parent / "imported").exists()
+
+
+def test_the_estimator_of_a_run_is_not_imported_to_read_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = (run / "config.toml").read_text()
+    assert 'estimator = "hgpo"' in settings
+    (run / "config.toml").write_text(settings.replace('estimator = "hgpo"', 'estimator = "innocent:ESTIMATOR"'))
+    assert main(["inspect", str(run)]) == 0
+    assert "'innocent:ESTIMATOR', which is not imported to read it" in " ".join(capsys.readouterr().out.split())
+    assert not (run.parent / "imported").exists()

@@ -1,0 +1,112 @@
+"""Whose code a run may make this process import.
+
+A run's settings may name parts by path, `"package.module:attribute"`, and to import a module is to run it. Settings of
+a run that was made here, by this user, were the user's own. A run from elsewhere may name whatever its maker liked, so
+its names are imported only when the user says so.
+
+A run made here is known by a signature: `config.toml` under a key that is drawn once and stays in the user's home.
+Reading a run (inspect, advantages, compare, export, `--dry-run`) imports nothing and needs no trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from hgpo.config import Config
+
+SIGNATURE_FILE = "made_here"
+
+logger = logging.getLogger(__name__)
+
+
+class UntrustedRunError(ValueError):
+    """A run from elsewhere names code that would be run; the message says which and how to allow it."""
+
+
+def sign(run: Path, settings: str) -> None:
+    """Note in the run's folder that `settings`, as they will stand in its `config.toml`, are this user's own.
+
+    Where the home cannot be written nothing is noted, and `--trust` is needed later.
+    """
+    try:
+        (run / SIGNATURE_FILE).write_text(_signature(settings, _key(make=True)) + "\n", encoding="ascii")
+    except OSError as error:
+        logger.warning("the run is not signed (%s): to play it again, its modules have to be trusted by hand", error)
+
+
+def made_here(run: Path) -> bool:
+    """Whether the settings are as they were when this user's process signed them."""
+    try:
+        written = (run / SIGNATURE_FILE).read_text(encoding="ascii").strip()
+        settings = (run / "config.toml").read_text(encoding="utf-8")
+        return hmac.compare_digest(written, _signature(settings, _key(make=False)))
+    except (OSError, ValueError):
+        return False
+
+
+def modules_named(config: Config) -> dict[str, str]:
+    """{setting: the path that it names} of all parts that would be imported by path."""
+    named = {
+        "environment.name": config.environment.name,
+        "agent.name": config.agent.name,
+        "agent.template": config.agent.template,
+        "advantage.estimator": config.advantage.estimator,
+        "policy.backend": config.policy.backend,
+    }
+    return {setting: name for setting, name in named.items() if ":" in name}
+
+
+def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[str], object]) -> None:
+    """Say which modules the run's settings import; refuse those of a run from elsewhere that is not trusted.
+
+    Args:
+        run: the folder whose settings they are.
+        config: as read, with nothing imported.
+        trusted: whether the user said so.
+        say: shows a line.
+
+    Raises:
+        UntrustedRunError: the run was made elsewhere, or its settings were changed since, and it names modules.
+    """
+    named = modules_named(config)
+    if not named:
+        return
+    listed = ", ".join(f"{path!r} ({setting})" for setting, path in named.items())
+    if not (trusted or made_here(run)):
+        raise UntrustedRunError(
+            f"{run} was made elsewhere, or its config.toml was changed since, and names code that would be run: "
+            f"{listed}. Look at these modules as they lie here, and add --trust to run them"
+        )
+    say(f"Importing what the run names: {listed}")
+
+
+def _signature(settings: str, key: bytes) -> str:
+    return hmac.new(key, settings.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+def _key(*, make: bool) -> bytes:
+    """The user's key; drawn if there is none yet and it is to be made.
+
+    Raises:
+        OSError: it is not there, or cannot be written.
+    """
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hgpo" / "key"
+    if make and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn = path.with_name(f".key.{os.getpid()}")
+        descriptor = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32))
+        try:
+            os.link(drawn, path)  # whoever was faster has drawn it
+        except FileExistsError:
+            pass
+        finally:
+            drawn.unlink()
+    return path.read_bytes()
