@@ -12,9 +12,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hgpo.estimators import ESTIMATORS
+from hgpo.estimators.checks import LONGEST_HISTORY
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(ge=1)]
+_MOST = 10**9  # a count above it is a slip of the keyboard, and ends in a segmentation fault or a full memory
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
 Loss = Literal["ppo", "gspo", "cispo"]
 LossAggregation = Literal["token-mean", "sequence-mean", "constant"]
@@ -31,8 +34,10 @@ class RunSettings(Section):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder name under `directory`.")
     directory: str = Field("runs", description="Folder that holds all runs.")
-    seed: int = Field(0, ge=0, description="Seed of every generator of the run.")
-    threads: Positive | None = Field(None, description="CPU threads for tensor work; default: PyTorch's choice.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of every generator of the run.")
+    threads: Positive | None = Field(
+        None, le=1024, description="CPU threads for tensor work; default: PyTorch's choice."
+    )
     engine: Engine = Field("built-in", description="What trains; `--engine` sets it.")
 
 
@@ -50,7 +55,9 @@ class AgentSettings(Section):
 
     name: str = Field("direct", description="How it is asked: direct, react, reflexion, or an agent of your own.")
     options: dict[str, Any] = Field(default_factory=dict, description="The agent's own, e.g. examples, trials.")
-    history_length: int = Field(2, ge=0, description="K: remembered (observation, action) pairs; also HGPO's levels.")
+    history_length: int = Field(
+        2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
+    )
     template: str = Field("household-reasoning", description="Prompt template; see `hgpo doctor` for the names.")
 
 
@@ -65,7 +72,7 @@ class TinyModelSettings(Section):
 class LoraSettings(Section):
     """Adapters that are trained in place of the weights."""
 
-    rank: int = Field(0, ge=0, description="Rank of the adapters; 0: the weights themselves are trained.")
+    rank: Count = Field(0, description="Rank of the adapters; 0: the weights themselves are trained.")
     alpha: float | None = Field(None, gt=0, description="Adapters count alpha / rank; default: twice the rank.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of their inputs zeroed while gradients are taken.")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
@@ -107,7 +114,7 @@ class RolloutSettings(Section):
     """How experience is collected."""
 
     tasks_per_update: Positive = Field(16, description="Groups an update.")
-    group_size: int = Field(8, ge=2, description="N: rollouts of one task, all from the same start.")
+    group_size: int = Field(8, ge=2, le=_MOST, description="N: rollouts of one task, all from the same start.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature in training.")
     reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's own.")
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
@@ -115,10 +122,10 @@ class RolloutSettings(Section):
     state: Literal["observation", "observation_and_commands", "published_g2po"] = Field(
         "observation", description="What must be equal for two steps to count as being in the same state."
     )
-    resample_uniform_groups: int = Field(
-        0, ge=0, description="Dynamic sampling: how often groups with equal scores are drawn anew (0: never)."
+    resample_uniform_groups: Count = Field(
+        0, description="Dynamic sampling: how often groups with equal scores are drawn anew (0: never)."
     )
-    store_every: int = Field(1, ge=0, description="Write rollouts/*.parquet every so many updates (0: never).")
+    store_every: Count = Field(1, description="Write rollouts/*.parquet every so many updates (0: never).")
 
 
 class AdvantageSettings(Section):
@@ -132,18 +139,18 @@ class AdvantageSettings(Section):
 class TrainingSettings(Section):
     """The policy update, how many there are, and what is kept of them. Defaults are the published recipe's."""
 
-    updates: int = Field(160, ge=0, description="Policy updates of the run.")
+    updates: Count = Field(160, description="Policy updates of the run.")
     checkpoint_every: Positive = Field(40, description="Updates between checkpoints; the last is always kept.")
-    keep_checkpoints: int = Field(2, ge=1, description="How many of the newest checkpoints stay.")
+    keep_checkpoints: Positive = Field(2, description="How many of the newest checkpoints stay.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, constant after its warm-up.")
-    warmup_updates: int = Field(
-        0, ge=0, description="Updates over which the learning rate rises linearly: AdamW's first steps are large."
+    warmup_updates: Count = Field(
+        0, description="Updates over which the learning rate rises linearly: AdamW's first steps are large."
     )
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay, on every parameter.")
-    mini_batch_size: int = Field(
-        256, ge=1, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."
+    mini_batch_size: Positive = Field(
+        256, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."
     )
-    epochs: int = Field(1, ge=1, description="Passes over the batch.")
+    epochs: Positive = Field(1, description="Passes over the batch.")
     loss: Loss = Field("ppo", description="The policy loss (docs/algorithms/losses.md); gspo wants far smaller clips.")
     loss_aggregation: LossAggregation = Field(
         "token-mean",
@@ -231,15 +238,15 @@ class WarmStartSettings(Section):
     noise: Fraction = Field(0.3, description="Share of the expert's actions replaced by random admissible ones.")
     probe_games: Positive = Field(128, description="Training games, not demonstrated, that success is probed on.")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
-    warmup_updates: int = Field(20, ge=0, description="Updates over which the learning rate rises linearly.")
+    warmup_updates: Count = Field(20, description="Updates over which the learning rate rises linearly.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
-    batch_size: int = Field(64, ge=1, description="Demonstrated steps per update.")
+    batch_size: Positive = Field(64, description="Demonstrated steps per update.")
     max_gradient_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this L2 norm.")
-    micro_batch_tokens: int = Field(
-        8_192, ge=1, description="Most tokens (padding included) per forward and backward pass."
+    micro_batch_tokens: Positive = Field(
+        8_192, description="Most tokens (padding included) per forward and backward pass."
     )
-    max_updates: int = Field(2_000, ge=1, description="Most supervised updates, those rolled back included.")
-    evaluate_every: int = Field(100, ge=1, description="Supervised updates between evaluations; halved when overshot.")
+    max_updates: Positive = Field(2_000, description="Most supervised updates, those rolled back included.")
+    evaluate_every: Positive = Field(100, description="Supervised updates between evaluations; halved when overshot.")
     target_low: float = Field(0.35, ge=0, le=1, description="Stop once success is between this and target_high.")
     target_high: float = Field(0.50, ge=0, le=1, description="Success above this is an overshoot and is rolled back.")
 
@@ -257,7 +264,16 @@ class EvaluationSettings(Section):
     games: Positive | None = Field(None, description="First so many games of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
     seeds: tuple[int, ...] = Field((123,), min_length=1, description="The panel is played once per seed.")
-    every: int = Field(0, ge=0, description="Updates between evaluations during training (0: only first and last).")
+    every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_seed_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                f"a panel that is played twice with one seed is one panel: give each seed once, not {seeds}"
+            )
+        return seeds
 
 
 class TrackingSettings(Section):
@@ -315,7 +331,7 @@ class Config(Section):
         """
         options = dict(self.advantage.options)
         estimator = ESTIMATORS.loaded(self.advantage.estimator)
-        if estimator is not None and "history_length" in estimator.keywords:
+        if estimator is not None and estimator.follows_memory and "history_length" in estimator.keywords:
             options.setdefault("history_length", self.agent.history_length)
         return options
 

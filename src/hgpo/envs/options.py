@@ -10,13 +10,20 @@ from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike
 
+MOST = 10**9
+"""A count above it is a slip of the keyboard, and would fill the memory before anything else is said."""
 
-def check_whole_number(name: str, value: object, least: int | None = 0) -> None:
+LARGEST_SEED = 2**63 - 1
+
+
+def check_whole_number(name: str, value: object, least: int | None = 0, most: int = MOST) -> None:
     """Refuse anything but a whole number of at least `least`, which may be None; a bool is no number here."""
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if value is None or (is_whole and (least is None or value >= least)):  # type: ignore[operator]
+    if value is None:
         return
-    raise ValueError(f"{name} = {value!r}; give a whole number{'' if least is None else f', {least} or more'}")
+    if not isinstance(value, Integral) or isinstance(value, bool) or (least is not None and value < least):
+        raise ValueError(f"{name} = {value!r}; give a whole number{'' if least is None else f', {least} or more'}")
+    if value > most:
+        raise ValueError(f"{name} = {value!r}; give a whole number of at most {most}")
 
 
 def check_counts(name: str, value: object, example: str) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice, check_integer, check_number
+from hgpo.estimators.checks import check_choice, check_history, check_number
 from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import (
     BATCH_MODES,
@@ -65,7 +65,7 @@ class AtdOptions:
             raise ValueError(f"lambda_min must be at most 1, got {self.lambda_min!r}")
         check_number("trust", self.trust)
         check_choice("mode", self.mode, BATCH_MODES)
-        check_integer("history_length", self.history_length, lowest=0)
+        check_history(self.history_length)
 
 
 def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
@@ -126,4 +126,5 @@ ATD = Estimator(
     AtdOptions,
     label="ATD",
     needs=lambda options: ("action",) if options.history_length else (),
+    follows_memory=False,
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+LONGEST_HISTORY = 1_000
+"""More steps back than any agent remembers; every one is a column of the batch to sort by."""
+
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise a ValueError that names the option and what it may be."""
@@ -40,3 +43,8 @@ def check_integer(option: str, value: object, lowest: int, highest: int | None =
     if value < lowest or (highest is not None and value > highest):
         raise ValueError(f"{option} must be {wanted}, got {value!r}")
     return int(value)
+
+
+def check_history(value: object) -> int:
+    """Return an option `history_length` as an int; see `check_integer`."""
+    return check_integer("history_length", value, lowest=0, highest=LONGEST_HISTORY)

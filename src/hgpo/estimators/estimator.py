@@ -30,6 +30,7 @@ class Estimator:
             can.
         make_options: builds the options from keywords, where `options` itself does not (presets).
         extra_keywords: keywords that `make_options` takes besides the fields of `options`.
+        follows_memory: whether an option `history_length` is as long as the agent's memory where a recipe says nothing.
         keywords: all options it takes, by keyword; not given, but filled in.
 
     Raises:
@@ -47,6 +48,7 @@ class Estimator:
     untrainable: str = ""
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
+    follows_memory: bool = True
     keywords: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

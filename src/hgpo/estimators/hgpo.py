@@ -13,7 +13,7 @@ import numpy as np
 
 from hgpo.columns import BoolArray
 from hgpo.estimators.advantages import Advantages, Level
-from hgpo.estimators.checks import check_choice, check_integer, check_number
+from hgpo.estimators.checks import check_choice, check_history, check_integer, check_number
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, Compared, Normalisation
@@ -76,7 +76,7 @@ class HgpoOptions:
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
-        check_integer("history_length", self.history_length, lowest=0)
+        check_history(self.history_length)
         check_choice("mode", self.mode, MODES)
         check_choice("weight_type", self.weight_type, WEIGHT_TYPES)
         check_number("length_weight_alpha", self.length_weight_alpha, finite=False)

@@ -22,7 +22,7 @@ import numpy as np
 from hgpo.columns import FloatArray
 from hgpo.estimators.action_cells import Parts, action_cells
 from hgpo.estimators.advantages import Advantages, to_rows
-from hgpo.estimators.checks import check_choice, check_integer, check_number
+from hgpo.estimators.checks import check_choice, check_history, check_number
 from hgpo.estimators.estimator import Estimator
 from hgpo.estimators.normalise import (
     EPSILON,
@@ -65,7 +65,7 @@ class MixedEffectsOptions:
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
-        check_integer("history_length", self.history_length, lowest=0)
+        check_history(self.history_length)
         check_choice("mode", self.mode, MODES)
         check_choice("context", self.context, CONTEXTS)
         check_choice("early", self.early, EARLY)

@@ -31,6 +31,7 @@ def test_what_is_not_whole_is_named(value: Any) -> None:
 WRONG = [
     ("alfworld", {"train_games": "abc"}, "train_games = 'abc'; give a whole number, 0 or more"),
     ("alfworld", {"valid_seen_games": -3}, "valid_seen_games = -3; give a whole number, 0 or more"),
+    ("alfworld", {"train_games": 10**26}, f"train_games = {10**26}; give a whole number of at most 1000000000"),
     ("alfworld", {"seed": "abc"}, "seed = 'abc'; give a whole number, 0 or more"),
     ("alfworld", {"seed": -1}, "seed = -1; give a whole number, 0 or more"),
     ("alfworld", {"games": 5}, "games = 5; give a table, e.g. { train = 100"),

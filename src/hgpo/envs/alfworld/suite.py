@@ -16,7 +16,7 @@ from hgpo.envs.alfworld.generation.json_lines import read_games
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
 from hgpo.envs.alfworld.split_tasks import SplitTasks, tasks_of_games
 from hgpo.envs.base import Task
-from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
 
 DATA_VARIABLE = "ALFWORLD_DATA"
 
@@ -102,7 +102,7 @@ def _check_types(data_dir: object, size: object, games: object, named: Mapping[s
     check_counts("games", games, "{ train = 100, valid_unseen = 20 }")
     for split, count in named.items():
         check_whole_number(f"{split}_games", count)
-    check_whole_number("seed", seed)
+    check_whole_number("seed", seed, most=LARGEST_SEED)
 
 
 def _expanded(data_dir: str | Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from hgpo.envs.base import Task
-from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import SIZE_EXAMPLE, SIZES, ShopSize, named_size
@@ -91,7 +91,7 @@ def webshop_suite(
     check_type("human_goals", human_goals, (bool, str, Path), "true, false or a file")
     check_type("size", size, (str, ShopSize, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
     check_counts("goals", goals, "{ train = 100, valid_unseen = 20 }")
-    check_whole_number("seed", seed, None)
+    check_whole_number("seed", seed, None, LARGEST_SEED)
     check_whole_number("max_steps", max_steps, 1)
     counts = {**(goals or {}), **{split: count for split, count in named.items() if count is not None}}
     if observation_mode is not None and observation_mode not in OBSERVATION_MODES:

@@ -21,7 +21,7 @@ from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
 from hgpo.envs.alfworld.generation.furnishing import make_game
 from hgpo.envs.alfworld.generation.task_instances import TaskInstance, task_instances
-from hgpo.envs.options import check_whole_number
+from hgpo.envs.options import LARGEST_SEED, check_whole_number
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
@@ -41,7 +41,7 @@ def generate_splits(
     Example: `generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task`.
     """
     check_request(counts, task_types)
-    check_whole_number("seed", seed)
+    check_whole_number("seed", seed, most=LARGEST_SEED)
     size = named_size(size)
     rngs = dict(zip(SPLITS, np.random.default_rng(seed).spawn(len(SPLITS)), strict=True))
     seen = {task_type: task_instances(size, task_type, False) for task_type in task_types}
