@@ -118,7 +118,7 @@ def _lines(
 ) -> dict[str, Any] | None:
     """A line per level (or one line) over updates."""
     kept = {"update", "level", field, *(band or ())}
-    values = [{key: row[key] for key in row.keys() & kept} for row in rows if row.get(field) is not None]
+    values = [{key: value for key, value in row.items() if key in kept} for row in rows if row.get(field) is not None]
     if not values:
         return None
     x = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}

@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hgpo.visible import visible_lines
+
 LINES_PER_RUN = 15
 
 
@@ -29,8 +31,8 @@ class Reporter:
         self.console = console or Console(stderr=False, quiet=quiet)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """One line that stays; it may hold what an environment or a server said."""
+        self.console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:
@@ -41,12 +43,12 @@ class Reporter:
     def _progress(self) -> Progress:
         return Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal,

@@ -7,12 +7,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hgpo.config import Config
-from hgpo.evaluation import Evaluation, gain
+from hgpo.evaluation import Evaluation, Rate, gain
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics, write_json
 from hgpo.runs.panel import percent, stored_evaluation
 from hgpo.runs.progress import Reporter
+from hgpo.visible import visible
 
 
 def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
@@ -85,33 +87,33 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
 
 def print_comparison(console: Console, before: Evaluation, after: Evaluation) -> None:
     """Success per task type, before and after."""
-    table = Table(title=f"Success on {after.split} (temperature {after.temperature:g})")
-    table.add_column("task type")
-    for column in ("games", "before", "after", "95 % interval"):
-        table.add_column(column, justify="right")
+    table = _table(after, "games", "before", "after", "95 % interval")
     for kind, rate in after.by_task_type.items():
-        start = before.by_task_type[kind].mean
-        table.add_row(
-            kind, str(rate.tasks), percent(start), percent(rate.mean), f"{percent(rate.low)} – {percent(rate.high)}"
-        )
+        start = before.by_task_type.get(kind)
+        _add(table, kind, rate, "" if start is None else percent(start.mean))
     table.add_section()
-    rate = after.success
-    table.add_row(
-        "all",
-        str(rate.tasks),
-        percent(before.success.mean),
-        percent(rate.mean),
-        f"{percent(rate.low)} – {percent(rate.high)}",
-    )
+    _add(table, "all", after.success, percent(before.success.mean))
     console.print(table)
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Success per task type of one evaluation."""
-    table = Table(title=f"Success on {evaluation.split} (temperature {evaluation.temperature:g})")
-    table.add_column("task type")
-    for column in ("games", "success", "95 % interval"):
-        table.add_column(column, justify="right")
+    table = _table(evaluation, "games", "success", "95 % interval")
     for kind, rate in [*evaluation.by_task_type.items(), ("all", evaluation.success)]:
-        table.add_row(kind, str(rate.tasks), percent(rate.mean), f"{percent(rate.low)} – {percent(rate.high)}")
+        _add(table, kind, rate)
     console.print(table)
+
+
+def _table(evaluation: Evaluation, *columns: str) -> Table:
+    title = f"Success on {visible(evaluation.split)} (temperature {evaluation.temperature:g})"
+    table = Table(title=Text(title, style="table.title"))
+    table.add_column("task type")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _add(table: Table, kind: str, rate: Rate, *before: str) -> None:
+    """One row; a task type is whatever an environment calls it, and no markup."""
+    interval = f"{percent(rate.low)} – {percent(rate.high)}"
+    table.add_row(Text(visible(kind)), str(rate.tasks), *before, percent(rate.mean), interval)

@@ -36,6 +36,14 @@ def test_metrics_know_updates_whose_steps_were_not_stored(folder):
     assert "first_return" not in rows[2]
 
 
+def test_values_keep_the_order_of_their_rows(folder):
+    """Two runs of the command write the same bytes: no order is that of a set of texts, which Python draws anew."""
+    for chart in overview_charts(build_report(folder)):
+        for value in chart["spec"]["data"]["values"]:
+            known = [key for key in ("update", "level", "usable", "weight", "disagreement") if key in value]
+            assert list(value)[: len(known)] == known, chart["id"]
+
+
 def test_every_chart_has_values_and_every_level_its_colour_dash_and_shape(folder):
     charts = {chart["id"]: chart["spec"] for chart in overview_charts(build_report(folder))}
     assert {"success", "length", "usable", "sizes", "weight"} <= charts.keys()

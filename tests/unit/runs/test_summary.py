@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from hgpo.evaluation import Evaluation, Rate
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
 from hgpo.runs.progress import Reporter
-from hgpo.runs.summary import read_summary, show_summary
+from hgpo.runs.summary import print_comparison, print_evaluation, read_summary, show_summary
 
 SUMMARY = {
     "estimator": "hgpo",
@@ -54,3 +56,30 @@ def test_a_damaged_summary_is_named_with_the_remedy(run: RunDirectory, text: str
     run.summary.write_text(text)
     with pytest.raises(RunDirectoryError, match=r"summary\.json is damaged .*; delete it and `hgpo train --resume"):
         read_summary(run)
+
+
+def test_a_task_type_is_no_markup_and_cannot_act_on_the_terminal() -> None:
+    rate = Rate(0.5, 0.25, 0.75, 4)
+    evaluation = Evaluation(
+        split="held[/out]",
+        temperature=0.4,
+        seeds=(1,),
+        success=rate,
+        score=0.5,
+        by_seed=(0.5,),
+        by_task_type={"[/x]\x1b[31m": rate},
+        episode_length=3.0,
+        valid_actions=1.0,
+        admissible_actions=None,
+        tasks_won={},
+    )
+    other = replace(evaluation, by_task_type={})
+    text = StringIO()
+    console = Console(file=text, width=200)
+    print_evaluation(console, evaluation)
+    print_comparison(console, other, evaluation)
+    Reporter(console).say("failed: [/y]\x1b[31m")
+    assert text.getvalue().count("[/x]\N{REPLACEMENT CHARACTER}[31m") == 2
+    assert "Success on held[/out]" in text.getvalue()
+    assert "failed: [/y]\N{REPLACEMENT CHARACTER}[31m" in text.getvalue()
+    assert "\x1b" not in text.getvalue()
