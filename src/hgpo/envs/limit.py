@@ -1,28 +1,27 @@
 """A step limit for any environment, so that an agent that never finishes still ends its episode.
 
-Every episode passes here, so this is also where an environment is held to what `hgpo.envs.base.Env` promises: a
-forgotten `won` would otherwise train to the end with a success of 0.
+Every episode, expert and task of a run passes here, so this is also where they are held to their contract.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite
-
-_RESET_PROMISE = "reset(seed=…) has to return (observation, info)"
-_STEP_PROMISE = "step(action) has to return (observation, reward, terminated, truncated, info)"
-
-
-class EnvironmentFault(ValueError):
-    """An environment raised an error or returned something else than promised; the message names the task."""
+from hgpo.envs.contract import (
+    BREAKS,
+    EnvironmentFault,
+    check_command,
+    check_start,
+    check_step,
+    check_task,
+    fault_of,
+    is_texts,
+    safe_repr,
+)
 
 
 class LimitedEnv:
@@ -44,59 +43,42 @@ class LimitedEnv:
         self._steps = 0
         try:
             start = self._environment.reset(seed=seed)
-        except Exception as error:
-            raise _fault_of(self._name, "reset()", error) from error
-        try:
-            observation, info = start
-        except (TypeError, ValueError):
-            self._refuse(_RESET_PROMISE, _brief(start))
-        self._check(_RESET_PROMISE, observation, info)
-        return observation, info
+        except BREAKS as error:
+            raise fault_of(f"task {self._name!r}", "reset()", error, below=__file__) from error
+        return check_start(self._name, start)
 
     def step(self, action: str) -> StepResult:
         """One step of the environment below."""
         try:
             result = self._environment.step(action)
-        except Exception as error:
-            raise _fault_of(self._name, f"step({action!r})", error) from error
+        except BREAKS as error:
+            raise fault_of(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
         self._steps += 1
-        try:
-            observation, reward, terminated, truncated, info = result
-        except (TypeError, ValueError):
-            self._refuse(_STEP_PROMISE, _brief(result))
-        # The exact types that environments return nearly always come first: a step of the native engine takes
-        # microseconds, and this is done at each.
-        if type(observation) is not str or type(info) is not dict or type(info.get("won")) is not bool:
-            self._check(_STEP_PROMISE, observation, info)
+        observation, reward, terminated, truncated, info = check_step(self._name, self._steps, result)
         return observation, reward, terminated, truncated or (self._steps >= self._max_steps and not terminated), info
 
-    def _check(self, promise: str, observation: object, info: object) -> None:
-        if not isinstance(observation, str):
-            self._refuse(f"{promise}, the observation a str", f"an observation of type {type(observation).__name__}")
-        if not isinstance(info, Mapping):
-            self._refuse(f"{promise}, info a dict", f"an info of type {type(info).__name__}")
-        if "won" not in info:
-            keys = ", ".join(map(str, info)) or "none"
-            self._refuse(f"{promise}, with the bool info['won']", f"an info without 'won'; its keys: {keys}")
-        if not isinstance(info["won"], bool | np.bool_):
-            self._refuse(f"{promise}, with the bool info['won']", f"info['won'] = {info['won']!r}")
 
-    def _refuse(self, promise: str, returned: str) -> NoReturn:
-        raise EnvironmentFault(f"task {self._name!r}: {promise}; at step {self._steps} it returned {returned}")
+class CheckedExpert:
+    """An expert whose errors and answers are held to the contract."""
 
+    def __init__(self, expert: Expert) -> None:
+        """Around a suite's own."""
+        self._expert = expert
 
-def _brief(returned: object) -> str:
-    """What came instead of the promised values, briefly: an observation may be long."""
-    if isinstance(returned, tuple | list):
-        return f"{len(returned)} values ({', '.join(type(value).__name__ for value in returned)})"
-    return f"a value of type {type(returned).__name__}"
+    def reset(self, observation: str, info: Info) -> None:
+        """Start a game."""
+        try:
+            self._expert.reset(observation, info)
+        except BREAKS as error:
+            raise fault_of("the expert", "reset()", error, below=__file__) from error
 
-
-def _fault_of(name: str, call: str, error: Exception) -> EnvironmentFault:
-    """An error of the environment's own code, with the task's name and, where it is not the call itself, the place."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    line = "" if place.filename == __file__ else f" ({Path(place.filename).name}, line {place.lineno})"
-    return EnvironmentFault(f"task {name!r}: {call} raised {type(error).__name__}: {error}{line}")
+    def act(self, observation: str, info: Info) -> str:
+        """The next command."""
+        try:
+            command = self._expert.act(observation, info)
+        except BREAKS as error:
+            raise fault_of("the expert", "act()", error, below=__file__) from error
+        return check_command(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +90,47 @@ class LimitedSuite:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the suite below."""
-        return self.suite.splits
+        """The splits of the suite below.
+
+        Raises:
+            EnvironmentFault: they are no list of texts.
+        """
+        splits = self._asked("splits", lambda: self.suite.splits)
+        if not is_texts(splits):
+            raise EnvironmentFault(f"the suite's `splits` has to be a list of texts, and is {safe_repr(splits)}")
+        return tuple(splits)
 
     @property
     def description(self) -> Mapping[str, Any]:
         """What the suite below says of itself, nothing where it says nothing."""
-        return dict(getattr(self.suite, "description", {}))
+        return dict(self._asked("description", lambda: getattr(self.suite, "description", {})))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of the suite below, limited."""
-        return _LimitedTasks(self.suite.tasks(split), self.max_steps)
+        """The tasks of the suite below, limited.
+
+        Raises:
+            EnvironmentFault: they are no sequence.
+        """
+        tasks = self._asked(f"tasks({split!r})", lambda: self.suite.tasks(split))
+        if isinstance(tasks, str) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+            raise EnvironmentFault(
+                f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
+            )
+        return _LimitedTasks(tasks, self.max_steps)
 
     def expert(self) -> Expert | None:
         """A player that solves the suite below, or None where the suite has none."""
         make = getattr(self.suite, "expert", None)
-        return None if make is None else make()
+        return None if make is None else CheckedExpert(self._asked("expert()", make))
+
+    def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
+        """What the suite answers. A `ValueError` of its own, such as an unknown split, is passed on as it is."""
+        try:
+            return ask()
+        except ValueError:
+            raise
+        except BREAKS as error:
+            raise fault_of("the suite", what, error, below=__file__) from error
 
 
 class _LimitedTasks(Sequence[Task]):
@@ -139,13 +146,13 @@ class _LimitedTasks(Sequence[Task]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return _LimitedTasks(self._tasks[index], self._max_steps)
-        task = self._tasks[index]
+        task = check_task(self._tasks[index])
         return replace(task, make=partial(_make_limited, task, self._max_steps))
 
 
 def _make_limited(task: Task, max_steps: int) -> LimitedEnv:
     try:
         environment = task.make()
-    except Exception as error:
-        raise _fault_of(task.id, "making it", error) from error
+    except BREAKS as error:
+        raise fault_of(f"task {task.id!r}", "making it", error, below=__file__) from error
     return LimitedEnv(environment, max_steps, task.id)

@@ -20,9 +20,10 @@ def check_whole_number(name: str, value: object, least: int | None = 0, most: in
     """Refuse anything but a whole number of at least `least`, which may be None; a bool is no number here."""
     if value is None:
         return
-    if not isinstance(value, Integral) or isinstance(value, bool) or (least is not None and value < least):
+    whole = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+    if whole is None or (least is not None and whole < least):
         raise ValueError(f"{name} = {value!r}; give a whole number{'' if least is None else f', {least} or more'}")
-    if value > most:
+    if whole > most:
         raise ValueError(f"{name} = {value!r}; give a whole number of at most {most}")
 
 

@@ -57,7 +57,7 @@ def collect(
         on_progress: see `OnProgress`.
 
     Raises:
-        RolloutError: a reward or score is not a finite number, or an observation is not text.
+        EnvironmentFault: an environment breaks its contract.
     """
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")

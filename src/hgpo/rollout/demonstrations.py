@@ -21,7 +21,7 @@ def demonstrate(
     imitator meets states off the expert's path, and what it learns leaves room to improve.
 
     Raises:
-        RolloutError: the environment breaks its contract, see `Episode`.
+        EnvironmentFault: an environment or the expert breaks its contract.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"noise must lie in 0 to 1, not {noise}")

@@ -9,7 +9,6 @@ Batches of episodes in turns, episodes that run by themselves beside an engine, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,11 @@ from typing import Any
 from hgpo.agents import Memory, ParsedAction, Situation
 from hgpo.conversation import as_text
 from hgpo.envs.base import StepResult
+from hgpo.envs.contract import check_start, check_step
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.rules import RolloutError, RolloutRules
+from hgpo.rollout.rules import RolloutRules
 from hgpo.rollout.state_keys import make_key
 
 
@@ -96,9 +96,10 @@ class Episode:
         """Begin with what `reset` returned, and with what was learnt in earlier trials of the same game.
 
         Raises:
-            RolloutError: the observation is not text, or the rules ask for commands and there are none.
+            EnvironmentFault: the environment breaks its contract.
+            RolloutError: the rules ask for commands and there are none.
         """
-        _check_text(observation, ids.task_id, 0)
+        observation, info = check_start(ids.task_id, (observation, info))
         rules.check_start(ids.task_id, info)
         self.ids, self.observation, self.info = ids, observation, info
         self.step = 0
@@ -131,7 +132,7 @@ class Episode:
         """The record of a step whose action the environment answered with `result`; moves the episode on.
 
         Raises:
-            RolloutError: see `advance`.
+            EnvironmentFault: see `advance`.
         """
         rules, action, response = self._rules, answer.action, answer.response
         before, step = self._anchor, self.step
@@ -168,15 +169,14 @@ class Episode:
         """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered.
 
         Raises:
-            RolloutError: the observation is not text, or a reward or score is no finite number.
+            EnvironmentFault: the environment breaks its contract.
         """
-        observation, reward, terminated, truncated, info = result
-        _check_text(observation, self.ids.task_id, self.step + 1)
-        won = bool(info.get("won", False))
+        observation, reward, terminated, truncated, info = check_step(self.ids.task_id, self.step + 1, result)
+        won, score = bool(info["won"]), info.get("score")
         transition = Transition(
-            reward=self._rules.training_reward(self._finite(reward, "reward"), first_win=won and not self._won),
+            reward=self._rules.training_reward(float(reward), first_win=won and not self._won),
             won=won,
-            score=self._finite(info.get("score", won), "info['score']"),
+            score=float(won if score is None else score),
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
@@ -187,20 +187,3 @@ class Episode:
         self._won = self._won or won
         self.ended = transition.terminated or transition.truncated
         return transition
-
-    def _finite(self, given: Any, what: str) -> float:
-        try:
-            value = float(given)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise RolloutError(
-                f"task {self.ids.task_id!r}: the environment gave {what} {given!r} at step {self.step}; "
-                "it must be a finite number"
-            )
-        return value
-
-
-def _check_text(observation: object, task_id: str, step: int) -> None:
-    if not isinstance(observation, str):
-        raise RolloutError(f"task {task_id!r}: the observation at step {step} is {type(observation).__name__}, not str")

@@ -18,6 +18,7 @@ import numpy as np
 
 from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
+from hgpo.envs.contract import EnvironmentFault
 from hgpo.policies.base import AsyncPolicy, PromptTooLong, Spent, draw_requests
 from hgpo.policies.priced import OverBudget, spent_on
 from hgpo.policies.server import AnswerFailed
@@ -162,7 +163,7 @@ async def play_game(game: Game, player: Player) -> Played:
     try:
         while len(so_far.trials) < player.agent.trials and not any(so_far.trials):
             await _try_once(game, player, reset_seed, rng, so_far)
-    except (AnswerFailed, PromptTooLong, RolloutError, OverBudget) as error:
+    except (AnswerFailed, PromptTooLong, EnvironmentFault, RolloutError, OverBudget) as error:
         failure = error
     played = played_game(
         so_far.steps,

@@ -137,7 +137,7 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
         CheckpointError: the file is damaged, or another one is missing or of another size.
     """
     try:
-        document = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+        document: Any = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise unusable(path, error, STATE_FILE) from error
     version = document.get("format_version") if isinstance(document, dict) else None
@@ -152,7 +152,7 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
         check_sizes(path, document["files"])
     except ChangedFileError as error:
         raise unusable(path, error) from error
-    return document
+    return dict(document)
 
 
 def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import pytest
 
 from corridor import Corridor
 from hgpo.envs.base import Task
-from hgpo.envs.limit import EnvironmentFault, LimitedEnv, LimitedSuite
+from hgpo.envs.contract import EnvironmentFault
+from hgpo.envs.limit import LimitedEnv, LimitedSuite
 
 
 def test_the_limit_truncates_on_the_last_step_and_a_reset_counts_anew():
@@ -63,6 +64,13 @@ TASKS = {"task": "leave"}
         (("a hall", None), "an info of type NoneType"),
         (("a hall", TASKS), "an info without 'won'; its keys: task"),
         (("a hall", {"won": "no"}), r"info\['won'\] = 'no'"),
+        (("a hall", {"won": False, "admissible_commands": 5}), r"info\['admissible_commands'\] = 5"),
+        (("a hall", {"won": False, "admissible_commands": "look"}), r"info\['admissible_commands'\] = 'look'"),
+        (
+            ("a hall", {"won": False, "admissible_commands": ["look", 5]}),
+            r"info\['admissible_commands'\] = \['look', 5\]",
+        ),
+        (("a hall", {"won": False, "task": 7}), r"info\['task'\] = 7"),
     ],
 )
 def test_a_start_that_is_none_is_refused_with_the_tasks_name(start, returned):
@@ -83,6 +91,16 @@ def test_a_start_that_is_none_is_refused_with_the_tasks_name(start, returned):
         (("a hall", 0.0, True, False, {"won": "yes"}), r"info\['won'\] = 'yes'"),
         (("a hall", 0.0, True, False, {"won": 1}), r"info\['won'\] = 1"),
         (("a hall", 0.0, True, False, {"won": None}), r"info\['won'\] = None"),
+        (("a hall", "1", True, False, {"won": True}), "the reward '1'"),
+        (("a hall", None, True, False, {"won": True}), "the reward None"),
+        (("a hall", True, True, False, {"won": True}), "the reward True"),
+        (("a hall", 10**400, True, False, {"won": True}), "the reward 1000"),
+        (("a hall", 1e308, True, False, {"won": True}), r"the reward 1e\+308"),
+        (("a hall", float("nan"), True, False, {"won": True}), "the reward nan"),
+        (("a hall", 0.0, "no", False, {"won": True}), "terminated = 'no'"),
+        (("a hall", 0.0, False, 0, {"won": True}), "truncated = 0"),
+        (("a hall", 0.0, True, False, {"won": True, "score": 1e308}), r"info\['score'\] = 1e\+308"),
+        (("a hall", 0.0, True, False, {"won": True, "score": -0.1}), r"info\['score'\] = -0.1"),
     ],
 )
 def test_a_step_that_is_none_is_refused_with_the_tasks_name(result, returned):
@@ -98,7 +116,13 @@ def test_what_stands_for_text_mapping_and_bool_will_do():
     class Text(str):
         __slots__ = ()
 
-    result = (Text("a hall"), 1.0, True, False, MappingProxyType({"won": np.bool_(True)}))
+    info = {
+        "won": np.bool_(True),
+        "score": np.float32(0.5),
+        "admissible_commands": ("look", Text("wait")),
+        "task": None,
+    }
+    result = (Text("a hall"), np.float64(1.0), np.bool_(True), False, MappingProxyType(info))
     environment = LimitedEnv(Returning(["a hall", {"won": False}], list(result)), 5)
     environment.reset()
     assert environment.step("leave") == result
@@ -130,6 +154,113 @@ def test_an_environment_that_cannot_be_made_names_the_task():
 
     with pytest.raises(EnvironmentFault, match=r"task 'train/1': making it raised RuntimeError: no licence"):
         LimitedSuite(SuiteOf(broken), 3).tasks("train")[0].make()
+
+
+class Mute(Exception):
+    """Cannot say what is wrong."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SystemExit(0), "SystemExit: 0"), (Mute(), r"Mute: \(its message cannot be shown: RuntimeError\)")],
+)
+def test_no_way_of_failing_passes_for_success(error, said):
+    class Failing(Corridor):
+        def step(self, action):
+            raise error
+
+        def reset(self, *, seed=None):
+            if seed == 1:
+                raise error
+            return super().reset(seed=seed)
+
+    def unmakeable():
+        raise error
+
+    environment = LimitedSuite(SuiteOf(lambda: Failing(goal=1)), 3).tasks("train")[0].make()
+    environment.reset()
+    for call in (
+        lambda: environment.step("look"),
+        lambda: environment.reset(seed=1),
+        LimitedSuite(SuiteOf(unmakeable), 3).tasks("train")[0].make,
+    ):
+        with pytest.raises(EnvironmentFault, match=f"task 'train/1': .* raised {said}"):
+            call()
+
+
+class Value:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (Task("train/1", 7, Corridor), "task 'train/1': its kind has to be text, and is 7"),
+        (Task(7, "corridor", Corridor), "task 7: its id has to be text, and is 7"),
+        (Task("train/1", Value(), Corridor), "is a value of type Value that cannot be shown"),
+        (Task("train/1", "corridor", 5), "`make` has to build its environment"),
+        ("train/1", "its id has to be text"),
+    ],
+)
+def test_a_task_that_is_none_is_refused(task, said):
+    class Suite:
+        splits = ("train",)
+
+        def tasks(self, split):
+            return [task]
+
+    with pytest.raises(EnvironmentFault, match=said):
+        LimitedSuite(Suite(), 3).tasks("train")[0]
+
+
+@pytest.mark.parametrize(("splits", "tasks"), [(5, []), ("train", []), (["train", 5], []), (["train"], None)])
+def test_a_suite_that_is_none_is_refused(splits, tasks):
+    class Suite:
+        def tasks(self, split):
+            return tasks
+
+    Suite.splits = splits
+
+    def ask():
+        return LimitedSuite(Suite(), 3).splits, LimitedSuite(Suite(), 3).tasks("train")
+
+    with pytest.raises(EnvironmentFault, match="the suite's"):
+        ask()
+
+
+def test_an_unknown_split_is_said_in_the_suites_own_words(corridor_suite):
+    with pytest.raises(ValueError, match="unknown split 'x'; the splits are"):
+        LimitedSuite(corridor_suite, 3).tasks("x")
+
+
+@pytest.mark.parametrize("command", [None, 5, ["look"]])
+def test_an_experts_command_is_text(corridor_suite, command):
+    class Expert:
+        def reset(self, observation, info):
+            if command == 5:
+                raise SystemExit(0)
+
+        def act(self, observation, info):
+            return command
+
+    class Suite:
+        splits = ("train",)
+
+        def expert(self):
+            return Expert()
+
+    expert = LimitedSuite(Suite(), 3).expert()
+
+    def ask():
+        expert.reset("here", {})
+        return expert.act("here", {})
+
+    with pytest.raises(EnvironmentFault, match=r"expert: reset\(\) raised SystemExit|expert's act\(\) has to return a"):
+        ask()
 
 
 class SuiteOf:

@@ -5,10 +5,11 @@ import pytest
 
 from corridor import Corridor
 from hgpo.agents import get_template
+from hgpo.envs.contract import EnvironmentFault
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt
-from hgpo.rollout.rules import RolloutError, RolloutRules
+from hgpo.rollout.rules import RolloutRules
 
 RULES = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
 IDS = EpisodeIds("g", "g#0", "train/1", "corridor")
@@ -66,11 +67,11 @@ def test_a_record_says_what_was_told_and_what_came_of_it():
 def test_nothing_moves_where_the_environment_breaks_its_contract():
     episode = begun(Corridor(1))
     for result, message in (
-        ((None, 0.0, False, False, {"won": False}), "the observation at step 1 is NoneType"),
-        (("here", "much", False, False, {"won": False}), "reward 'much' at step 0"),
-        (("here", 0.0, False, False, {"won": False, "score": float("nan")}), r"info\['score'\] nan at step 0"),
+        ((None, 0.0, False, False, {"won": False}), "at step 1 it returned an observation of type NoneType"),
+        (("here", "much", False, False, {"won": False}), "at step 1 it returned the reward 'much'"),
+        (("here", 0.0, False, False, {"won": False, "score": float("nan")}), r"at step 1 it returned info\['score'\]"),
     ):
-        with pytest.raises(RolloutError, match=message):
+        with pytest.raises(EnvironmentFault, match=message):
             episode.advance("look", result)
     assert episode.step == 0
     assert episode.observation == "you are at place 0"

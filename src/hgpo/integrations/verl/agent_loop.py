@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
+from hgpo.envs.contract import EnvironmentFault
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
 from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely
@@ -107,7 +108,8 @@ def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
 
 def _failure(error: Exception) -> AgentLoopOutput:
     """A row without a step that says why the run has to end."""
-    said = str(error) if isinstance(error, RolloutError) else f"{type(error).__name__}: {error}"
+    expected = isinstance(error, EnvironmentFault | RolloutError)
+    said = str(error) if expected else f"{type(error).__name__}: {error}"
     return AgentLoopOutput(
         prompt_ids=[0],
         response_ids=[0],

@@ -13,7 +13,6 @@ neither Ray nor torch: text goes in and text comes out, and nothing is unpickled
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import threading
@@ -22,15 +21,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
+from hgpo.envs.contract import EnvironmentFault, safe_text
 from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.registry import make
 
 # What agents, memory and records read of an environment's info, and as what; the rest stays where it is.
 _INFO: dict[str, Callable[[Any], Any]] = {
     "task": str,
-    "admissible_commands": lambda commands: [str(command) for command in commands],
+    "admissible_commands": list,
     "won": bool,
-    "score": lambda score: _finite(score, "info['score']"),
+    "score": float,
 }
 _LOOKS_FOR_PARENT_SECONDS = 1.0
 
@@ -54,7 +54,8 @@ class EnvironmentHost:
             return {"number": number, **self._step(slot, request["step"])}
         except Exception as error:  # a user's environment may raise anything; the agent worker reports it
             self._environments.pop(slot, None)
-            return {"number": number, "error": f"{type(error).__name__}: {error}"}
+            said = str(error) if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {safe_text(error)}"
+            return {"number": number, "error": said}
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
         environment = self._suite.tasks(split)[index].make()
@@ -69,27 +70,14 @@ class EnvironmentHost:
         return answer
 
 
-def _answer(observation: object, reward: Any, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
-    if not isinstance(observation, str):
-        raise TypeError(f"the observation is {type(observation).__name__}, not str")
+def _answer(observation: str, reward: Any, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
     return {
         "observation": observation,
-        "reward": _finite(reward, "the reward"),
+        "reward": float(reward),
         "terminated": bool(terminated),
         "truncated": bool(truncated),
         "info": {name: plain(info[name]) for name, plain in _INFO.items() if info.get(name) is not None},
     }
-
-
-def _finite(given: Any, what: str) -> float:
-    """Whatever `float` takes, numpy's numbers among it, as in the built-in rollout."""
-    try:
-        value = float(given)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{what} is {given!r}; it must be a finite number")
-    return value
 
 
 def end_with_parent() -> None:
