@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--trajectories", type=int, default=64, help="in groups of 8 (default: 64)")
     parser.add_argument("--rounds", type=int, default=2, help="of playing (default: 2)")
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     config = load_config(
         RECIPE,
         [f"policy.model={arguments.model!r}", "training.skip_zero_advantage=false", *arguments.overrides],

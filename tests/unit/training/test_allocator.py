@@ -21,6 +21,7 @@ print(kept, full - resident_memory())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_holes_are_returned() -> None:
     command = [sys.executable, "-c", LEAVES_HOLES]

@@ -26,6 +26,7 @@ def directory(path: Path) -> RunDirectory:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
     here, apart, quiet = directory(tmp_path / "here"), directory(tmp_path / "apart"), Reporter(quiet=True)
     prepare_start(here, config(), training_suite(config()), quiet)
