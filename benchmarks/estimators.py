@@ -231,7 +231,7 @@ def show(console: Console, measurements: list[Measurement], published: dict[int,
             ratio(m.interned) if ratio else "",
             ratio(m.texts) if ratio else "",
             "" if m.texts.memory is None else f"{m.texts.memory / 2**20:,.0f} MiB",
-            end_section=m.estimator == "grpo",
+            end_section=m.estimator == list(ESTIMATORS)[-1],
         )
     console.print(table)
     console.print("Least CPU time (median in brackets); ratios of the least. * extrapolated. Memory: from texts.")

@@ -13,6 +13,7 @@ from hgpo.cli import main
 from hgpo.config import load_config
 from hgpo.policies.adapters import WrongBaseError
 from hgpo.policies.base import Request
+from hgpo.runs.contents import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module
 from hgpo.training.policies import load_checkpoint_policy
@@ -66,6 +67,7 @@ def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
     weights = load_file(run.start / "model.safetensors")
     name = next(iter(weights))
     save_file({**weights, name: weights[name] + 1}, run.start / "model.safetensors", {"format": "pt"})
+    seal(run.start)  # as another run's start would be
     with pytest.raises(WrongBaseError, match="put the model back that the run began with"):
         resume(run.path, quiet())
     shutil.rmtree(run.start)

@@ -25,7 +25,7 @@ TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("runs") / "release-0.1"
     shutil.copytree(DATA / "release-0.1", folder)
-    assert main(["train", "--resume", str(folder), "--quiet"]) == 0
+    assert main(["train", "--resume", str(folder), "--trust", "--quiet"]) == 0
     return RunDirectory(folder)
 
 
@@ -82,7 +82,7 @@ def test_its_summary_and_rollouts_are_complete(resumed: RunDirectory) -> None:
 
 
 def test_its_checkpoint_is_evaluated(copy: Path) -> None:
-    assert main(["eval", str(copy), "--checkpoint", "2", "--quiet"]) == 0
+    assert main(["eval", str(copy), "--checkpoint", "2", "--trust", "--quiet"]) == 0
     found = json.loads((copy / "evaluations" / "held_out-2-t0.4-s1.json").read_text())
     rounded_alike(found, json.loads((copy / "evaluations" / "update-2.json").read_text()))
 

@@ -115,7 +115,7 @@ def test_ctrl_c_is_one_neutral_line(
 def test_ctrl_c_in_training_says_how_to_go_on(
     words: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> int:
+    def interrupted(*_: object, **options: object) -> int:
         for name in ("mine", "my run"):
             write_text(Path("runs", name, "config.toml"), "")
         raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def test_ctrl_c_in_training_says_how_to_go_on(
 def test_ctrl_c_before_there_is_a_run_advises_nothing(
     words: list[str], stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> int:
+    def interrupted(*_: object, **options: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)

@@ -121,7 +121,8 @@ class LimitedSuite:
     def expert(self) -> Expert | None:
         """A player that solves the suite below, or None where the suite has none."""
         make = getattr(self.suite, "expert", None)
-        return None if make is None else CheckedExpert(self._asked("expert()", make))
+        expert = None if make is None else self._asked("expert()", make)
+        return None if expert is None else CheckedExpert(expert)
 
     def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """What the suite answers. A `ValueError` of its own, such as an unknown split, is passed on as it is."""

@@ -68,6 +68,7 @@ def check_digests(folder: Path, contents: Contents, leave_out: Collection[str] =
 
 def seal(folder: Path) -> None:
     """Write `CONTENTS_FILE` beside the files that it lists."""
+    (folder / CONTENTS_FILE).unlink(missing_ok=True)
     document = {"format_version": FORMAT_VERSION, "files": list_contents(folder)}
     (folder / CONTENTS_FILE).write_text(json.dumps(document, indent=1), encoding="utf-8")
 

@@ -36,7 +36,7 @@ class TwoRooms:
         return "over", float(self.left), True, False, self._info() | {"won": self.left}
 
     def _info(self) -> dict[str, Any]:
-        return {"task": "leave", "admissible_commands": ["wait", "open door" if self.left else "knock"]}
+        return {"won": False, "task": "leave", "admissible_commands": ["wait", "open door" if self.left else "knock"]}
 
 
 def run_in(folder: Path, state: str) -> RunDirectory:

@@ -30,7 +30,7 @@ def test_fewer_games_are_stored_beside_the_whole_panel(trained_run: Path, capsys
 
 def test_it_takes_the_threads_of_the_run(three_threads: Path) -> None:
     """Sums are rounded differently with another number, so figures would not be those of the training's evaluations."""
-    assert main(["eval", str(three_threads), "--games", "1", "--quiet"]) == 0
+    assert main(["eval", str(three_threads), "--games", "1", "--trust", "--quiet"]) == 0
     assert torch.get_num_threads() == 3
 
 

@@ -22,7 +22,7 @@ def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: P
 
 def test_it_takes_the_threads_of_the_run(three_threads: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "rollouts.parquet")
-    assert main(["rollout", str(three_threads), "-o", output, "--games", "1", "--quiet"]) == 0
+    assert main(["rollout", str(three_threads), "-o", output, "--games", "1", "--trust", "--quiet"]) == 0
     assert torch.get_num_threads() == 3
 
 

@@ -29,6 +29,8 @@ def test_an_unchanged_folder_is_accepted(folder: Path) -> None:
     check_seal(folder)
     (folder / "a note of my own").write_text("that nobody loads")
     check_seal(folder)
+    seal(folder)
+    check_seal(folder)
 
 
 @pytest.mark.parametrize(
