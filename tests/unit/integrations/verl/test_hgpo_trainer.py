@@ -106,6 +106,7 @@ def test_a_process_killed_at_any_point_of_saving_is_continued(tmp_path: Path, mo
     points = 0
     for where in killed_at_each_call(at(2)._save_checkpoint):
         resumed = at(0)
+        resumed.run.metrics.write_text('{"update": 1}\n{"update": 2}\n')  # rows are written before any checkpoint
         remove_leftovers(resumed.run)
         resumed._load_checkpoint()
         assert resumed.tasks_drawn == 16 * resumed.global_steps > 0, where
