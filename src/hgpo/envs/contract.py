@@ -128,11 +128,9 @@ def is_texts(value: object) -> bool:
 
 
 def _check_words(name: str, step: int, promise: str, observation: object, info: Any) -> None:
-    # The exact types that environments return nearly always come first: a step of the native engine takes
-    # microseconds, and this is done at each.
-    if type(observation) is not str and not isinstance(observation, str):
+    if not isinstance(observation, str):
         _refuse(name, step, f"{promise}, the observation a str", f"an observation of type {type(observation).__name__}")
-    if type(info) is not dict and not isinstance(info, Mapping):
+    if type(info) is not dict and not isinstance(info, Mapping):  # a Mapping is found out slowly
         _refuse(name, step, f"{promise}, info a dict", f"an info of type {type(info).__name__}")
     if "won" not in info:
         keys = ", ".join(map(safe_text, info)) or "none"

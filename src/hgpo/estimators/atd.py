@@ -29,6 +29,7 @@ from hgpo.estimators.normalise import (
     group_statistics,
 )
 from hgpo.estimators.temporal_credit import SeenReturns, temporal_credit
+from hgpo.estimators.variance_components import Spread, moment_terms
 from hgpo.grouping import Runs, group_steps
 from hgpo.returns import unpenalised_returns
 from hgpo.steps import StepBatch
@@ -78,15 +79,19 @@ def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
     returns = SeenReturns.of(return_N, groups.row_N, seen)
     in_context = group_statistics(Compared(return_N[groups.row_N]), context, ddof=0)
 
-    share_O = explained_shares(returns.statistics, seen, in_context, context, batch.observation[groups.row_N])
+    share_O = explained_shares(
+        _spread(returns.statistics, seen), _spread(in_context, context), batch.observation[groups.row_N]
+    )
     lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
     advantage_N = temporal_credit(batch, returns, lambda_O[batch.observation], gamma)
     return Advantages(batch_scaled(advantage_N, options.mode), return_N - batch.penalty)
 
 
-def explained_shares(
-    at_seen: GroupStatistics, seen: Runs, in_context: GroupStatistics, context: Runs, observation_N: IntArray
-) -> FloatArray:
+def _spread(statistics: GroupStatistics, runs: Runs) -> Spread:
+    return Spread(statistics.count_G[runs.run_N], statistics.deviation_N)
+
+
+def explained_shares(seen: Spread, context: Spread, observation_N: IntArray) -> FloatArray:
     """Share of the returns' variance at each observation that contexts explain, tau^2 / (tau^2 + sigma^2), float64[O].
 
         sigma^2 = [sum (R - m1)^2 + 1e-12] / [sum (1 - 1/n1) + 1e-6]
@@ -96,22 +101,12 @@ def explained_shares(
     observation), n1, m1 of its context there. tau^2 is 0 where no task has two contexts of the observation.
 
     Args:
-        at_seen: statistics of the groups (task, observation), and `seen` those groups.
-        seen: see above.
-        in_context: statistics of the groups (task, context), each inside one of `seen`; `context` those groups.
-        context: see above.
-        observation_N: int64[N], the observation of each step in group order.
+        seen: where each step stands in its (task, observation).
+        context: where it stands in its context there.
+        observation_N: int64[N], the observation of each step, in the same order.
     """
-    n0_N, n1_N = at_seen.count_G[seen.run_N], in_context.count_G[context.run_N]
     inside_O, freedom_O, across_O, across_freedom_O, divisor_O = (
-        np.bincount(observation_N, weights=term_N)
-        for term_N in (
-            in_context.deviation_N**2,
-            1.0 - 1.0 / n1_N,
-            (at_seen.deviation_N - in_context.deviation_N) ** 2,
-            1.0 / n1_N - 1.0 / n0_N,
-            1.0 - n1_N / n0_N,
-        )
+        np.bincount(observation_N, weights=term_N) for term_N in moment_terms(seen, context)
     )
     within_O = (inside_O + 1e-12) / (freedom_O + 1e-6)
     excess_O = np.maximum(0.0, across_O - within_O * across_freedom_O)

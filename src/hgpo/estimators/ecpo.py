@@ -15,7 +15,7 @@ from hgpo.estimators.advantages import Advantages
 from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.estimator import Estimator
-from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics, normalised
+from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import Runs, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -69,12 +69,9 @@ def ecpo(batch: StepBatch, gamma: float, options: EcpoOptions) -> Advantages:
     effect_N = statistics.deviation_N - within_N
     explained_G = _explained(runs, effect_N, within_N)
     shrunken = replace(statistics, deviation_N=cells.count_N / (cells.count_N + options.prior) * effect_N)
-    step = replace(
-        step_level(0, groups, compared, how, batch.trajectory),
-        advantage_N=normalised(shrunken, runs, how),
-        weight_N=options.step_advantage_w * np.tanh(cells.count_N / options.evidence) * explained_G[runs.run_N],
-    )
-    return Advantages.of(return_N, (episode_level(batch, groups, how), step))
+    step = step_level(0, groups, compared, how, batch.trajectory, shrunken)
+    weight_N = options.step_advantage_w * np.tanh(cells.count_N / options.evidence) * explained_G[runs.run_N]
+    return Advantages.of(return_N, (episode_level(batch, groups, how), step.weighted(weight_N)))
 
 
 def _explained(runs: Runs, between_N: FloatArray, within_N: FloatArray) -> FloatArray:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from hgpo.estimators.action_cells import action_cells
 from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice, check_number
 from hgpo.estimators.episode import episode_level
 from hgpo.estimators.estimator import Estimator
-from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics, normalised
-from hgpo.estimators.similarity import check_threshold, seen_as_similar
+from hgpo.estimators.gigpo import GigpoOptions, level_names
+from hgpo.estimators.normalise import Compared, Normalisation, group_statistics
+from hgpo.estimators.similarity import seen_as_similar
 from hgpo.estimators.step_level import step_level
 from hgpo.grouping import Runs, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -22,27 +22,11 @@ from hgpo.steps import StepBatch
 
 
 @dataclass(frozen=True, slots=True)
-class PaceOptions:
-    """Options of PACE.
-
-    Attributes:
-        mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
-        step_advantage_w: weight of the step term, at least 0.
-        similarity_threshold: above 0 and at most 1: observations of a task whose texts have at least this similarity
-            ratio count as the same, see `similar_observations`. None: only equal observations do.
+class PaceOptions(GigpoOptions):
+    """Options of PACE, which are those of GiGPO.
 
     Example: `compute_advantages(batch, "pace", similarity_threshold=0.9)`.
     """
-
-    mode: str = "mean_std_norm"
-    step_advantage_w: float = 1.0
-    similarity_threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
-        check_choice("mode", self.mode, MODES)
-        check_number("step_advantage_w", self.step_advantage_w)
-        check_threshold(self.similarity_threshold)
 
 
 def pace(batch: StepBatch, gamma: float, options: PaceOptions) -> Advantages:
@@ -63,11 +47,7 @@ def pace(batch: StepBatch, gamma: float, options: PaceOptions) -> Advantages:
 
     luck_N = action_cells(runs, batch.action[groups.row_N]).spread(statistics.deviation_N).deviation_N
     effects = replace(statistics, deviation_N=statistics.deviation_N - luck_N)
-    step = replace(
-        step_level(0, groups, compared, how, batch.trajectory),
-        advantage_N=normalised(effects, runs, how),
-        weight_N=float(options.step_advantage_w),
-    )
+    step = step_level(0, groups, compared, how, batch.trajectory, effects).weighted(float(options.step_advantage_w))
     return Advantages.of(return_N, (episode_level(batch, groups, how), step))
 
 
@@ -77,5 +57,5 @@ PACE = Estimator(
     PaceOptions,
     label="PACE",
     needs=lambda options: ("action",),
-    levels=lambda options: ("same state" if options.similarity_threshold is None else "similar state",),
+    levels=level_names,
 )

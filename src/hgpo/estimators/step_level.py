@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from hgpo.columns import IntArray
 from hgpo.estimators.advantages import Level
-from hgpo.estimators.normalise import Compared, Normalisation, group_statistics, leave_one_out, normalised
+from hgpo.estimators.normalise import (
+    Compared,
+    GroupStatistics,
+    Normalisation,
+    group_statistics,
+    leave_one_out,
+    normalised,
+)
 from hgpo.grouping import Runs, StepGroups
 
 
 def step_level(
-    k: int, groups: StepGroups, compared: Compared, how: Normalisation, batch_trajectory: IntArray | None = None
+    k: int,
+    groups: StepGroups,
+    compared: Compared,
+    how: Normalisation,
+    batch_trajectory: IntArray | None = None,
+    statistics: GroupStatistics | None = None,
 ) -> Level:
     """Level k of a batch, weight 1.
 
@@ -26,9 +38,10 @@ def step_level(
         compared: R, in group order.
         how: what it is compared with, and F.
         batch_trajectory: the batch's trajectory column, see `Level`.
+        statistics: of R in the groups, where its deviations are others than R - mean(G_k).
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
-    statistics = group_statistics(compared, runs, how.ddof)
+    statistics = statistics or group_statistics(compared, runs, how.ddof)
     factor_G = leave_one_out(statistics.count_G) if how.baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, how, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]

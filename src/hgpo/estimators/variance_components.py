@@ -104,17 +104,7 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
         blocks: see `Blocks`.
         leave_task_out: estimate each block's pair from the other tasks alone, so that it is independent of the block.
     """
-    inverse_N = 1.0 / child.count_N
-    moments_G = [
-        np.add.reduceat(term_N, blocks.start_G)
-        for term_N in (
-            child.deviation_N**2,
-            1.0 - inverse_N,
-            (parent.deviation_N - child.deviation_N) ** 2,
-            inverse_N - 1.0 / parent.count_N,
-            1.0 - child.count_N / parent.count_N,
-        )
-    ]
+    moments_G = [np.add.reduceat(term_N, blocks.start_G) for term_N in moment_terms(parent, child)]
     inside_G, freedom_G, across_G, across_freedom_G, divisor_G = (
         _batch_sum(moment_G, blocks, leave_task_out) for moment_G in moments_G
     )
@@ -130,6 +120,18 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
     excess_G = _difference(across_G + PRIOR_STEPS * between_G, across_freedom_G * within_G)
     between_G = np.where(known_G, excess_G / (divisor_G + PRIOR_STEPS), 0.0)
     return Components(within_G, between_G, known_G)
+
+
+def moment_terms(parent: Spread, child: Spread) -> tuple[FloatArray, ...]:
+    """What each step adds to the five sums of `variance_components`, in the order in which they stand there."""
+    inverse_N = 1.0 / child.count_N
+    return (
+        child.deviation_N**2,
+        1.0 - inverse_N,
+        (parent.deviation_N - child.deviation_N) ** 2,
+        inverse_N - 1.0 / parent.count_N,
+        1.0 - child.count_N / parent.count_N,
+    )
 
 
 def shrinkage(count_N: FloatArray, between_N: FloatArray, within_N: FloatArray) -> FloatArray:

@@ -118,11 +118,19 @@ def run_policy(config: Config, language_model: LanguageModel) -> AnyPolicy:
 
 
 def load_checkpoint_policy(run: RunDirectory, config: Config, checkpoint: str) -> tuple[AnyPolicy, str]:
-    """The policy of a run for playing; see `load_checkpoint_model`."""
-    language_model, found = load_checkpoint_model(run, config, checkpoint)
-    if found == "start":  # with a new adapter, which changes nothing: some backends play no model without
-        language_model = with_adapter(language_model, config)
-    return run_policy(config, language_model), found
+    """The policy of a run for playing; see `load_checkpoint_model`.
+
+    A training beside may delete the newest checkpoint as soon as it has a newer one, which is then taken.
+    """
+    try:
+        language_model, found = load_checkpoint_model(run, config, checkpoint)
+        if found == "start":  # with a new adapter, which changes nothing: some backends play no model without
+            language_model = with_adapter(language_model, config)
+        return run_policy(config, language_model), found
+    except CheckpointGoneError:
+        if checkpoint != "newest":
+            raise
+        return load_checkpoint_policy(run, config, checkpoint)
 
 
 def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) -> tuple[LanguageModel, str]:
@@ -137,15 +145,7 @@ def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) ->
         return load_language_model(start_model(run, config), config), "start"
     needs_base = is_adapter(folder) and _has_start(run, config)
     base = load_language_model(start_model(run, config), config) if needs_base else None
-    try:
-        found = open_language_model(folder, usage_of(config), device=config.policy.device, base=base)
-        if checkpoint == "newest":  # a training beside may delete it as soon as it has a newer one
-            _ = found.model
-    except CheckpointGoneError:
-        if checkpoint != "newest":
-            raise
-        return load_checkpoint_model(run, config, checkpoint)
-    return found, folder.name
+    return open_language_model(folder, usage_of(config), device=config.policy.device, base=base), folder.name
 
 
 def checkpoint_folder(run: RunDirectory, config: Config, checkpoint: str) -> Path | None:

@@ -13,7 +13,7 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.runs.checkpoints import CheckpointGoneError
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training import policies
-from hgpo.training.policies import load_checkpoint_model, start_model
+from hgpo.training.policies import load_checkpoint_policy, start_model
 from hgpo.training.trainer import train
 
 
@@ -48,7 +48,7 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = rotating(run, monkeypatch)
-    _, found = load_checkpoint_model(run, recipe(run.path.parent), "newest")
+    _, found = load_checkpoint_policy(run, recipe(run.path.parent), "newest")
     assert found == "2"
     assert [path.name for path in opened] == ["1", "2"]
 
@@ -56,7 +56,7 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
 def test_one_that_was_named_and_is_gone_is_said_to_be_gone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rotating(run, monkeypatch)
     with pytest.raises(CheckpointGoneError, match="is not there any more") as caught:
-        load_checkpoint_model(run, recipe(run.path.parent), "1")
+        load_checkpoint_policy(run, recipe(run.path.parent), "1")
     assert "Delete" not in str(caught.value)
 
 
