@@ -165,7 +165,7 @@ def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: 
         (["-o", "run"], "--output: run is a folder; name a file, e.g. run/report.html"),
         (["-o", "run", "--force"], "--output: run is a folder"),
         (["-o", "r.toml/report.html"], "--output: r.toml is a file; name another folder"),
-        (["--serve", "--port", "99999"], "--port 99999: ports are 1 to 65535"),
+        (["--serve", "--port", "99999"], "port 99999: ports are 1 to 65535"),
     ],
 )
 def test_places_that_cannot_be_written_to_are_named(

@@ -206,13 +206,13 @@ def _write_figures(report: Report, folder: Path, console: Console) -> None:
 
 
 def _serve(arguments: argparse.Namespace, console: Console) -> int:
-    from hgpo.report.serve import HOST, LiveReport, make_server
+    from hgpo.report.serve import LiveReport, make_server
     from hgpo.report.summary import print_report
 
     with make_server(LiveReport(arguments.path, lambda: report_of(arguments)), arguments.port) as server:
         print_report(console, report_of(arguments))
         console.print(
-            f"\nhttp://{HOST}:{server.server_address[1]}/ follows {arguments.path}; Ctrl-C ends",
+            f"\nhttp://{server.hosts[0]}/ follows {arguments.path}; Ctrl-C ends",
             markup=False,
             soft_wrap=True,
         )

@@ -205,15 +205,7 @@ def _served(environment: Env, port: int, name: str) -> Iterator[str]:
     serve = getattr(environment, "serve", None)
     if serve is None:
         raise ValueError(f"--browser: {name} has no pages for a browser; leave it out to play in the terminal")
-    if not 0 <= port < 1 << 16:
-        raise ValueError(f"--browser {port}: ports are 1 to 65535, or 0 for any free one")
-    try:
-        opened = serve(port)
-    except OSError as error:
-        raise ValueError(
-            f"--browser {port}: {error.strerror}; choose another port, or leave it out for any free one"
-        ) from error
-    with opened as server:
+    with serve(port) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -142,7 +142,10 @@ class TrainingSettings(Section):
     updates: Count = Field(160, description="Policy updates of the run.")
     checkpoint_every: Positive = Field(40, description="Updates between checkpoints; the last is always kept.")
     keep_checkpoints: Positive = Field(2, description="How many of the newest checkpoints stay.")
-    learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, constant after its warm-up.")
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, after its warm-up.")
+    learning_rate_schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="After the warm-up the rate stays, or falls along half a cosine until `updates`."
+    )
     warmup_updates: Count = Field(
         0, description="Updates over which the learning rate rises linearly: AdamW's first steps are large."
     )

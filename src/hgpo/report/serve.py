@@ -1,23 +1,19 @@
-"""A report that follows a run: a small server for this machine alone, asked by its own page.
-
-It listens on 127.0.0.1 and answers only requests addressed to it by that name, so that no page of another site can read
-the rollouts through a visitor's browser (DNS rebinding). It only ever answers with the report.
-"""
+"""A report that follows a run: a small server for this machine alone, asked by its own page."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
+from hgpo.local_server import LocalHandler, LocalServer
 from hgpo.report.document import packed_report
 from hgpo.report.rendering import MAX_BYTES, fitting_page, render_page
 from hgpo.report.report import Report
 from hgpo.storage.discover import NoRolloutsError, find_step_files
-
-HOST = "127.0.0.1"
 
 
 def version_of(path: Path) -> str:
@@ -29,8 +25,15 @@ def version_of(path: Path) -> str:
     return f"{len(stamps)}-{hash(tuple(stamps)) & 0xFFFFFFFFFFFF:x}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    version: str
+    page: bytes
+    data: bytes
+
+
 class LiveReport:
-    """Builds the report anew when its input changed, once, however many pages ask.
+    """Reads and renders the report anew when its input changed, once, however many pages ask.
 
     Example: `LiveReport(path, lambda: build_report(path)).page()`.
     """
@@ -40,87 +43,55 @@ class LiveReport:
         self._path = path
         self._build = build
         self._lock = threading.Lock()
-        self._version = ""
-        self._report: Report | None = None
-        self._data: str | None = None
+        self._rendered: _Rendered | None = None
 
-    def version(self) -> str:
+    def version(self) -> bytes:
         """The version of what is on disk now."""
-        return version_of(self._path)
+        return version_of(self._path).encode()
 
-    def page(self) -> str:
+    def page(self) -> bytes:
         """The page with the newest data."""
-        return render_page(self._newest(), live=True)
+        return self._newest().page
 
-    def data(self) -> str:
+    def data(self) -> bytes:
         """The newest data alone."""
+        return self._newest().data
+
+    def _newest(self) -> _Rendered:
         with self._lock:
-            report = self._refresh()
-            if self._data is None:
-                self._data = packed_report(report)
-            return self._data
-
-    def _newest(self) -> Report:
-        with self._lock:
-            return self._refresh()
-
-    def _refresh(self) -> Report:
-        version = self.version()
-        if self._report is None or version != self._version:
-            _, self._report = fitting_page(self._build(), MAX_BYTES)
-            self._version, self._data = version, None
-        return self._report
+            version = version_of(self._path)
+            if self._rendered is None or version != self._rendered.version:
+                _, report = fitting_page(self._build(), MAX_BYTES)
+                page, data = render_page(report, live=True), packed_report(report)
+                self._rendered = _Rendered(version, page.encode(), data.encode())
+            return self._rendered
 
 
-def make_server(live: LiveReport, port: int) -> ThreadingHTTPServer:
+def make_server(live: LiveReport, port: int) -> LocalServer:
     """A server on 127.0.0.1; port 0 takes a free one. The caller runs and closes it.
 
     Raises:
         ValueError: there is no such port, or it cannot be had.
     """
+    answers = {
+        "/": ("text/html", live.page),
+        "/version": ("text/plain", live.version),
+        "/data": ("text/plain", live.data),
+    }
 
-    allowed: tuple[str, ...] = ()
-
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "hgpo"
-        sys_version = ""
-
+    class Handler(LocalHandler):
         def do_GET(self) -> None:
-            if self.headers.get("Host") not in allowed:
-                self.send_error(403, "this report is for this machine alone")
+            if not self.trusted():
                 return
-            answers = {
-                "/": ("text/html", live.page),
-                "/version": ("text/plain", live.version),
-                "/data": ("text/plain", live.data),
-            }
             if self.path not in answers:
-                self.send_error(404)
+                self.refuse(HTTPStatus.NOT_FOUND, "There is the report at /, and nothing else.")
                 return
             kind, answer = answers[self.path]
             try:
-                body = answer().encode("utf-8")
+                content = answer()
             except (ValueError, OSError) as error:  # a run may be moved or rewritten under us; the page says so
-                self.send_error(503, explain="\n".join(str(error).splitlines()[:3]))
+                self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(str(error).splitlines()[:3]))
                 return
-            self.send_response(200)
-            for name, value in (
-                *(("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(body)))),
-                *(("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")),
-                *(("Cross-Origin-Resource-Policy", "same-origin"), ("Referrer-Policy", "no-referrer")),
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(content, kind, headers={"Referrer-Policy": "no-referrer"})
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Requests are not logged: the terminal shows the run."""
-
-    if not 0 <= port < 1 << 16:
-        raise ValueError(f"--port {port}: ports are 1 to 65535, or 0 for any free one")
-    try:
-        server = ThreadingHTTPServer((HOST, port), Handler)
-    except OSError as error:
-        raise ValueError(f"--port {port}: {error.strerror}; choose another, or --port 0 for any free one") from error
-    allowed = tuple(f"{name}:{server.server_port}" for name in (HOST, "localhost"))
-    return server
+    return LocalServer(Handler, port)

@@ -95,7 +95,7 @@ def test_a_port_that_is_taken_is_named(capsys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["play", "webshop", "--browser", str(port)]) == 2
-    assert re.search(f"--browser {port}: .*in use; choose another port", capsys.readouterr().err)
+    assert re.search(f"port {port}: .*in use; choose another", capsys.readouterr().err)
 
 
 def test_an_environment_that_breaks_its_promise_is_one_line(monkeypatch, capsys) -> None:

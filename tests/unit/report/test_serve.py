@@ -65,6 +65,14 @@ def test_a_folder_that_went_away_is_an_answer(server, folder):
     assert ask(server, "/version")[0] == 503
 
 
+def test_it_is_rendered_once_for_all_who_ask(folder):
+    built = []
+    live = LiveReport(folder, lambda: built.append(1) or build_report(folder))
+    assert live.page() is live.page()
+    assert live.data() is live.data()
+    assert len(built) == 1
+
+
 def test_versions_differ_when_a_file_does(folder):
     before = version_of(folder)
     with (folder / "00002.jsonl").open("a") as file:
@@ -80,11 +88,11 @@ def test_versions_of_a_run_without_rollouts_are_those_of_its_metrics(tmp_path):
 
 @pytest.mark.parametrize("port", [99999, -1])
 def test_a_port_that_there_is_not_is_refused(folder, port):
-    with pytest.raises(ValueError, match=f"--port {port}: ports are 1 to 65535, or 0 for any free one"):
+    with pytest.raises(ValueError, match=f"port {port}: ports are 1 to 65535, or 0 for any free one"):
         make_server(LiveReport(folder, lambda: build_report(folder)), port)
 
 
 def test_a_port_that_is_taken_is_named(server, folder):
     port = server.server_port
-    with pytest.raises(ValueError, match=f"--port {port}: .*in use; choose another, or --port 0 for any free one"):
+    with pytest.raises(ValueError, match=f"port {port}: .*in use; choose another, or 0 for any free one"):
         make_server(LiveReport(folder, lambda: build_report(folder)), port)

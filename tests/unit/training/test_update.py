@@ -314,3 +314,20 @@ def test_the_learning_rate_rises_over_the_first_updates_and_then_stays():
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
     set_learning_rate(optimizer, SETTINGS, 1)
     assert optimizer.param_groups[0]["lr"] == SETTINGS.learning_rate
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_the_learning_rate_falls_along_half_a_cosine_as_in_the_scheduler_of_transformers(warmup):
+    from transformers import get_cosine_schedule_with_warmup
+
+    settings = TrainingSettings(learning_rate=0.4, warmup_updates=warmup, updates=10, learning_rate_schedule="cosine")
+    optimizer = make_optimizer(tiny_model().model, settings)
+    scheduler = get_cosine_schedule_with_warmup(make_optimizer(tiny_model().model, settings), warmup, 10)
+    for update in range(1, 11):
+        set_learning_rate(optimizer, settings, update)
+        if update > warmup:
+            assert optimizer.param_groups[0]["lr"] == pytest.approx(scheduler.get_last_lr()[0])
+        scheduler.optimizer.step()
+        scheduler.step()
+    set_learning_rate(optimizer, settings, 11)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,19 @@ if TYPE_CHECKING:
     from hgpo.envs.webshop.catalog import Catalog
 
 RESULTS, PAGE_SIZE = 50, 10
-_ACTION = re.compile(r"(.+)\[(.+)\]")
 _SUB_PAGES = {name.lower(): name for name in (*SUB_PAGES, HIDDEN_SUB_PAGE)}
 _PAGE_KINDS = {"search_results": "results", "item_page": "item", "item_sub_page": "sub", "done": "done"}
+
+
+def parse_action(action: str) -> tuple[str, str] | None:
+    """Verb and argument of `verb[argument]`, as the published pattern `(.+)\\[(.+)\\]` finds them from the start.
+
+    The pattern itself looks from every `[` to the end, which takes minutes for a page full of them.
+    """
+    line = action.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 0))
+    return None if start < 1 else (line[:start], line[start + 1 : end])
 
 
 class Session:
@@ -41,10 +50,10 @@ class Session:
 
     def act(self, action: str) -> None:
         """Carry out `search[words]` or `click[what]`; anything else leaves the page as it is."""
-        parsed = _ACTION.match(action)
+        parsed = parse_action(action)
         if parsed is None:
             return
-        verb, argument = parsed[1], parsed[2].lower()
+        verb, argument = parsed[0], parsed[1].lower()
         if verb == "search":
             self._search(tuple(argument.split(" ")), 1)
         elif verb == "click" and argument in self.clickables and argument != "search":

@@ -45,7 +45,7 @@ SETTLED_BY: dict[str, str] = {
     f"{_ACTOR}.grad_clip": "training.max_gradient_norm",
     f"{_ACTOR}.optim.lr": "training.learning_rate",
     f"{_ACTOR}.optim.weight_decay": "training.weight_decay",
-    f"{_ACTOR}.optim.lr_scheduler_type": _ENGINE,
+    f"{_ACTOR}.optim.lr_scheduler_type": "training.learning_rate_schedule",
     f"{_ACTOR}.optim.lr_warmup_steps": "training.warmup_updates",
     f"{_ACTOR}.checkpoint.save_contents": _ENGINE,
     "actor_rollout_ref.ref.strategy": _ENGINE,

@@ -57,7 +57,7 @@ def actor(config: Config) -> Tree:
         "optim": {
             "lr": training.learning_rate,
             "weight_decay": training.weight_decay,
-            "lr_scheduler_type": "constant",
+            "lr_scheduler_type": training.learning_rate_schedule,
             "lr_warmup_steps": training.warmup_updates,
         },
         "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},

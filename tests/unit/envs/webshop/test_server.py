@@ -81,7 +81,7 @@ def test_only_this_machines_own_pages_are_answered(server: ShopServer) -> None:
 
 
 def test_wrong_requests(server: ShopServer) -> None:
-    for goal in ("2", "-1", "x", "", "9" * 50, "²"):
+    for goal in ("2", "-1", "x", "", "9" * 50, "²", "0" * 12 + "9" * 30):
         assert ask(server, "/", {"goal": goal})[0].status == 400
     for path in ("/session/none", "/../etc/passwd", "/favicon.ico"):
         assert ask(server, path)[0].status == 404
@@ -140,6 +140,16 @@ def test_a_running_episode_can_be_served() -> None:
     assert reward == info["score"] > 0
     assert f"<p>{reward}</p>" in text
     assert observation.startswith("bought #MUG1")
+
+
+def test_other_peoples_sessions_never_take_the_place_of_the_running_one() -> None:
+    environment = WebShopEnv(small_catalog(), "brief", max_steps=3)
+    environment.reset(goal=0)
+    with environment.serve() as running:
+        names = [running.start_session(0) for _ in range(101)]
+        assert running.session(names[0]) is None  # the oldest of those that were started
+        assert running.session(names[1]) is not None
+        assert running.session(running.running_address.rpartition("/")[2]) is not None
 
 
 def test_a_page_of_results_is_as_long_as_asked() -> None:
