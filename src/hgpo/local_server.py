@@ -96,7 +96,7 @@ class LocalHandler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         """Wait so long for a silent client, and no longer."""
-        self.timeout = self.server.read_timeout
+        self.request.settimeout(self.server.read_timeout)
         super().setup()
 
     def log_message(self, format: str, *args: object) -> None:

@@ -1,9 +1,11 @@
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from hgpo import files
-from hgpo.files import flush, flush_tree, write_text
+from hgpo.files import exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
@@ -37,7 +39,7 @@ def test_folders_are_flushed_only_where_they_can_be_opened(tmp_path, monkeypatch
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, *words: (opened.append(path), real(path, *words))[1])
     flush(tmp_path)
-    monkeypatch.setattr(files, "_FOLDERS_CAN_BE_FLUSHED", False)
+    monkeypatch.setattr(files, "_POSIX", False)
     flush(tmp_path)
     assert opened == [tmp_path]
 
@@ -50,3 +52,52 @@ def test_a_tree_is_flushed_file_by_file_and_every_folder_after_what_it_holds(tmp
     monkeypatch.setattr(files, "flush", flushed.append)
     flush_tree(tmp_path / "a")
     assert flushed == [tmp_path / "a" / name for name in ("b/deep.txt", "b", "flat.txt", ".")]
+
+
+def test_what_a_process_left_that_is_gone_is_removed_by_the_next(tmp_path):
+    for name in (".file.txt.1.partial", ".file.txt.2.partial"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".file.txt.3.partial").mkdir()
+    (tmp_path / ".other.txt.1.partial").write_text("somebody else's")
+    with (tmp_path / ".file.txt.2.partial").open() as held:  # as by a process that is still at work on it
+        assert files.try_lock(held.fileno())
+        write_text(tmp_path / "file.txt", "new")
+        assert {path.name for path in tmp_path.iterdir()} == {
+            *("file.txt", ".file.txt.2.partial", ".other.txt.1.partial"),
+        }
+    write_text(tmp_path / "file.txt", "newer")
+    assert {path.name for path in tmp_path.iterdir()} == {"file.txt", ".other.txt.1.partial"}
+
+
+def test_a_scratch_folder_goes_with_what_is_in_it(tmp_path):
+    (tmp_path / ".games.1.partial").mkdir()
+    with pytest.raises(RuntimeError), scratch_folder(tmp_path / "games") as scratch:
+        assert [path.name for path in tmp_path.iterdir()] == [scratch.name]
+        (scratch / "deep").mkdir()
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_held_by_one_at_a_time(tmp_path):
+    with (
+        exclusive_folder(tmp_path),
+        pytest.raises(FileExistsError, match="another process is writing to"),
+        exclusive_folder(tmp_path),
+    ):
+        pass
+    with exclusive_folder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device: 'steps.jsonl'"),
+        (OSError(28, "No space left on device", "other.txt"), "'other.txt'"),
+        (shutil.Error([("a", "b", "no room"), ("c", "d", "no room")]), "steps.jsonl: no room"),
+        (OSError("of no number"), "of no number"),
+    ],
+)
+def test_a_failed_write_names_its_file(error, said):
+    with pytest.raises(OSError, match=said), naming(Path("steps.jsonl")):
+        raise error

@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise_levels
+    from hgpo.runs.rollouts import missing_notes
     from hgpo.storage.column_keys import parse_columns
     from hgpo.storage.reading import read_steps
     from hgpo.storage.schema import check_output
@@ -87,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     steps = read_steps(arguments.rollouts, arguments.format, parse_columns(arguments.column))
     if arguments.output is not None:
         check_writable(arguments.output, steps.table.schema)
+    for note in missing_notes(arguments.rollouts):
+        sys.stderr.write(f"{note}\n")
     batch = step_batch_from_table(steps.table, str(arguments.rollouts), steps.place)
     advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
     if arguments.output is not None:

@@ -42,9 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     import sys
 
+    from hgpo.files import scratch_folder
     from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.model_card import model_card
+    from hgpo.training.checkpoint import saving
 
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -53,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_without_login(arguments.push)
     run_directory, config = open_run_directory(arguments.run)
     folder = _weights_folder(run_directory, config, arguments.checkpoint)
-    partial = output.with_name(f".{output.name}.partial")
-    _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
-    (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
-    publish(partial, output)
+    with scratch_folder(output) as partial, saving(output):
+        _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
+        (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
+        publish(partial, output)
     sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
     if arguments.push is not None:
         _push(output, arguments.push)
@@ -71,7 +73,6 @@ def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, conf
     from hgpo.policies.adapters import CONFIG_FILE, merge_adapter
     from hgpo.training.policies import load_checkpoint_model
 
-    shutil.rmtree(partial, ignore_errors=True)
     is_adapter = (folder / CONFIG_FILE).exists()
     if is_adapter and merge:
         language_model, _ = load_checkpoint_model(run_directory, config, folder.name)
@@ -82,7 +83,7 @@ def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, conf
         raise ValueError(
             f"{run_directory.path} trained an adapter beside weights that lie on this machine alone: add --merge"
         )
-    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN))
+    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN), dirs_exist_ok=True)
 
 
 def _weights_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> Path:

@@ -130,6 +130,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     from hgpo.report.comparison import Training
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
+    from hgpo.runs.rollouts import missing_notes
     from hgpo.storage.problems import Notice
 
     options: dict[str, Any] = {}
@@ -158,6 +159,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
                 notices.append(Notice(f"the run's metrics are left out: {error}"))
+    notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
     gamma = check_gamma(0.95 if gamma is None else gamma)
     if estimator is None and not options and not metrics and gamma == 0.95:
         return None, notices

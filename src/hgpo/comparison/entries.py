@@ -16,6 +16,7 @@ from hgpo.evaluation import Evaluation
 from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation
 from hgpo.runs.evaluations import evaluation_names, newest_evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
+from hgpo.runs.panel import run_evaluation
 from hgpo.visible import visible
 
 _LONGEST_LABEL = 60
@@ -136,7 +137,7 @@ def read_entry(source: Source, name: str | None = None) -> Entry:
         )
     folder = source.path.name or source.path.resolve().name
     label = source.label or (folder if source.name is None else f"{folder}:{source.name}")
-    return Entry(_label(label), read_evaluation(directory.evaluation(chosen)), chosen, TrainedRun(directory, config))
+    return Entry(_label(label), run_evaluation(directory, chosen), chosen, TrainedRun(directory, config))
 
 
 def _label(text: str) -> str:

@@ -129,7 +129,7 @@ def read_toml(path: Path) -> Tree:
         raise ConfigError(f"no such recipe: {path}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -150,6 +150,8 @@ def apply_override(tree: Tree, override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    except RecursionError as error:
+        raise ConfigError(f"override {override[:100]!r}…: {error}") from error
     *sections, name = _override_key(override).split(".")
     node = tree
     for section in sections:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.rollout.records import StepRecord
+from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.writing import append_rows, write_table
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
@@ -31,12 +32,18 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 }
 
 
-def write_rollouts(path: Path, steps: Sequence[StepRecord], extra: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write `steps` (and float columns such as advantages, each [N]) to `path`, whole or not at all."""
+def write_rollouts(
+    path: Path, steps: Sequence[StepRecord], extra: Mapping[str, np.ndarray] | None = None, update: int | None = None
+) -> None:
+    """Write `steps` (and float columns such as advantages, each [N]) to `path`, whole or not at all.
+
+    `update` is the one that they were collected for, if any; parquet keeps it.
+    """
     columns = _columns(steps)
     for name, values in (extra or {}).items():
         columns[name] = pa.array(values)
-    write_table(path, pa.table(columns))
+    metadata = None if update is None else {UPDATE_KEY: str(update)}
+    write_table(path, pa.table(columns).replace_schema_metadata(metadata))
 
 
 def append_rollouts(path: Path, steps: Sequence[StepRecord]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hgpo.config import Config, ConfigError, load_config, read_config
+from hgpo.config import Config, ConfigError, load_config
+from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_imports
 
 _OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
@@ -52,9 +53,9 @@ def settings_for(
     if server is None and is_run(source):
         if environment is not None:
             raise ConfigError(f"{source} is a run, which has an environment of its own; leave out {environment!r}")
-        settings = Path(source) / "config.toml"
-        allow_imports(Path(source), read_config(settings), trusted=trusted, say=say)
-        return load_config(settings, overrides)
+        run, config = open_run_directory(Path(source))
+        allow_imports(run.path, config, trusted=trusted, say=say)
+        return load_config(run.config, overrides)
     if environment is None:
         raise ConfigError(
             f"{source} is not a run directory (it has no config.toml); if it is a model, say what it plays: "

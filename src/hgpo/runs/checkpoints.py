@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.files import flush, flush_tree
-from hgpo.runs.contents import ChangedFileError, check_digests, check_sizes, list_contents, text_digest
+from hgpo.runs.contents import ChangedFileError, check_digests, check_sizes, list_contents
+from hgpo.runs.seals import sealed, unsealed
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
@@ -146,9 +147,8 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
     needed = {"update", "files", "state"} | ({"sha256"} if version == FORMAT_VERSION else set())
     if missing := needed - document.keys():
         raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
-    if version == FORMAT_VERSION and document["sha256"] != _digest(document):
-        raise unusable(path, "its content is not what was written (SHA-256)", STATE_FILE)
     try:
+        unsealed(path / STATE_FILE, document)
         check_sizes(path, document["files"])
     except ChangedFileError as error:
         raise unusable(path, error) from error
@@ -186,14 +186,8 @@ def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:
         "files": list_contents(partial),
         "state": json.loads(json.dumps(dict(state))),  # as it will be read
     }
-    document["sha256"] = _digest(document)
+    document = sealed(document)
     (partial / STATE_FILE).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
-
-
-def _digest(document: Mapping[str, Any]) -> str:
-    """Of all but the digest itself, however it is laid out."""
-    held = {key: value for key, value in document.items() if key != "sha256"}
-    return text_digest(json.dumps(held, sort_keys=True, separators=(",", ":")))
 
 
 def _restore(final: Path) -> None:

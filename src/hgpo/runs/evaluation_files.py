@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hgpo.evaluation import Evaluation, Rate
-from hgpo.runs.folder import write_json
+from hgpo.runs.folder import read_json, write_json
 
 _PANEL_KEYS = tuple(field.name for field in fields(Evaluation))
 
@@ -115,13 +115,8 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     Raises:
         ValueError: It is not JSON, not an evaluation, or an evaluation that is damaged; the message names the place.
     """
-    try:
-        value = json.loads(
-            path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite, parse_int=_bounded
-        )
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    missing = [key for key in _PANEL_KEYS if not isinstance(value, dict) or key not in value]
+    value = read_json(path, parse_constant=_finite, parse_float=_finite, parse_int=_bounded)
+    missing = [key for key in _PANEL_KEYS if key not in value]
     if missing:
         raise ValueError(f"{path} is not an evaluation: it has no {', '.join(map(repr, missing))}")
     further = {key: content for key, content in value.items() if content is not None}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from typing import Any
 
 from hgpo.runs.folder import RunDirectory
+from hgpo.runs.seals import list_records
 
 
 def evaluation_name(update: int, updates: int) -> str:
@@ -33,6 +35,12 @@ def newest_evaluation(run: RunDirectory) -> str | None:
     """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None."""
     places = {name: place for name in evaluation_names(run) if (place := _place_in_training(name)) is not None}
     return max(places, key=lambda name: places[name], default=None)
+
+
+def training_records(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    """What metrics and training's own evaluations hold now, for `hgpo.runs.folder.check_records`."""
+    names = [f"evaluations/{name}.json" for name in evaluation_names(run) if _place_in_training(name) is not None]
+    return list_records(run.path, [run.metrics.name, *names])
 
 
 def _place_in_training(name: str) -> float | None:

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
-from hgpo.files import write_text
+from hgpo.files import naming, write_text
 from hgpo.runs.checkpoints import recover
+from hgpo.runs.contents import ChangedFileError
 from hgpo.runs.lock import LOCK_FILE, exclusive
+from hgpo.runs.seals import check_record, check_stamp, sealed, stamped, unsealed
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 
 _PARTIAL = ".*.partial"
+_FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 # Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
 _TRAINING_LEFTOVERS = (
     *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
@@ -99,7 +102,7 @@ def create_run_directory(config: Config) -> RunDirectory:
     run.path.mkdir(parents=True, exist_ok=True)
     with exclusive(run.path):
         _refuse_taken(run.path)  # by a process that was a moment faster
-        settings = dump_config(config)
+        settings = stamped(dump_config(config))
         if modules_named(config):
             sign(run.path, settings)
         write_text(run.config, settings, durable=True)
@@ -142,6 +145,13 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     try:
+        text = run.config.read_text(encoding="utf-8", errors="replace")
+        check_stamp(run.config, text)
+    except ChangedFileError as error:
+        raise RunDirectoryError(str(error)) from error
+    if _FIRST_TABLE not in text:
+        raise RunDirectoryError(f"{run.config} holds no settings of a run; bring it back from a copy")
+    try:
         config = read_config(run.config)
     except ConfigError as error:
         raise RunDirectoryError(f"{run.config}: {error}") from error
@@ -157,10 +167,12 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     """All complete rows; a last line that was cut off by a crash is left out.
 
     Raises:
-        RunDirectoryError: another line is damaged, or is no object with the number of an update.
+        RunDirectoryError: another line is damaged, or is no object with the number of an update; or the run is
+            finished, and they are not the rows that it was finished with.
     """
     if not run.metrics.exists():
         return []
+    check_finished(run, run.metrics.name)
     rows = []
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -206,12 +218,55 @@ def _check_complete(run: RunDirectory, found: list[int], update: int) -> None:
 
 
 def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    with path.open("a", encoding="utf-8") as lines:
+    with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
         lines.flush()
         os.fsync(lines.fileno())
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_text(path, json.dumps(value, indent=2) + "\n", durable=True)
+def check_finished(run: RunDirectory, name: str) -> None:
+    """Refuse a file of a finished run that is not as it was then; there is nothing to hold an unfinished run's to.
+
+    Raises:
+        RunDirectoryError: it is another, or `summary.json`, which says so, is damaged.
+    """
+    if not run.complete:
+        return
+    try:
+        check_record(run.path, name, read_json(run.summary).get("files"))
+    except ValueError as error:
+        raise RunDirectoryError(str(error)) from error
+
+
+def check_records(run: RunDirectory, records: object) -> None:
+    """Refuse a run whose files are not as a checkpoint lists them, from which it is to go on.
+
+    Raises:
+        RunDirectoryError: the first that is another.
+    """
+    try:
+        for name in records if isinstance(records, Mapping) else ():
+            check_record(run.path, name, records)
+    except ChangedFileError as error:
+        raise RunDirectoryError(str(error)) from error
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an object as JSON with its digest (`hgpo.runs.seals`), whole or not at all."""
+    write_text(path, json.dumps(sealed(value), indent=2) + "\n", durable=True)
+
+
+def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
+    """The object that `write_json`, or an earlier version without a digest, wrote; `hooks` are `json.loads`'s.
+
+    Raises:
+        ValueError: it is damaged; the message names the file.
+        OSError: it cannot be read.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"), **hooks)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} holds no object")
+    return unsealed(path, document)

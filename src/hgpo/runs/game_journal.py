@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from hgpo.files import whole_file, write_text
+from hgpo.files import naming, whole_file, write_text
 from hgpo.rollout.games import Played, game_id
 from hgpo.rollout.played import PlayedGame
 from hgpo.rollout.writing import append_rollouts
@@ -78,7 +78,7 @@ class GameJournal:
         game = played.game
         if played.steps and not game.failure:
             append_rollouts(self.rollouts, played.steps)
-        with self.lines.open("a", encoding="utf-8") as lines:
+        with naming(self.lines), self.lines.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(game)) + "\n")
             lines.flush()
             os.fsync(lines.fileno())

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
 
+from hgpo.files import try_lock
+
 LOCK_FILE = ".lock"
-_HELD_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
-_NOTE_BYTES = 200
+_NOTE_BYTES = 200  # the byte behind them is the one that Windows locks (`hgpo.files`)
 
 logger = logging.getLogger(__name__)
 
 
 class RunInUseError(ValueError):
     """Another process trains the run; the message says which, and what to do."""
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: FileIO) -> None:
-        """Windows lets nobody else read a locked byte, so it is one behind the note."""
-        file.seek(_NOTE_BYTES)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(file: FileIO) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -51,13 +35,12 @@ def exclusive(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:  # a buffer would read on, over the byte that is locked
         try:
-            _lock(file)
-        except OSError as error:
-            if error.errno in _HELD_ELSEWHERE:
+            if not try_lock(file.fileno()):
                 raise RunInUseError(
                     f"{folder} is being trained by {_read_note(file)}. Wait until it ends, or stop it and continue "
                     f"with `hgpo train --resume {folder}`; `hgpo inspect` and `hgpo eval` work meanwhile"
-                ) from error
+                )
+        except OSError as error:
             logger.warning(
                 "%s: this file system has no locks (%s); take care that no other process trains it", folder, error
             )

@@ -10,7 +10,7 @@ from hgpo.evaluation import Evaluation, evaluate
 from hgpo.policies.base import AnyPolicy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
 from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
-from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_finished
 from hgpo.runs.progress import Reporter
 
 
@@ -41,13 +41,23 @@ def store_evaluation(run: RunDirectory, name: str, evaluation: Evaluation, repor
 
 def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     """The evaluation called `name`, if the run has made it."""
-    path = run.evaluation(name)
-    if not path.exists():
+    if not run.evaluation(name).exists():
         return None
     try:
-        return read_evaluation(path).evaluation
+        return run_evaluation(run, name).evaluation
     except ValueError as error:
         raise RunDirectoryError(f"{error}; delete it and resume to play it again") from error
+
+
+def run_evaluation(run: RunDirectory, name: str) -> StoredEvaluation:
+    """The evaluation called `name`, which the run has.
+
+    Raises:
+        ValueError: it is damaged, or not the one that the run was finished with.
+    """
+    path = run.evaluation(name)
+    check_finished(run, path.relative_to(run.path).as_posix())
+    return read_evaluation(path)
 
 
 def describe(evaluation: Evaluation) -> str:

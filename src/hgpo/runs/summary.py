@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +10,8 @@ from rich.text import Text
 
 from hgpo.config import Config
 from hgpo.evaluation import Evaluation, Rate, gain
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics, write_json
+from hgpo.runs.evaluations import training_records
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_json, read_metrics, write_json
 from hgpo.runs.panel import percent, stored_evaluation
 from hgpo.runs.progress import Reporter
 from hgpo.visible import visible
@@ -40,6 +40,7 @@ def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: 
             "split": after.split,
             "temperature": after.temperature,
             "evaluation_seeds": list(after.seeds),
+            "files": training_records(run),
         },
     )
 
@@ -49,14 +50,9 @@ def read_summary(run: RunDirectory) -> dict[str, Any]:
     if not run.complete:
         raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
     try:
-        summary = json.loads(run.summary.read_text(encoding="utf-8"))
-        if not isinstance(summary, dict):
-            raise ValueError("it is no object")
+        return read_json(run.summary)
     except ValueError as error:
-        raise RunDirectoryError(
-            f"{run.summary} is damaged ({error}); delete it and `hgpo train --resume {run.path}` writes it again"
-        ) from error
-    return summary
+        raise RunDirectoryError(f"{error}; delete it and `hgpo train --resume {run.path}` writes it again") from error
 
 
 def show_summary(run: RunDirectory, reporter: Reporter) -> None:

@@ -28,7 +28,7 @@ def read_parquet(
         StorageError: no row can be read, or the file is of another schema version.
     """
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
     except _DAMAGE as error:  # the index of a parquet file is its end: without it no row can be found
         raise StorageError(f"no row can be read; it is no parquet file or was cut off ({error})", path) from error
     with file:

@@ -21,7 +21,7 @@ from hgpo.storage.joining import join_tables
 from hgpo.storage.json_lines import read_json_lines
 from hgpo.storage.parquet import read_parquet
 from hgpo.storage.problems import Notice, Problems, StorageError, place_of
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, suffix_of
+from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, UPDATE_KEY, suffix_of
 from hgpo.storage.verl_dumps import read_dump
 from hgpo.storage.whole_trajectories import whole_trajectories
 
@@ -138,7 +138,15 @@ def _read(
     else:
         read_file = read_json_lines if suffix_of(file.path) == ".jsonl" else read_parquet
         table, numbers = read_file(file.path, problems, wanted and {*wanted, *columns.values()})
+        _check_update(file, table.schema.metadata or {})
         table = renamed(table, columns, file.path) if table.num_rows else table
     if not table.num_rows and not problems.rows_are_lost:
         raise StorageError("no rows; write it again or remove it", file.path)
     return table, numbers
+
+
+def _check_update(file: StepFile, metadata: Mapping[bytes, bytes]) -> None:
+    """Refuse a file that training wrote under another number: it has changed places with another one."""
+    written = metadata.get(UPDATE_KEY, b"").decode("ascii", "replace")
+    if written and file.path.stem == f"{file.update:05d}" and written != str(file.update):
+        raise StorageError(f"holds the steps of update {written}, whatever its name says; rename it", file.path)

@@ -7,6 +7,8 @@ from pathlib import Path
 from hgpo.storage.problems import StorageError
 
 SCHEMA_VERSION = 1
+UPDATE_KEY = b"hgpo_update"
+"""In the metadata of a parquet file that training wrote: which update its steps are of."""
 VERSION_KEY = b"hgpo_schema_version"
 FORMATS = ("auto", "hgpo", "verl")
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.files import whole_file
+from hgpo.files import naming, whole_file
 from hgpo.storage.problems import StorageError
 from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY
 
@@ -34,14 +34,14 @@ def write_table(path: Path, table: pa.Table) -> None:
             partial.write_text("".join(json_lines(path, table)), encoding="utf-8")
         else:
             try:
-                pq.write_table(table, partial, compression="zstd")
+                pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
             except pa.ArrowException as error:
                 raise StorageError(f"{path} cannot be written as parquet: {error}") from error
 
 
 def append_rows(path: Path, table: pa.Table) -> None:
     """Add the rows of `table` to a JSONL file, on disk before this returns. What is killed in it leaves half a line."""
-    with path.open("a", encoding="utf-8") as lines:
+    with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json_lines(path, table))
         lines.flush()
         os.fsync(lines.fileno())

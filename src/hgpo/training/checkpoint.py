@@ -10,7 +10,8 @@ How the folder comes to be there whole is `hgpo.runs.checkpoints`. Nothing in it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
+from hgpo.files import naming
 from hgpo.policies.adapters import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel, Usage
@@ -56,13 +58,23 @@ def save_checkpoint(
     Raises:
         TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
     """
-    with whole_checkpoint(folder, update, state, keep) as partial:
+    with saving(folder / str(update)), whole_checkpoint(folder, update, state, keep) as partial:
         if has_adapter(model):
             save_adapter(model, partial)
         else:
             model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER_FILE)
+
+
+@contextmanager
+def saving(folder: Path) -> Iterator[None]:
+    """In the block, an error of the disk names `folder`, that of safetensors, too."""
+    try:
+        with naming(folder):
+            yield
+    except SafetensorError as error:
+        raise OSError(f"{folder}: {error}") from error
 
 
 def load_checkpoint(

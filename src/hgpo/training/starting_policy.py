@@ -27,6 +27,7 @@ from hgpo.runs.contents import seal
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
+from hgpo.training.checkpoint import saving
 from hgpo.training.policies import load_language_model, run_policy, usage_of, with_adapter
 from hgpo.training.warm_start import Held, warm_start
 
@@ -47,13 +48,14 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     shown = _demonstrations(tasks, suite, rules, rng, config, reporter)
     language_model = _untrained(config, rules, shown)
     report = _imitate(language_model, shown, tasks, rules, rng, config, reporter)
-    merge_adapter(language_model.model).save_pretrained(partial)  # the reference is the model without a new adapter
-    language_model.tokenizer.save_pretrained(partial)
-    write_json(partial / "warm_start.json", report)
-    seal(partial)
-    flush_tree(partial)
-    os.replace(partial, run.start)
-    flush(run.start.parent)
+    with saving(run.start):
+        merge_adapter(language_model.model).save_pretrained(partial)  # the reference is the model without a new adapter
+        language_model.tokenizer.save_pretrained(partial)
+        write_json(partial / "warm_start.json", report)
+        seal(partial)
+        flush_tree(partial)
+        os.replace(partial, run.start)
+        flush(run.start.parent)
 
 
 def _demonstrations(

@@ -28,10 +28,11 @@ from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.assemble import estimate, record_environment, rollout_rules, training_suite
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
+    check_records,
     create_run_directory,
     open_run_directory,
     remove_leftovers,
@@ -255,6 +256,7 @@ class _Trainer:
                     "seconds": self.progress.seconds + time.monotonic() - started,
                     "rollout_rng": generator_state(self.rollout_rng),
                     "update_rng": generator_state(self.update_rng),
+                    "records": training_records(self.run),
                 },
                 keep=settings.keep_checkpoints,
             )
@@ -267,7 +269,7 @@ class _Trainer:
         update, updates = self.progress.update, self.config.training.updates
         name = evaluation_name(update, updates)
         due = 0 < update < updates and evaluation_due(update, updates, self.config.evaluation.every)
-        if due and not self.run.evaluation(name).exists():
+        if due and stored_evaluation(self.run, name) is None:
             evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
 
     def _begin(self, start: LanguageModel) -> tuple[LanguageModel, torch.optim.Optimizer]:
@@ -287,6 +289,7 @@ class _Trainer:
             self.rollout_rng = restore_generator(state["rollout_rng"])
             self.update_rng = restore_generator(state["update_rng"])
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
+            check_records(self.run, state.get("records"))
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)

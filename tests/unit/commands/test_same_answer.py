@@ -241,7 +241,10 @@ def test_both_read_as_many_steps(kind: Kind, tmp_path: Path, capsys: pytest.Capt
     path, (steps, format) = made(kind, tmp_path), READABLE[kind]
     for words in ((), ("--format", format)):
         assert told_by_advantages(path, capsys, *words) == (steps, "")
-        assert told_by_inspect(path, *words) == (steps, "")
+        told, notices = told_by_inspect(path, *words)
+        assert told == steps
+        assert notices.endswith("lacks the steps of update 3" if kind is run_with_rollouts else "")  # released so
+        assert bool(notices) == (kind is run_with_rollouts)
 
 
 @pytest.mark.parametrize("kind", REFUSED)

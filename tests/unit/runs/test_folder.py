@@ -7,13 +7,16 @@ from hgpo.runs.folder import (
     RunDirectory,
     RunDirectoryError,
     append_metrics,
+    check_records,
     create_run_directory,
     open_run_directory,
     read_metrics,
     remove_leftovers,
     rewind_metrics,
+    write_json,
 )
 from hgpo.runs.lock import RunInUseError, exclusive
+from hgpo.runs.seals import list_records
 
 
 def config(tmp_path, *overrides):
@@ -93,9 +96,46 @@ def test_what_a_killed_process_was_writing_is_removed_and_what_others_write_stay
 
 def test_an_edited_config_that_is_wrong_is_named(tmp_path):
     run = create_run_directory(config(tmp_path))
-    run.config.write_text(run.config.read_text().replace("history_length = 2", "history_length = -2"))
+    stamp, settings = run.config.read_text().split("\n", 1)
+    run.config.write_text(f"{stamp}\n{settings.replace('history_length = 2', 'history_length = 3')}")
+    with pytest.raises(RunDirectoryError, match=r"config\.toml: its content is not what was written .* its first line"):
+        open_run_directory(run.path)
+    run.config.write_text(settings.replace("history_length = 2", "history_length = 3"))  # as the message says
+    assert open_run_directory(run.path)[1].agent.history_length == 3
+    run.config.write_text(settings.replace("history_length = 2", "history_length = -2"))
     with pytest.raises(RunDirectoryError, match=r"config\.toml: agent\.history_length"):
         open_run_directory(run.path)
+
+
+def test_emptied_settings_are_no_run_of_defaults(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    run.config.write_text("")
+    with pytest.raises(RunDirectoryError, match=r"config\.toml holds no settings of a run"):
+        open_run_directory(run.path)
+
+
+def test_figures_of_a_finished_run_are_as_they_were(tmp_path):
+    run = RunDirectory(tmp_path)
+    append_metrics(run, {"update": 1, "success": 0.25})
+    write_json(run.summary, {"files": list_records(run.path, ["metrics.jsonl"])})
+    assert read_metrics(run) == [{"update": 1, "success": 0.25}]
+    run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content is not what was written"):
+        read_metrics(run)
+
+
+def test_a_run_goes_on_from_the_files_that_its_checkpoint_lists(tmp_path):
+    run = RunDirectory(tmp_path)
+    append_metrics(run, {"update": 1, "success": 0.25})
+    records = list_records(run.path, ["metrics.jsonl", "evaluations/before.json"])
+    assert set(records) == {"metrics.jsonl"}
+    append_metrics(run, {"update": 2, "success": 0.5})  # a file that has grown
+    check_records(run, records)
+    run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content .* Bring it back from a copy"):
+        check_records(run, records)
+    for none in (None, [], {"metrics.jsonl": None}, {"metrics.jsonl": {"bytes": "x"}}, {"gone.json": {"bytes": 1}}):
+        check_records(run, none)  # checkpoints of release 0.1 list nothing
 
 
 def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hgpo.runs import lock as run_lock
+from hgpo import files
 from hgpo.runs.lock import RunInUseError, exclusive
 
 HOLDER = """
@@ -48,9 +48,9 @@ def test_a_killed_holder_leaves_no_lock(tmp_path):
 
 
 def test_a_file_system_without_locks_is_warned_of_and_used(tmp_path, monkeypatch, caplog):
-    def refuse(file):
+    def refuse(descriptor):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(run_lock, "_lock", refuse)
+    monkeypatch.setattr(files, "_lock", refuse)
     with exclusive(tmp_path):
         assert "has no locks" in caplog.text

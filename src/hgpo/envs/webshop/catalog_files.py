@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +16,7 @@ from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex
 from hgpo.envs.webshop.product import Product
 from hgpo.envs.webshop.text_array import TextArray
-from hgpo.files import flush_tree
+from hgpo.files import flush_tree, scratch_folder
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"
@@ -61,9 +59,7 @@ def save_catalog(
     """Write a catalogue to a new folder, whole or not at all."""
     if folder.exists():
         raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with scratch_folder(folder) as temporary:
         TextArray.of(map(_encode_product, products)).save(temporary / "products")
         TextArray.of(map(_encode_goal, goals)).save(temporary / "goals")
         np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
@@ -72,8 +68,6 @@ def save_catalog(
         (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         flush_tree(temporary)
         os.replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def open_catalog(

@@ -8,7 +8,6 @@ Everything that is not overridden here is verl's own: worker groups, weight sync
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from verl.utils.py_functional import rename_dict
 
 from hgpo.config import check_names
 from hgpo.evaluation import Evaluation, summarise_panel
-from hgpo.files import write_text
 from hgpo.integrations.verl.adapters import keep_adapter
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
@@ -42,8 +40,8 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import build_suite, estimate, evaluation_tasks
 from hgpo.runs.checkpoints import is_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
-from hgpo.runs.folder import RunDirectory, append_metrics, rewind_metrics
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
+from hgpo.runs.folder import RunDirectory, append_metrics, check_records, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
@@ -246,7 +244,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop; then the summary."""
         done, updates = self.global_steps, self.total_training_steps
-        stored = self.run.evaluation(evaluation_name(done, updates)).exists()
+        stored = stored_evaluation(self.run, evaluation_name(done, updates)) is not None
         # A process that ended between a checkpoint and its evaluation owes the latter.
         owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
         with open_dict(self.config):
@@ -262,8 +260,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _save_checkpoint(self) -> None:
         """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
-        state = json.dumps({"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()})
-        write_text(self._verl_folder() / STATE_NAME, state, durable=True)
+        state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds(), "records": training_records(self.run)}
+        write_json(self._verl_folder() / STATE_NAME, state)
         super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
         self._publish()
         delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
@@ -272,7 +270,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         mend_tracker(self._verl_checkpoints())
         super()._load_checkpoint()
         if self.global_steps:
-            state = json.loads((self._verl_folder() / STATE_NAME).read_text(encoding="utf-8"))
+            state = read_json(self._verl_folder() / STATE_NAME)
+            check_records(self.run, state.get("records"))
             self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
             published = self.run.checkpoints / str(self.global_steps)
             if not published.exists() or not is_complete(published):

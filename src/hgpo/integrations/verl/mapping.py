@@ -6,7 +6,6 @@ verl's names. `suggested_settings` are choices about speed and memory that `[ver
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
@@ -18,6 +17,7 @@ from hgpo.envs.registry import SUITES
 from hgpo.integrations.verl.cluster_needs import storage_units
 from hgpo.integrations.verl.trackers import trackers
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
+from hgpo.runs.folder import read_json
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"
@@ -87,7 +87,7 @@ def checkpoint_folder(config: Config, run_directory: Path) -> Path:
     """
     remembered = run_directory / LOCATION_FILE
     if remembered.exists():
-        return Path(json.loads(remembered.read_text(encoding="utf-8"))["checkpoints"])
+        return Path(str(read_json(remembered).get("checkpoints", run_directory / "verl")))
     base = os.environ.get(CHECKPOINTS_VARIABLE)
     return Path(base).resolve() / config.run.name if base else run_directory / "verl"
 

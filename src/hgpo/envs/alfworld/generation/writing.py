@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +20,7 @@ from hgpo.envs.alfworld.generation.json_lines import SCHEMA_VERSION, write_games
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, generate_splits
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 from hgpo.envs.alfworld.tw_pddl.writing import TRAJECTORY_FILE, export_game, trajectory_file
-from hgpo.files import flush_everything, write_text
+from hgpo.files import exclusive_folder, flush_everything, scratch_folder, write_text
 
 FORMATS = ("jsonl", "tw-pddl")
 _PROVENANCE_FILE = "generated.json"
@@ -50,11 +49,7 @@ def generate_games(
     out_dir = Path(out_dir)
     if out_dir.exists() and not out_dir.is_dir():
         raise FileExistsError(f"{out_dir} is a file; the games go into a folder, so choose another name")
-    if not overwrite and out_dir.exists() and any(out_dir.iterdir()):
-        raise FileExistsError(
-            f"{out_dir} exists and is not empty; choose another folder, or replace the generated games in it (--force; "
-            "in Python overwrite=True)"
-        )
+    _refuse_taken(out_dir, overwrite)
     _refuse_other_games(out_dir)
     counts = {**DEFAULT_GAMES, **(games or {})}
     made = generate_splits(seed, counts, size=size, task_types=task_types)
@@ -66,15 +61,14 @@ def generate_games(
         "task_types": list(task_types),
         "seed": seed,
     }
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out_dir.parent, prefix=f".{out_dir.name}.") as temporary:
+    with scratch_folder(out_dir) as temporary:
         names = {split: split if format == "tw-pddl" else f"{split}.jsonl" for split in SPLITS if made[split]}
         for split, name in names.items():
             write = _write_folders if format == "tw-pddl" else write_games
-            write(Path(temporary) / name, made[split])
-        write_text(Path(temporary) / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
+            write(temporary / name, made[split])
+        write_text(temporary / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
         flush_everything()
-        _publish(Path(temporary), out_dir, [*names.values(), _PROVENANCE_FILE])
+        _publish(temporary, out_dir, [*names.values(), _PROVENANCE_FILE], overwrite)
     return {split: out_dir / name for split, name in names.items()}
 
 
@@ -84,6 +78,14 @@ def _write_folders(folder: Path, games: Iterable[Game]) -> None:
         trial.mkdir(parents=True)
         (trial / GAME_FILE).write_text(export_game(game), encoding="utf-8")
         (trial / TRAJECTORY_FILE).write_text(trajectory_file(game), encoding="utf-8")
+
+
+def _refuse_taken(out_dir: Path, overwrite: bool) -> None:
+    if not overwrite and out_dir.exists() and any(out_dir.iterdir()):
+        raise FileExistsError(
+            f"{out_dir} exists and is not empty; choose another folder, or replace the generated games in it (--force; "
+            "in Python overwrite=True)"
+        )
 
 
 def _refuse_other_games(out_dir: Path) -> None:
@@ -104,12 +106,17 @@ def _format_of(out_dir: Path) -> str | None:
     return str(provenance.get("format", "jsonl")) if isinstance(provenance, dict) else None
 
 
-def _publish(temporary: Path, out_dir: Path, names: Iterable[str]) -> None:
-    """Move finished files into place; nothing of an earlier set must stay behind, whatever its format and splits."""
+def _publish(temporary: Path, out_dir: Path, names: Iterable[str], overwrite: bool) -> None:
+    """Move finished files into place; nothing of an earlier set must stay behind, whatever its format and splits.
+
+    Of two processes that write to one folder, one is refused.
+    """
     out_dir.mkdir(exist_ok=True)
-    for split in SPLITS:
-        (out_dir / f"{split}.jsonl").unlink(missing_ok=True)
-        if (out_dir / split).exists():
-            shutil.rmtree(out_dir / split)
-    for name in names:
-        os.replace(temporary / name, out_dir / name)
+    with exclusive_folder(out_dir):
+        _refuse_taken(out_dir, overwrite)  # by a process that was a moment faster
+        for split in SPLITS:
+            (out_dir / f"{split}.jsonl").unlink(missing_ok=True)
+            if (out_dir / split).exists():
+                shutil.rmtree(out_dir / split)
+        for name in names:
+            os.replace(temporary / name, out_dir / name)
