@@ -71,10 +71,15 @@ def test_what_a_process_left_that_is_gone_is_removed_by_the_next(tmp_path):
 
 def test_a_scratch_folder_goes_with_what_is_in_it(tmp_path):
     (tmp_path / ".games.1.partial").mkdir()
-    with pytest.raises(RuntimeError), scratch_folder(tmp_path / "games") as scratch:
-        assert [path.name for path in tmp_path.iterdir()] == [scratch.name]
-        (scratch / "deep").mkdir()
-        raise RuntimeError
+
+    def fail() -> None:
+        with scratch_folder(tmp_path / "games") as scratch:
+            assert [path.name for path in tmp_path.iterdir()] == [scratch.name]
+            (scratch / "deep").mkdir()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

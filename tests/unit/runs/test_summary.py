@@ -54,10 +54,8 @@ def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1, "sha256": "0"}'])
 def test_a_damaged_summary_is_named_with_the_remedy(run: RunDirectory, text: str) -> None:
     run.summary.write_text(text)
-    with pytest.raises(
-        RunDirectoryError,
-        match=r"summary\.json.* (is not JSON|holds no object|is not what was written).*; delete it and `hgpo train --resume",
-    ):
+    problem = "(is not JSON|holds no object|is not what was written)"
+    with pytest.raises(RunDirectoryError, match=rf"summary\.json.* {problem}.*; delete it and `hgpo train --resume"):
         read_summary(run)
 
 
