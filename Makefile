@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
+.PHONY: quickstart test test-slow torture torture-short audit lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -17,6 +17,23 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	@$(PYTEST) -m slow
+
+# A hostile campaign: kills, full disks, damaged files, hostile input, bad clients. `MINUTES=60 make torture` for longer.
+MINUTES ?= 15
+torture: $(INSTALLED)
+	@cd tests && ../$(BIN)/python -m torture --minutes $(MINUTES)
+
+torture-short: $(INSTALLED)
+	@cd tests && ../$(BIN)/python -m torture --minutes 5
+
+# Known vulnerabilities of the pinned dependencies, asked by a tool that has an environment of its own.
+audit: .venv-audit/.installed
+	@.venv-audit/bin/python tools/audit.py
+
+.venv-audit/.installed: Makefile
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit==2.10.1"
+	@touch $@
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -60,7 +77,7 @@ vllm-test: .venv-vllm/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-verl .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-verl .venv-vllm .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'

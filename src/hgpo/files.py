@@ -168,6 +168,19 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written to, before hours are spent on what is to stand there.
+
+    Raises:
+        OSError: names `path`.
+    """
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial = _partial(path)
+        os.close(os.open(trial, os.O_RDWR | os.O_CREAT, 0o666))
+        trial.unlink()
+
+
 def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     if path.is_dir():

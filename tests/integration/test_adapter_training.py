@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
 from hgpo.cli import main
 from hgpo.config import load_config
+from hgpo.contents import seal
 from hgpo.policies.adapters import WrongBaseError
 from hgpo.policies.base import Request
-from hgpo.runs.contents import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module
 from hgpo.training.policies import load_checkpoint_policy

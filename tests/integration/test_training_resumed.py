@@ -45,7 +45,8 @@ def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished,
     run.evaluation("before").unlink()
     resume(run.path, quiet())
     assert evaluations(run) == expected
-    assert {**read_summary(run), "seconds": 0} == {**read_summary(finished), "seconds": 0}
+    timed = {"seconds": 0, "files": {}}
+    assert {**read_summary(run), **timed} == {**read_summary(finished), **timed}
 
 
 def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finished, tmp_path):

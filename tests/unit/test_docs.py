@@ -10,7 +10,8 @@ import pytest
 from hgpo.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
+ABOUT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*ABOUT, *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
 
 
 def blocks(path: Path, language: str) -> list[str]:

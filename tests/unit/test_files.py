@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hgpo import files
-from hgpo.files import exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
+from hgpo.files import check_writable, exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
@@ -106,3 +106,11 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path):
 def test_a_failed_write_names_its_file(error, said):
     with pytest.raises(OSError, match=said), naming(Path("steps.jsonl")):
         raise error
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
+    check_writable(tmp_path / "deep" / "steps.jsonl")
+    assert list((tmp_path / "deep").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        check_writable(tmp_path / "file" / "steps.jsonl")

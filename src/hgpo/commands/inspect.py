@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from rich.console import Console
 
+    from hgpo.files import check_writable
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
@@ -85,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     if write_page:
         _refuse_file(output.parent, "--output")
         _refuse_overwriting(output, arguments.force)
+        check_writable(output)
     report = report_of(arguments)
     print_report(console, report)
     if arguments.figures is not None:

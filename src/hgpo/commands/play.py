@@ -85,9 +85,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     import pyarrow.compute as pc
 
     from hgpo.rollout.watching import step_text
-    from hgpo.storage.reading import read_rollouts
+    from hgpo.storage.reading import read_steps
+    from hgpo.storage.step_batches import step_batch_from_table
 
-    table = read_rollouts(Path(arguments.what))
+    steps = read_steps(Path(arguments.what))
+    step_batch_from_table(steps.table, arguments.what, steps.place)  # refuses what is no step
+    table = steps.table
     trajectories = pc.unique(table["trajectory"]).to_pylist()
     if not 0 <= arguments.game < len(trajectories):
         raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")

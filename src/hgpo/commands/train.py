@@ -13,6 +13,7 @@ from pathlib import Path
 from hgpo.commands import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.starters import STARTERS, starter_recipe
+from hgpo.visible import visible_lines
 
 DESCRIPTION = """\
 Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.engine is not None or arguments.env is not None:
             raise ValueError("--resume goes on with the run's own engine and environment; leave out --engine and --env")
         if arguments.dry_run:
-            _say(_complete_settings(_stored_settings(arguments.resume)))
+            _say(visible_lines(_complete_settings(_stored_settings(arguments.resume))))
             return 0
         arguments.run_directory = arguments.resume
         return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         overrides = [*overrides, f'run.engine="{arguments.engine}"']
     config = load_config(recipe, overrides)
     if arguments.dry_run:
-        _say(_complete_settings(config))
+        _say(visible_lines(_complete_settings(config)))
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():

@@ -36,14 +36,14 @@ class IncompleteModelError(ValueError):
 def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     """The tokenizer of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _gguf_needed(options):
+    with _foreign(source), _gguf_needed(options):
         return AutoTokenizer.from_pretrained(name, **options)
 
 
 def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
     """What transformers knows of a model without its weights; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _gguf_needed(options):
+    with _foreign(source), _gguf_needed(options):
         return AutoConfig.from_pretrained(name, **options)
 
 
@@ -68,7 +68,7 @@ def load_model(
         dtype = "bfloat16" if where.type == "cuda" else "float32"
     name, options = _locate(source, revision)
     weights = {} if "gguf_file" in options else {"use_safetensors": True}
-    with _gguf_needed(options):
+    with _foreign(source), _gguf_needed(options):
         model, found = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=getattr(torch, dtype),
@@ -114,6 +114,20 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
     if path.is_dir():
         return str(source), options
     return str(source), {**options, "local_files_only": False, **({} if revision is None else {"revision": revision})}
+
+
+@contextmanager
+def _foreign(source: object) -> Iterator[None]:
+    """In the block, a file that transformers did not expect is an error that names the model, whatever it raised."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a KeyError, a RecursionError, a bare Exception of the tokenizers
+        problem = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or no model's"
+        ) from error
 
 
 @contextmanager

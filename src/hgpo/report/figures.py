@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.drawing import MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
+from hgpo.files import whole_file
 from hgpo.report.charts import Rows, level_rows, overview_rows
 from hgpo.report.report import Report
 
@@ -45,7 +46,8 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
                 axes.legend(title=f"levels of {followed.label}")
             for suffix in (".pdf", ".png"):
                 path = folder / f"{name}{suffix}"
-                save_figure(figure, path, suffix)
+                with whole_file(path) as partial:
+                    save_figure(figure, partial, suffix)
                 written.append(path)
     return written
 

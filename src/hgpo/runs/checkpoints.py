@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hgpo.contents import ChangedFileError, check_digests, check_sizes, list_contents
 from hgpo.files import flush, flush_tree
-from hgpo.runs.contents import ChangedFileError, check_digests, check_sizes, list_contents
 from hgpo.runs.seals import sealed, unsealed
 
 STATE_FILE = "trainer_state.json"

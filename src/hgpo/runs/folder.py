@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
+from hgpo.contents import ChangedFileError
 from hgpo.files import naming, write_text
 from hgpo.runs.checkpoints import recover
-from hgpo.runs.contents import ChangedFileError
 from hgpo.runs.lock import LOCK_FILE, exclusive
 from hgpo.runs.seals import check_record, check_stamp, sealed, stamped, unsealed
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 
 _PARTIAL = ".*.partial"
+_BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 # Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
 _TRAINING_LEFTOVERS = (
@@ -122,6 +123,15 @@ def _refuse_taken(path: Path) -> None:
 
 def _is_left_over(name: str) -> bool:
     return name in (LOCK_FILE, SIGNATURE_FILE) or fnmatch(name, _PARTIAL)
+
+
+def discard_unbegun(run: RunDirectory) -> None:
+    """Delete a run that failed before it had made anything, so that the corrected command finds its place free."""
+    found = list(run.path.iterdir())
+    if all(entry.name in _BEFORE_ANYTHING for entry in found):
+        for entry in found:
+            entry.unlink()
+        run.path.rmdir()
 
 
 def remove_leftovers(run: RunDirectory) -> None:

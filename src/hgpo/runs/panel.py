@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hgpo.config import Config
 from hgpo.envs.base import TaskSuite
 from hgpo.evaluation import Evaluation, evaluate
+from hgpo.files import check_writable
 from hgpo.policies.base import AnyPolicy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
 from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
@@ -19,6 +20,7 @@ def evaluate_policy(
 ) -> Evaluation:
     """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
     settings = config.evaluation
+    check_writable(run.evaluation(name))
     with reporter.counting(f"evaluating on {settings.split}") as count:
         evaluation = evaluate(
             evaluation_tasks(suite, config),

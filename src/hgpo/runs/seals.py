@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hgpo.runs.contents import ChangedFileError, text_digest
+from hgpo.contents import ChangedFileError, text_digest
 
 KEY = "sha256"
 _STAMP = re.compile(r"# sha256 ([0-9a-f]{64}) [^\n]*\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hgpo.files import check_writable
 from hgpo.storage.problems import StorageError
 
 SCHEMA_VERSION = 1
@@ -42,9 +43,11 @@ def check_output(path: Path, overwrite: bool) -> None:
     Raises:
         StorageError: the name ends in neither .parquet nor .jsonl, is a folder's, or something is there that is not to
             be overwritten.
+        OSError: nothing can be written there.
     """
     suffix_of(path)
     if path.is_dir():
         raise StorageError(f"{path} is a folder; give the name of a file")
     if path.exists() and not overwrite:
         raise StorageError(f"{path} exists already; choose another name or add --force")
+    check_writable(path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from hgpo.config import Config, ConfigError
+from hgpo.contents import CONTENTS_FILE, ChangedFileError, check_seal
 from hgpo.policies.adapters import Adapter, add_adapter, check_peft
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
 from hgpo.runs.assemble import chat_of
 from hgpo.runs.checkpoints import CheckpointGoneError, named_checkpoint, numbered
-from hgpo.runs.contents import CONTENTS_FILE, ChangedFileError, check_seal
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
 

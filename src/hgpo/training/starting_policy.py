@@ -11,6 +11,7 @@ import numpy as np
 
 from hgpo.agents import Situation
 from hgpo.config import Config
+from hgpo.contents import seal
 from hgpo.conversation import as_text
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
@@ -23,7 +24,6 @@ from hgpo.rollout.demonstrations import demonstrate
 from hgpo.rollout.prompts import fit_prompts
 from hgpo.rollout.rules import RolloutRules
 from hgpo.runs.assemble import rollout_rules
-from hgpo.runs.contents import seal
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter

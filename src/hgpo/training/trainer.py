@@ -34,6 +34,7 @@ from hgpo.runs.folder import (
     append_metrics,
     check_records,
     create_run_directory,
+    discard_unbegun,
     open_run_directory,
     remove_leftovers,
     rewind_metrics,
@@ -73,8 +74,12 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     suite = training_suite(config)
     check_memory(config, reporter)
     run = create_run_directory(config)
-    with exclusive(run.path):
-        return _run(run, config, suite, reporter, started)
+    try:
+        with exclusive(run.path):
+            return _run(run, config, suite, reporter, started)
+    except Exception:
+        discard_unbegun(run)
+        raise
 
 
 def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import re
 import socket
 import sys
@@ -142,3 +143,10 @@ def test_a_stored_game_is_shown_again(tmp_path, capsys) -> None:
     assert "--game 2: the file has games 0 to 1" in capsys.readouterr().err
     assert main(["play", str(tmp_path / "none.parquet")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_stored_steps_that_are_none_are_refused(tmp_path, capsys) -> None:
+    row = {"group": "a", "trajectory": [[]], "step": 0, "observation": "here", "reward": 0.0}
+    (tmp_path / "steps.jsonl").write_text(json.dumps(row))
+    assert main(["play", str(tmp_path / "steps.jsonl")]) == 2
+    assert "trajectory" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from hgpo.runs.folder import (
     append_metrics,
     check_records,
     create_run_directory,
+    discard_unbegun,
     open_run_directory,
     read_metrics,
     remove_leftovers,
@@ -194,3 +195,15 @@ def test_rows_before_the_checkpoint_that_are_missing_or_doubled_end_the_resumpti
     with pytest.raises(RunDirectoryError, match=said):
         rewind_metrics(run, 3)
     assert before is None or run.metrics.read_text() == before
+
+
+def test_a_run_that_made_nothing_gives_its_place_back(tmp_path):
+    run = create_run_directory(config(tmp_path))
+    with exclusive(run.path):
+        write_json(run.environment, {})
+    discard_unbegun(run)
+    assert not run.path.exists()
+    run = create_run_directory(config(tmp_path))
+    run.start.mkdir()
+    discard_unbegun(run)
+    assert run.config.exists()

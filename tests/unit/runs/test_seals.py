@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hgpo.runs.contents import ChangedFileError
+from hgpo.contents import ChangedFileError
 from hgpo.runs.seals import check_stamp, sealed, stamped, unsealed
 
 SETTINGS = '[run]\nname = "a"\n\n[training]\nlearning_rate = 1e-06\n'

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from hgpo.contents import check_digests, check_sizes, list_contents
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex
 from hgpo.envs.webshop.product import Product
@@ -64,7 +65,7 @@ def save_catalog(
         TextArray.of(map(_encode_goal, goals)).save(temporary / "goals")
         np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
         index.save(temporary)
-        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
+        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about), "files": list_contents(temporary)}
         (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         flush_tree(temporary)
         os.replace(temporary, folder)
@@ -80,11 +81,14 @@ def open_catalog(
             raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
         if about is not None and meta["about"] != dict(about):
             raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
+        if "files" in meta:  # release 0.1 wrote none
+            check_sizes(folder, meta["files"])
+            check_digests(folder, meta["files"])
         products = Records(TextArray.open(folder / "products"), _decode_product)
         goals = Records(TextArray.open(folder / "goals"), _decode_goal)
         prices = np.load(folder / "prices.npy", mmap_mode="r", allow_pickle=False)
         return products, prices, goals, SearchIndex.open(folder)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{folder}: not a saved catalogue that can be used ({error}); remove it to make it anew"
         ) from error

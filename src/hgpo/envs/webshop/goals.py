@@ -68,16 +68,16 @@ def synthetic_goals(
         instruction = facts.get("instruction")
         if instruction is None:
             continue
-        wanted = tuple(facts.get("instruction_attributes") or ())
-        if not wanted:
-            raise ValueError(f"product {product.asin}: an instruction without instruction_attributes")
+        wanted = facts.get("instruction_attributes")
+        if not wanted or not are_texts(wanted):
+            raise ValueError(f"product {product.asin}: an instruction without a list of texts, instruction_attributes")
         price_upper, price_text = draw_price_limit(prices[number], rng)
         names = sorted(product.options)
         for values in itertools.product(*(product.options[name] for name in names)):
             options = dict(zip(names, values, strict=True))
             wanted_options = ", and ".join(f"{name}: {value}" for name, value in options.items())
             text = f"{instruction}{' with ' + wanted_options if wanted_options else ''}{price_text}"
-            goals.append(Goal(number, product.asin, text, wanted, options, price_upper))
+            goals.append(Goal(number, product.asin, text, tuple(wanted), options, price_upper))
     return _weighted_by_rarity(goals)
 
 
@@ -94,6 +94,8 @@ def human_goals(
             try:
                 wanted, options = tuple(written["instruction_attributes"]), list(written["instruction_options"])
                 text = written["instruction"].strip(".")
+                if not (are_texts(wanted) and are_texts(options)):
+                    raise TypeError("instruction_attributes and instruction_options are lists of texts")
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"human instructions of {product.asin}: {error!r}") from error
             if not wanted:
@@ -101,6 +103,11 @@ def human_goals(
             price_upper, price_text = draw_price_limit(prices[number], rng)
             goals.append(Goal(number, product.asin, text + price_text, wanted, options, price_upper))
     return goals
+
+
+def are_texts(value: object) -> bool:
+    """Whether it is a list of texts, as a file should hold."""
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
 
 
 def in_official_order(goals: Sequence[Goal]) -> list[Goal]:

@@ -16,7 +16,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     with _opened(path) as file:
         try:
             content = json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}, expected an object with one entry per product")
@@ -41,7 +41,7 @@ def iterate_records(path: Path) -> Iterator[Any]:
                     reader.take(",", "a comma or the end of the list")
                 yield reader.value()
                 number += 1
-        except (json.JSONDecodeError, UnicodeDecodeError, _NotAList) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, _NotAList) as error:
             raise ValueError(f"{path}, element {number}: not a valid JSON list ({error})") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 MAX_ID_LENGTH = 10
@@ -70,16 +71,18 @@ def read_products(
             raise ValueError(f"{source}, record {number}: {detail}") from error
 
 
-def parse_prices(text: str | None) -> tuple[float, ...]:
+def parse_prices(text: object) -> tuple[float, ...]:
     """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; nothing -> `(100.0,)`; no price in it: `ValueError`."""
     if not text:
         return (UNKNOWN_PRICE,)
+    if not isinstance(text, str):
+        raise ValueError(f"pricing {text!r} is {type(text).__name__}, not text; write '$12.50'")
     found = [_NOT_A_PRICE.sub("", part) for part in text.split("$")[1:]]
     try:
         prices = tuple(float(part) for part in found)[:2]
     except ValueError:
         prices = ()
-    if not prices:
+    if not prices or not all(map(isfinite, prices)):
         raise ValueError(f"pricing {text!r} holds no price; write '$12.50' or '$12.50 to $20', or leave it empty")
     return prices
 

@@ -61,6 +61,8 @@ def test_a_catalogue_without_instructions_has_no_goals(tmp_path: Path) -> None:
         ("[3]", {}, "record 0: a product is a JSON object"),
         ([RECORD], "[1, 2]", "holds a list, expected an object"),
         ([RECORD], "{", "not valid JSON"),
+        ([RECORD], "[" * 100_000, "not valid JSON"),
+        ("[" * 100_000, {}, "not a valid JSON list"),
         ([RECORD], {"B1": 3}, "entry of 'B1' is int"),
         ([RECORD], {"B1": {"attributes": "blue"}}, "attributes is not a list of texts"),
     ],
@@ -118,6 +120,19 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a saved catalogue"):
         Catalog.open(tmp_path / "kept")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]  # nothing half-made stays behind
+
+
+def test_no_byte_of_a_saved_catalogue_can_change_unseen(tmp_path: Path) -> None:
+    small_catalog().save(tmp_path / "whole")
+    Catalog.open(tmp_path / "whole")
+    for path in sorted((tmp_path / "whole").glob("*.npy")):
+        kept = path.read_bytes()
+        for changed in (bytes([*kept[:-1], kept[-1] ^ 1]), b"", kept[:-1]):
+            path.write_bytes(changed)
+            with pytest.raises(ValueError, match=rf"not a saved catalogue.*{path.name}"):
+                Catalog.open(tmp_path / "whole")
+        path.write_bytes(kept)
+    Catalog.open(tmp_path / "whole")
 
 
 def test_arrays_that_hide_objects_are_refused(tmp_path: Path) -> None:

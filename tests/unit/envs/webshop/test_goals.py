@@ -77,9 +77,19 @@ def test_human_goals() -> None:
     assert (goals[0].options, goals[0].weight) == (["blue"], 1.0)
 
 
+@pytest.mark.parametrize("attributes", [None, [], "blue", True, [[]], [1]])
+def test_goals_need_a_list_of_texts(attributes: object) -> None:
+    facts = {"MUG1": {"instruction": "Find", "instruction_attributes": attributes}}
+    with pytest.raises(ValueError, match="MUG1: an instruction without a list of texts, instruction_attributes"):
+        synthetic_goals((MUG,), (10.0,), facts, random.Random(0))
+    if attributes:  # a person's goal without attributes is left out
+        written = {"MUG1": [{"instruction": "a", "instruction_attributes": attributes, "instruction_options": []}]}
+        if attributes != "blue":
+            with pytest.raises(ValueError, match="human instructions of MUG1"):
+                human_goals((MUG,), (10.0,), written, random.Random(0))
+
+
 def test_malformed_instructions_are_named() -> None:
-    with pytest.raises(ValueError, match="MUG1: an instruction without instruction_attributes"):
-        synthetic_goals((MUG,), (10.0,), {"MUG1": {"instruction": "Find"}}, random.Random(0))
     with pytest.raises(ValueError, match="human instructions of MUG1"):
         human_goals((MUG,), (10.0,), {"MUG1": [{"instruction": "x"}]}, random.Random(0))
 
