@@ -22,6 +22,7 @@ from hgpo.files import naming, whole_file, write_text
 from hgpo.rollout.games import Played, game_id
 from hgpo.rollout.played import PlayedGame
 from hgpo.rollout.writing import append_rollouts
+from hgpo.runs.seals import sealed, unsealed
 
 _GAME = TypeAdapter(PlayedGame)
 
@@ -60,7 +61,7 @@ class GameJournal:
         """
         lines, rollouts = _beside(output, "games"), rollouts_beside(output)
         if not lines.exists():
-            write_text(lines, json.dumps({"evaluation": dict(what)}) + "\n", durable=True)
+            write_text(lines, json.dumps(sealed({"evaluation": dict(what)})) + "\n", durable=True)
             rollouts.unlink(missing_ok=True)
             return cls(lines, rollouts, {}, 0.0)
         played = _read(lines, what)
@@ -79,7 +80,7 @@ class GameJournal:
         if played.steps and not game.failure:
             append_rollouts(self.rollouts, played.steps)
         with naming(self.lines), self.lines.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(asdict(game)) + "\n")
+            lines.write(json.dumps(sealed(asdict(game))) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
         self.games[game_id(game.seed, game.task)] = game
@@ -112,9 +113,10 @@ def _read(path: Path, what: Mapping[str, Any]) -> list[PlayedGame]:
     """The games of a journal; a last line that was cut off is taken out of the file."""
     lines = list(_whole_lines(path))
     try:
-        begun = dict(json.loads(lines[0])["evaluation"])
-        games = [_GAME.validate_json(line) for line in lines[1:]]
-    except (ValueError, KeyError, TypeError, IndexError, ValidationError) as error:
+        documents = [unsealed(path, json.loads(line)) for line in lines]
+        begun = dict(documents[0]["evaluation"])
+        games = [_GAME.validate_json(json.dumps(document)) for document in documents[1:]]  # of JSON a list is a tuple
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ValidationError) as error:
         raise JournalError(
             f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to begin anew"
         ) from error
