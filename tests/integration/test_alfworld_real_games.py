@@ -6,11 +6,14 @@ import hashlib
 import tarfile
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import hgpo.envs
 from hgpo.envs.alfworld import AlfworldEnv, AlfworldSuite
+from hgpo.envs.alfworld.tw_pddl.reading import GameFileError, load_game
+from torture.damage import DAMAGES, remove
 
 GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.tar.xz"
 
@@ -18,11 +21,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not GAMES.exists(), reason=f"
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> AlfworldSuite:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published games as a user has them: unpacked, in a folder."""
-    folder = tmp_path_factory.mktemp("games")
+    unpacked = tmp_path_factory.mktemp("games")
     with tarfile.open(GAMES, "r|xz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(unpacked, filter="data")
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def suite(folder: Path) -> AlfworldSuite:
     found = hgpo.envs.make("alfworld", data_dir=next(folder.rglob("game.tw-pddl")).parents[3])
     assert isinstance(found, AlfworldSuite)
     return found
@@ -66,3 +74,31 @@ def assert_won_on_last_command(env: AlfworldEnv) -> None:
         rewards.append(reward)
     assert terminated, f"{env.game.name} is not won by its walkthrough"
     assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
+
+
+def test_ten_thousand_damaged_ones_are_played_or_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    rng = Random(0)
+    path = tmp_path / "damaged" / "game.tw-pddl"
+    path.parent.mkdir()
+    ends: Counter[str] = Counter()
+    for file in sorted(folder.rglob("game.tw-pddl")):
+        content = file.read_bytes()
+        for damage in rng.sample([damage for damage in DAMAGES if damage is not remove], 3):
+            path.write_bytes(content)
+            how = damage(path, rng)
+            ends[played_or_refused(path, f"{file.parent.name}, {how}", rng)] += 1
+    assert ends.total() > 10_000
+    assert min(ends["played"], ends["refused"]) > 500
+
+
+def played_or_refused(path: Path, case: str, rng: Random) -> str:
+    try:
+        environment = AlfworldEnv(load_game(path))
+    except GameFileError as error:
+        return "refused" if str(path) in str(error) else pytest.fail(f"{case}: no file is named in {error}")
+    _, info = environment.reset()
+    for _ in range(3):
+        _, _, ended, _, info = environment.step(rng.choice(info["admissible_commands"]))
+        if ended:
+            break
+    return "played"

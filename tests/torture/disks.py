@@ -73,7 +73,8 @@ def _then_with_room(specimen: Specimen, verb: Verb, cwd: Path, invocation: Invoc
 
 def _named(verb: Verb) -> list[str]:
     """Names of which an error has to have one: of what is written, or of the folder that it is in."""
-    return [part for name in verb.writes for part in name.split("/")] + ["checkpoints", "start", "config.toml", "games"]
+    parts = [part.removesuffix(".json") for name in verb.writes for part in name.split("/")]
+    return [*parts, "checkpoints", "start", "config.toml", "games"]
 
 
 def _may_mount(folder: Path) -> bool:

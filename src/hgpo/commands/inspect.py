@@ -161,6 +161,8 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
                 notices.append(Notice(f"the run's metrics are left out: {error}"))
+    elif (arguments.path / "rollouts").is_dir():
+        notices.append(Notice(f"{arguments.path / 'config.toml'} is not there, so the defaults are assumed"))
     notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
     gamma = check_gamma(0.95 if gamma is None else gamma)
     if estimator is None and not options and not metrics and gamma == 0.95:

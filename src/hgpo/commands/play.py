@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _replay(arguments)
     if is_run(arguments.what):
         return _watch(arguments, arguments.what, environment=None)
+    if Path(arguments.what).is_dir():
+        raise ValueError(f"{arguments.what} is no run: {Path(arguments.what, 'config.toml')} is not there")
     if arguments.policy is not None:
         return _watch(arguments, arguments.policy, environment=arguments.what)
     return _play_in_person(arguments)

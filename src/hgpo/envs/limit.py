@@ -112,7 +112,7 @@ class LimitedSuite:
             EnvironmentFault: they are no sequence.
         """
         tasks = self._asked(f"tasks({split!r})", lambda: self.suite.tasks(split))
-        if isinstance(tasks, str) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+        if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
             raise EnvironmentFault(
                 f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
             )

@@ -32,7 +32,12 @@ def evaluation_names(run: RunDirectory) -> list[str]:
 
 
 def newest_evaluation(run: RunDirectory) -> str | None:
-    """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None."""
+    """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None.
+
+    Of a finished run it is `after`, whether that is still there or not: none other is its result.
+    """
+    if run.complete:
+        return "after"
     places = {name: place for name in evaluation_names(run) if (place := _place_in_training(name)) is not None}
     return max(places, key=lambda name: places[name], default=None)
 

@@ -217,7 +217,9 @@ def test_a_task_that_is_none_is_refused(task, said):
         LimitedSuite(Suite(), 3).tasks("train")[0]
 
 
-@pytest.mark.parametrize(("splits", "tasks"), [(5, []), ("train", []), (["train", 5], []), (["train"], None)])
+@pytest.mark.parametrize(
+    ("splits", "tasks"), [(5, []), ("train", []), (["train", 5], []), (["train"], None), (["train"], {"a": 1})]
+)
 def test_a_suite_that_is_none_is_refused(splits, tasks):
     class Suite:
         def tasks(self, split):

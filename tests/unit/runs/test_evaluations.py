@@ -79,3 +79,10 @@ def test_the_newest_is_the_latest_that_training_made(tmp_path: Path, names: list
     stored(run, *names)
     assert evaluation_names(run) == sorted(names)
     assert newest_evaluation(run) == newest
+
+
+def test_of_a_finished_run_no_other_is_taken_for_its_last(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    stored(run, "before", "update-9")
+    run.summary.write_text("{}")
+    assert newest_evaluation(run) == "after"
