@@ -132,9 +132,9 @@ def read_entry(source: Source, name: str | None = None) -> Entry:
     chosen = source.name or name or newest_evaluation(directory)
     if chosen is None or chosen not in there:
         wanted = "that training made" if chosen is None else repr(chosen)
-        where = "" if chosen is None else f" ({directory.evaluation(chosen)})"
+        gone = "" if chosen is None else f" ({directory.evaluation(chosen)} is not there)"
         raise ValueError(
-            f"{source.path} has no evaluation {wanted}{where}; RUN:NAME takes one of: {', '.join(there) or 'none'}"
+            f"{source.path} has no evaluation {wanted}; RUN:NAME takes one of: {', '.join(there) or 'none'}{gone}"
         )
     folder = source.path.name or source.path.resolve().name
     label = source.label or (folder if source.name is None else f"{folder}:{source.name}")
