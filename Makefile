@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow torture torture-short audit lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
+.PHONY: quickstart test test-slow torture torture-short torture-verl audit lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -25,6 +25,9 @@ torture: $(INSTALLED)
 
 torture-short: $(INSTALLED)
 	@cd tests && ../$(BIN)/python -m torture --minutes 5
+
+torture-verl: .venv-verl/.installed
+	@cd tests && ../.venv-verl/bin/python -W ignore -m torture.verl_kills
 
 # Known vulnerabilities of the pinned dependencies, asked by a tool that has an environment of its own.
 audit: .venv-audit/.installed

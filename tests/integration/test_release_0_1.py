@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hgpo.cli import main
-from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.runs.folder import RunDirectory, read_json, read_metrics
 from hgpo.runs.summary import read_summary
 from hgpo.storage.reading import read_rollouts
 
@@ -71,7 +71,7 @@ def test_the_row_of_the_update_that_was_made_again_is_kept_aside(resumed: RunDir
 @pytest.mark.parametrize("name", ["before", "update-1", "update-2", "update-3", "after"])
 def test_it_ends_with_the_evaluations_that_the_release_ended_with(resumed: RunDirectory, name: str) -> None:
     expected = json.loads((DATA / "release-0.1-finished" / "evaluations" / f"{name}.json").read_text())
-    rounded_alike(json.loads(resumed.evaluation(name).read_text()), expected)
+    rounded_alike(read_json(resumed.evaluation(name)), expected)
 
 
 def test_its_summary_and_rollouts_are_complete(resumed: RunDirectory) -> None:
@@ -83,7 +83,7 @@ def test_its_summary_and_rollouts_are_complete(resumed: RunDirectory) -> None:
 
 def test_its_checkpoint_is_evaluated(copy: Path) -> None:
     assert main(["eval", str(copy), "--checkpoint", "2", "--trust", "--quiet"]) == 0
-    found = json.loads((copy / "evaluations" / "held_out-2-t0.4-s1.json").read_text())
+    found = read_json(copy / "evaluations" / "held_out-2-t0.4-s1.json")
     rounded_alike(found, json.loads((copy / "evaluations" / "update-2.json").read_text()))
 
 

@@ -17,6 +17,8 @@ from hgpo.grouping import Runs
 from hgpo.returns import chained_sums, largest_magnitudes
 from hgpo.steps import StepBatch
 
+_SMALLEST = float(np.finfo(np.float64).tiny)  # below it a float has too few digits for a share of it to be exact
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenReturns:
@@ -59,7 +61,8 @@ def temporal_credit(batch: StepBatch, returns: SeenReturns, lambda_N: FloatArray
     value_N = to_rows(returns.statistics.mean_G[seen.run_N], row_N)
     penalty_N = group_statistics(Compared(batch.penalty[row_N]), seen, ddof=0).deviation_N
     advantage_N: FloatArray = _targets(batch, value_N, lambda_N, gamma) - value_N - to_rows(penalty_N, row_N)
-    advantage_N[np.abs(advantage_N) <= RELATIVE_TOLERANCE * largest_magnitudes(batch)] = 0.0
+    rounding_N = np.maximum(RELATIVE_TOLERANCE * largest_magnitudes(batch), _SMALLEST)
+    advantage_N[np.abs(advantage_N) <= rounding_N] = 0.0
     return advantage_N
 
 

@@ -99,3 +99,16 @@ def test_it_needs_actions() -> None:
     with pytest.raises(ValueError, match="column 'action'"):
         compute_advantages(batch, "atd")
     assert compute_advantages(batch, "atd", history_length=0).values.tolist() == [0.0]
+
+
+def test_rewards_too_small_to_be_halved_are_no_advantage() -> None:
+    """5e-324 is the smallest number there is: half of it is rounded to 0."""
+    rows = {
+        "group": ["a"] * 4,
+        "trajectory": [0, 0, 1, 1],
+        "step": [0, 1, 0, 1],
+        "observation": ["o"] * 4,
+        "action": ["x"] * 4,
+        "reward": [0.0, 5e-324, 0.0, 5e-324],
+    }
+    assert not compute_advantages(StepBatch.from_columns(**rows), "atd", gamma=1.0).values.any()

@@ -10,6 +10,7 @@ from hgpo.envs.alfworld.game_folders import fair_order
 from hgpo.envs.alfworld.generation import writing
 from hgpo.envs.alfworld.generation.writing import FORMATS
 from hgpo.envs.base import Task
+from hgpo.files import exclusive_folder
 
 FEW = {"train": 24, "valid_seen": 12, "valid_unseen": 6}
 TRAIN_ONLY = {"train": 3, "valid_seen": 0, "valid_unseen": 0}
@@ -98,3 +99,21 @@ def test_a_failed_generation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="disk full"):
         generate_games(tmp_path / "games", games=FEW)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_cannot_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, counts = tmp_path / "games", {"train": 1, "valid_seen": 0, "valid_unseen": 0}
+    folder.mkdir()
+    with exclusive_folder(folder), pytest.raises(FileExistsError, match="another process is writing to"):
+        generate_games(folder, games=counts)
+    real = writing.write_games
+
+    def overtaken(path: Path, games: object) -> None:
+        real(path, games)  # type: ignore[arg-type]
+        (folder / "train.jsonl").write_text("of a process that was faster")
+
+    monkeypatch.setattr(writing, "write_games", overtaken)
+    with pytest.raises(FileExistsError, match="is not empty"):
+        generate_games(folder, games=counts)
+    assert (folder / "train.jsonl").read_text() == "of a process that was faster"
+    assert [path.name for path in tmp_path.iterdir()] == ["games"]
