@@ -73,22 +73,29 @@ def load_model(
             name,
             dtype=getattr(torch, dtype),
             attn_implementation="sdpa",
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             output_loading_info=True,
             **weights,
             **options,
         )
-    refuse_incomplete(source, missing=found["missing_keys"], surplus=found["unexpected_keys"])
+    misshapen = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    refuse_incomplete(
+        source, missing=found["missing_keys"], surplus=found["unexpected_keys"], misshapen=sorted(misshapen)
+    )
     model.to(where).eval()
     return model  # type: ignore[no-any-return]
 
 
-def refuse_incomplete(source: object, *, missing: Collection[str], surplus: Collection[str]) -> None:
-    """Raise an `IncompleteModelError` if there are names of either kind."""
+def refuse_incomplete(
+    source: object, *, missing: Collection[str], surplus: Collection[str], misshapen: Collection[str] = ()
+) -> None:
+    """Raise an `IncompleteModelError` if there are names of any kind."""
     faults = [
         f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"
         for what, names, more in (
             ("lacks the weights", missing, len(missing) > _MOST_NAMES),
             ("has weights that the model does not know:", surplus, len(surplus) > _MOST_NAMES),
+            ("has weights of another shape:", misshapen, len(misshapen) > _MOST_NAMES),
         )
         if names
     ]
@@ -118,7 +125,12 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
 
 @contextmanager
 def _foreign(source: object) -> Iterator[None]:
-    """In the block, a file that transformers did not expect is an error that names the model, whatever it raised."""
+    """In the block, a file that transformers did not expect is an error that names the model, whatever it raised.
+
+    What transformers would tell the terminal of it, colours included, is in the error.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
     try:
         yield
     except (ValueError, OSError, ImportError, MemoryError, torch.OutOfMemoryError):
@@ -128,6 +140,8 @@ def _foreign(source: object) -> Iterator[None]:
         raise ValueError(
             f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or no model's"
         ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 @contextmanager

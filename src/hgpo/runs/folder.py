@@ -251,14 +251,22 @@ def check_finished(run: RunDirectory, name: str) -> None:
 def check_records(run: RunDirectory, records: object) -> None:
     """Refuse a run whose files are not as a checkpoint lists them, from which it is to go on.
 
+    Rows of metrics that are missing at the end are told by `rewind_metrics`, by their updates.
+
     Raises:
         RunDirectoryError: the first that is another.
     """
     try:
-        for name in records if isinstance(records, Mapping) else ():
-            check_record(run.path, name, records)
+        for name, facts in records.items() if isinstance(records, Mapping) else ():
+            if name != run.metrics.name or _is_as_long(run.metrics, facts):
+                check_record(run.path, name, records)
     except ChangedFileError as error:
         raise RunDirectoryError(str(error)) from error
+
+
+def _is_as_long(path: Path, facts: object) -> bool:
+    length = facts.get("bytes") if isinstance(facts, Mapping) else None
+    return path.is_file() and type(length) is int and path.stat().st_size >= length
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

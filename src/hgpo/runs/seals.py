@@ -69,9 +69,9 @@ def list_records(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]
 
 
 def check_record(folder: Path, name: str, records: object) -> None:
-    """Refuse a listed file whose first so many bytes are others; one that is not listed, gone or shorter is none.
+    """Refuse a listed file that is shorter, or whose first so many bytes are others; one that is gone is passed over.
 
-    That something is missing is told where it is needed, in words that fit.
+    That it is gone is told where it is needed, in words that fit.
 
     Raises:
         ChangedFileError: the file is named.
@@ -81,7 +81,7 @@ def check_record(folder: Path, name: str, records: object) -> None:
         return
     content = (folder / name).read_bytes()
     length = facts.get("bytes")
-    if type(length) is int and len(content) >= length and _digest(content[:length]) != facts.get(KEY):
+    if type(length) is not int or len(content) < length or _digest(content[:length]) != facts.get(KEY):
         raise ChangedFileError(folder / name, f"{_CHANGED}. Bring it back from a copy")
 
 

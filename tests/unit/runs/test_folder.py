@@ -123,6 +123,9 @@ def test_figures_of_a_finished_run_are_as_they_were(tmp_path):
     run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
     with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content is not what was written"):
         read_metrics(run)
+    run.metrics.write_text("")
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content is not what was written"):
+        read_metrics(run)
 
 
 def test_a_run_goes_on_from_the_files_that_its_checkpoint_lists(tmp_path):
@@ -135,8 +138,19 @@ def test_a_run_goes_on_from_the_files_that_its_checkpoint_lists(tmp_path):
     run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
     with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content .* Bring it back from a copy"):
         check_records(run, records)
-    for none in (None, [], {"metrics.jsonl": None}, {"metrics.jsonl": {"bytes": "x"}}, {"gone.json": {"bytes": 1}}):
+    run.metrics.write_text("")  # rows are missing: by their updates, `rewind_metrics` says which
+    for none in (None, [], records, {"metrics.jsonl": None}, {"gone.json": {"bytes": 1}}):
         check_records(run, none)  # checkpoints of release 0.1 list nothing
+
+
+@pytest.mark.parametrize("content", ["", "x", "[1, 2, 3, 4]"])
+def test_an_evaluation_that_is_shorter_or_another_is_told(tmp_path, content):
+    run = RunDirectory(tmp_path)
+    write_json(run.evaluation("before"), {"score": 1})
+    records = list_records(run.path, ["evaluations/before.json"])
+    run.evaluation("before").write_text(content)
+    with pytest.raises(RunDirectoryError, match=r"before\.json: its content is not what was written"):
+        check_records(run, records)
 
 
 def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):
