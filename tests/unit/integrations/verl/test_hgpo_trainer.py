@@ -16,7 +16,8 @@ import pytest
 from hgpo.config import Config
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
-from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers, write_json
+from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
+from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers
 from hgpo.runs.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
@@ -31,6 +32,7 @@ from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
 from hgpo.integrations.verl.minibatches import Cut
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
+from panels import panel
 from step_records import step_record
 
 UPDATES, EVERY = 20, 5
@@ -51,7 +53,7 @@ def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
 
 def evaluations(run: RunDirectory, *names: str) -> None:
     for name in names:
-        write_json(run.evaluation(name), {})
+        write_evaluation(run.evaluation(name), StoredEvaluation(panel({"corridor": [1, 0]})))
 
 
 def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
