@@ -261,7 +261,8 @@ def check_records(run: RunDirectory, records: object) -> None:
             if name != run.metrics.name or _is_as_long(run.metrics, facts):
                 check_record(run.path, name, records)
     except ChangedFileError as error:
-        raise RunDirectoryError(str(error)) from error
+        remedies = {run.metrics: "", run.evaluation("before"): ", or delete it and resume to play it again"}
+        raise RunDirectoryError(f"{error}{remedies.get(error.path, ', or delete it to go on without it')}") from error
 
 
 def _is_as_long(path: Path, facts: object) -> bool:

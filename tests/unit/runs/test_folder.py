@@ -149,7 +149,14 @@ def test_an_evaluation_that_is_shorter_or_another_is_told(tmp_path, content):
     write_json(run.evaluation("before"), {"score": 1})
     records = list_records(run.path, ["evaluations/before.json"])
     run.evaluation("before").write_text(content)
-    with pytest.raises(RunDirectoryError, match=r"before\.json: its content is not what was written"):
+    with pytest.raises(
+        RunDirectoryError, match=r"before\.json: its content .* or delete it and resume to play it again"
+    ):
+        check_records(run, records)
+    write_json(run.evaluation("update-1"), {"score": 1})
+    records = list_records(run.path, ["evaluations/update-1.json"])
+    run.evaluation("update-1").write_text(content)
+    with pytest.raises(RunDirectoryError, match=r"update-1\.json: its content .* or delete it to go on without it"):
         check_records(run, records)
 
 
