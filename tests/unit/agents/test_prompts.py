@@ -58,5 +58,7 @@ def test_forgetting_drops_the_oldest_pair_only():
 
 
 def test_an_unknown_template_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown prompt template 'x'; known: compact, household-compact"):
+    with pytest.raises(
+        ValueError, match=r"unknown prompt template 'x'; known: compact, crafting-compact, household-compact"
+    ):
         get_template("x")

@@ -1,0 +1,44 @@
+"""The template for TextCraft: compact, for tiny models."""
+
+from __future__ import annotations
+
+import re
+
+from hgpo.agents.prompts.base import Situation
+from hgpo.agents.prompts.compact import CompactTemplate
+
+_COMMAND = re.compile(r"^craft (.+?) using (.+)$", re.MULTILINE)
+_GOAL = re.compile(r"^Goal: craft (.+)\.$", re.MULTILINE)
+_NOISE = re.compile(r"minecraft:|[\[\]()]")
+
+
+class CraftingCompactTemplate(CompactTemplate):
+    """Tells the goal, the recipes and what can be done, briefly.
+
+    `craft 4 oak planks using 1 oak log` becomes `4 oak planks = 1 oak log`; the first observation, which the recipes
+    repeat, becomes `start`; an answer with a line of what is carried becomes that, `have oak log 1`. `inventory` is not
+    listed among what can be done.
+    """
+
+    def head(self, situation: Situation) -> list[str]:
+        """The goal, then the recipes in the task's order; the whole task where it is none of TextCraft's."""
+        goal = _GOAL.search(situation.task)
+        if goal is None:
+            return super().head(situation)
+        recipes = " ; ".join(f"{made} = {parts}" for made, parts in _COMMAND.findall(situation.task))
+        return [f"goal : {goal[1]}", f"recipes : {recipes.replace(',', ' ,')}"]
+
+    def tail(self, situation: Situation) -> list[str]:
+        """What is possible now."""
+        useful = [action for action in situation.admissible if action != "inventory"]
+        return [f"can : {' ; '.join(useful).replace(',', ' ,')}"] if useful else []
+
+    def shorten(self, observation: str) -> str:
+        """Lower case, without brackets and name spaces."""
+        if _GOAL.search(observation):
+            return "start"
+        plain = _NOISE.sub("", observation.lower().rpartition("\n")[2]).replace("_", " ").replace("inventory:", "have")
+        return " ".join(plain.replace("you are not carrying anything.", "nothing").split())
+
+
+CRAFTING_COMPACT = CraftingCompactTemplate()

