@@ -1,0 +1,142 @@
+"""What an answer of an OpenEnv server means: which of its fields is the text, the reward, the goal.
+
+Every environment there has fields of its own. A field is named by a path, `info.goal` or `messages.-1.content`; where
+none is named, the names that are usual for it are tried in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hgpo.envs.contract import LARGEST_REWARD, EnvironmentFault, is_texts, safe_repr
+from hgpo.envs.openenv.messages import Json
+
+USUAL_TEXTS = (
+    "text",
+    "observation",
+    "messages.-1.content",
+    "prompt",
+    "echoed_message",
+    "message",
+    "content",
+    "output",
+    "stdout",
+    "result",
+)
+USUAL_ACTIONS = ("text", "message", "command", "action", "action_str", "code")
+_MOST_COMMANDS, _MOST_COMMAND_CHARACTERS = 1_000, 512
+_CUT = " …"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Which fields are read; None looks for the usual names, and does without where there are none.
+
+    Attributes:
+        text: what the agent observes.
+        task: the sentence that states the goal.
+        commands: the list of what can be done.
+        won: true once the task is done. Where there is no such field, an episode is won if it ends with a reward of
+            `win_reward` or more.
+        score: how well, from 0 to 1.
+        win_reward: see `won`.
+        most_characters: of a text; a longer one is cut at its end.
+
+    Example: `Fields(text="messages.-1.content", win_reward=1.0).read(data)`.
+    """
+
+    text: str | None = None
+    task: str | None = None
+    commands: str | None = None
+    won: str | None = None
+    score: str | None = None
+    win_reward: float = 1.0
+    most_characters: int = 20_000
+
+    def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Observation, reward, terminated, truncated and info, as `hgpo.envs.base.Env` has them.
+
+        Raises:
+            EnvironmentFault: the answer is not OpenEnv's, or a field that was named is not there.
+        """
+        observation, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
+        if not isinstance(observation, dict) or not isinstance(done, bool):
+            raise EnvironmentFault("an answer needs `observation`, an object, and `done`, a bool")
+        reward = _number("reward", 0.0 if reward is None else reward)
+        truncated = done and observation.get("truncated") is True
+        won = self._optional(observation, self.won, "won", bool)
+        info = {key: value for key, value in observation.items() if key not in ("task", "score", "admissible_commands")}
+        info["won"] = (done and not truncated and reward >= self.win_reward) if won is None else won
+        task = self._optional(observation, self.task, "task", str)
+        if task is not None:
+            info["task"] = self._cut(task)
+        commands = self._optional(observation, self.commands, "admissible_commands", list)
+        if commands is not None and is_texts(commands):
+            info["admissible_commands"] = [
+                one for one in commands[:_MOST_COMMANDS] if len(one) <= _MOST_COMMAND_CHARACTERS
+            ]
+        score = self._optional(observation, self.score, "score", (int, float))
+        if score is not None and (self.score is not None or 0.0 <= score <= 1.0):
+            info["score"] = score
+        return self._cut(self._text(observation)), reward, done and not truncated, truncated, info
+
+    def _text(self, observation: Json) -> str:
+        paths = USUAL_TEXTS if self.text is None else (self.text,)
+        found = [text for text in (field_at(observation, path) for path in paths) if isinstance(text, str)]
+        if not found:
+            raise EnvironmentFault(
+                f"no text at {', '.join(paths)}; the observation has {safe_repr(sorted(observation))}. Name the field "
+                "with environment.options.text_field"
+            )
+        return next((text for text in found if text), "")
+
+    def _optional(self, observation: Json, named: str | None, usual: str, kind: type | tuple[type, ...]) -> Any:
+        """The value of a field; None where it is not there and was not named."""
+        value = field_at(observation, named or usual)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            return value
+        if named is not None:
+            raise EnvironmentFault(f"field {named!r} is {safe_repr(value)}; see environment.options")
+        return None
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= self.most_characters else text[: self.most_characters - len(_CUT)] + _CUT
+
+
+def field_at(value: Any, path: str) -> Any:
+    """What lies at a path of names and places, None where nothing does.
+
+    Example: `field_at({"messages": [{"content": "hi"}]}, "messages.-1.content") == "hi"`.
+    """
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and part.lstrip("-").isdecimal():
+            place = int(part) if len(part) < 10 else len(value)
+            value = value[place] if -len(value) <= place < len(value) else None
+        else:
+            return None
+    return value
+
+
+def action_field(schema: Json | None) -> str | None:
+    """The field that takes an action, by what the server's schema says: a usual name, or the one required text."""
+    properties = field_at(schema, "action.properties")
+    if not isinstance(properties, dict):
+        return None
+    usual = [name for name in USUAL_ACTIONS if name in properties]
+    required = field_at(schema, "action.required")
+    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    texts = [name for name in needed if field_at(properties, f"{name}.type") == "string"]
+    return next(iter([name for name in usual if name in needed] or texts[:1] or usual), None)
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
+        raise EnvironmentFault(
+            f"{name} is {safe_repr(value)}, and has to be a number of a size up to {LARGEST_REWARD:g}"
+        )
+    return number

@@ -1,0 +1,98 @@
+"""What answers mean: of this package's server, of the usual text environments, and of none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hgpo.envs.contract import EnvironmentFault, check_step
+from hgpo.envs.openenv.fields import Fields, action_field, field_at
+
+
+def read(observation: Any, reward: Any = None, done: Any = False, **fields: Any) -> tuple[Any, ...]:
+    result = Fields(**fields).read({"observation": observation, "reward": reward, "done": done})
+    return check_step("a task", 1, result)
+
+
+@pytest.mark.parametrize(
+    ("observation", "text"),
+    [
+        ({"text": "here", "won": False}, "here"),
+        ({"echoed_message": "echo", "message_length": 4}, "echo"),
+        ({"prompt": "all of it", "messages": [{"content": "old"}, {"content": "new"}]}, "new"),
+        ({"prompt": "all of it", "messages": []}, "all of it"),
+        ({"stdout": "", "stderr": "", "exit_code": 0}, ""),
+        ({"text": "", "message": "said"}, "said"),
+    ],
+)
+def test_the_text_is_found_where_it_usually_is(observation: dict[str, Any], text: str) -> None:
+    assert read(observation)[0] == text
+
+
+def test_a_win_is_told_or_is_a_reward_at_the_end() -> None:
+    assert read({"text": "", "won": True}, 0.0, True)[4]["won"] is True
+    assert read({"text": "", "won": False}, 1.0, True)[4]["won"] is False
+    assert read({"text": ""}, 1.0, True)[4]["won"] is True
+    assert read({"text": ""}, 1.0, False)[4]["won"] is False
+    assert read({"text": ""}, 0.5, True, win_reward=0.5)[4]["won"] is True
+    assert read({"text": "", "info": {"solved": True}}, 0, True, won="info.solved")[4]["won"] is True
+
+
+def test_an_episode_that_was_cut_is_truncated() -> None:
+    assert read({"text": "", "truncated": True}, 0.0, True)[2:4] == (False, True)
+    assert read({"text": "", "truncated": False}, 0.0, True)[2:4] == (True, False)
+
+
+def test_lengths_are_limited() -> None:
+    observation = {"text": "x" * 90, "task": "y" * 90, "admissible_commands": ["go", "z" * 600, *["a"] * 2000]}
+    text, *_, info = read(observation, most_characters=20)
+    assert (len(text), len(info["task"])) == (20, 20)
+    assert text.endswith(" …")
+    assert len(info["admissible_commands"]) == 999
+
+
+def test_fields_of_another_meaning_are_left_out() -> None:
+    info = read({"text": "", "score": 57, "task": 3, "admissible_commands": [1, 2]})[4]
+    assert not {"score", "task", "admissible_commands"} & info.keys()
+    assert read({"text": "", "score": 0.5})[4]["score"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "fields", "message"),
+    [
+        ({"observation": "here"}, {}, "needs `observation`"),
+        ({"observation": {"text": "a"}, "done": 1}, {}, "needs `observation`"),
+        ({"observation": {"board": [1]}}, {}, "text_field"),
+        ({"observation": {"text": "a"}}, {"text": "words"}, "no text at words"),
+        ({"observation": {"text": "a"}}, {"won": "solved"}, "'solved' is None"),
+        ({"observation": {"text": "a"}, "reward": "1"}, {}, "reward is '1'"),
+        ({"observation": {"text": "a"}, "reward": 1e300}, {}, "reward"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_fault(answer: dict[str, Any], fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(EnvironmentFault, match=message):
+        Fields(**fields).read(answer)
+
+
+def test_a_path_that_leads_nowhere_is_nothing() -> None:
+    value = {"a": [{"b": "deep"}], "t": "text"}
+    assert field_at(value, "a.0.b") == "deep"
+    assert [field_at(value, path) for path in ("a.1.b", "a.x", "t.0", "", "a." + "9" * 5000, "a.-" + "9" * 9)] == [
+        None
+    ] * 6
+
+
+@pytest.mark.parametrize(
+    ("properties", "required", "found"),
+    [
+        ({"text": {"type": "string"}}, ["text"], "text"),
+        ({"metadata": {}, "message": {"type": "string"}}, ["message"], "message"),
+        ({"guess": {"type": "string"}, "metadata": {}}, ["guess"], "guess"),
+        ({"move": {"type": "integer"}}, ["move"], None),
+        ({}, [], None),
+    ],
+)
+def test_the_schema_says_which_field_takes_an_action(properties: Any, required: Any, found: str | None) -> None:
+    assert action_field({"action": {"properties": properties, "required": required}}) == found
+    assert action_field(None) is None
