@@ -1,0 +1,48 @@
+"""HGPO in tinker-cookbook: each transition's tokens have the advantage of that transition.
+
+    pip install "hgpo[train]" tinker-cookbook
+    python examples/tinker_steps.py
+
+Written for tinker-cookbook 0.6.1. It makes training data and needs no service. In a training, one line does it:
+
+    tinker_cookbook.rl.train.assemble_training_data = assembling(StepAdvantages("hgpo"))
+"""
+
+import tinker
+from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.rl.data_processing import compute_advantages
+from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
+
+from hgpo.integrations.attempts import StepAdvantages
+from hgpo.integrations.tinker_cookbook import assembling
+
+HALL, KITCHEN, CELLAR, LEFT, RIGHT = range(5)
+
+
+def walk(*moves, reward):
+    """(room, answer) after each other; every prompt holds all that was said before."""
+    said, transitions = [], []
+    for room, answer in moves:
+        said = [*said, room]
+        tokens = TokensWithLogprobs([answer], [-0.7])
+        transitions.append(Transition(tinker.ModelInput.from_ints(said), tokens, 0.0, False))
+        said = [*said, answer]
+    transitions[-1].reward = reward
+    return Trajectory(transitions, tinker.ModelInput.empty())
+
+
+def main():
+    """The advantages of each walk's tokens, but the first, which is no target."""
+    walks = [
+        walk((HALL, RIGHT), (KITCHEN, RIGHT), reward=1.0),
+        walk((HALL, RIGHT), (KITCHEN, LEFT), reward=0.0),
+        walk((HALL, LEFT), (CELLAR, LEFT), reward=0.0),
+    ]
+    group = TrajectoryGroup(walks, final_rewards_G=[0.0] * 3, metrics_G=[{}] * 3)
+    data, _ = assembling(StepAdvantages("hgpo", options={"history_length": 1}))([group], compute_advantages([group]))
+    return [datum.loss_fn_inputs["advantages"].to_torch().tolist() for datum in data]
+
+
+if __name__ == "__main__":
+    for advantages in main():
+        print([round(value, 3) for value in advantages])  # answer, room, answer

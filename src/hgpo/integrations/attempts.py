@@ -1,0 +1,126 @@
+"""What every door to another trainer does: attempts at tasks in, one advantage for each of their steps out.
+
+A trainer's adapter says what the steps of its carriers are, as `Turn`s, and lays the advantages back where the trainer
+looks for them. No trainer and no torch is needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.estimators import compute_advantages
+from hgpo.steps import StepBatch
+from hgpo.storage.trajectory_files import steps_of_conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of an attempt: what the agent saw, what it did, and the reward for that.
+
+    Example: `Turn("you are in the hall", "go to kitchen", 0.0)`.
+
+    Attributes:
+        observation: What is compared between attempts: text, or a tuple of tokens. Without memory or template.
+        action: The agent's answer; only some estimators compare it.
+        reward: Paid for this step.
+    """
+
+    observation: Hashable
+    action: Hashable | None = None
+    reward: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdvantages:
+    """An estimator with its options, applied to attempts.
+
+    Example: two attempts at one task, which part after the hall; the weights of HGPO's levels are the paper's.
+
+    >>> attempts = [[Turn("hall"), Turn("kitchen", reward=1.0)], [Turn("hall"), Turn("cellar")]]
+    >>> estimate = StepAdvantages("hgpo", options={"mode": "mean_norm"})
+    >>> [advantage_T.round(3).tolist() for advantage_T in estimate(attempts, groups=["task", "task"])]
+    [[0.475, 0.0], [-0.475, 0.0]]
+
+    Attributes:
+        estimator: A name that `hgpo.estimators.names()` lists.
+        gamma: Discount of the step returns.
+        options: The estimator's own, e.g. history_length.
+    """
+
+    estimator: str = "hgpo"
+    gamma: float = 0.95
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self, attempts: Sequence[Sequence[Turn]], groups: Sequence[Hashable]
+    ) -> list[NDArray[np.floating[Any]]]:
+        """One array an attempt, with one advantage a turn; an attempt without turns has none and is in no group.
+
+        Args:
+            attempts: The turns of each, in order.
+            groups: For each attempt the task that it is at; attempts at one task begin in the same state.
+
+        Raises:
+            ValueError: `groups` and `attempts` differ in length, or the estimator refuses the steps.
+        """
+        if len(groups) != len(attempts):
+            raise ValueError(f"{len(attempts)} attempts, but {len(groups)} groups: name the task of each attempt")
+        lengths = [len(turns) for turns in attempts]
+        if not sum(lengths):
+            return [np.zeros(0) for _ in attempts]
+        turns_N = [turn for turns in attempts for turn in turns]
+        batch = StepBatch.from_columns(
+            group=_objects([group for group, length in zip(groups, lengths, strict=True) for _ in range(length)]),
+            trajectory=[place for place, length in enumerate(lengths) for _ in range(length)],
+            step=[step for length in lengths for step in range(length)],
+            observation=_objects([turn.observation for turn in turns_N]),
+            action=_objects([turn.action for turn in turns_N]),
+            reward=[float(turn.reward) for turn in turns_N],
+        )
+        values_N = compute_advantages(batch, estimator=self.estimator, gamma=self.gamma, **self.options).values
+        return np.split(values_N, np.cumsum(lengths)[:-1])
+
+
+def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float = 0.0) -> list[Turn]:
+    """The assistant's turns of a conversation; what users and tools say before one is its observation.
+
+    Args:
+        messages: With `role` and `content`, as docs/trajectories.md says.
+        reward: Of the whole conversation; its last turn gets it, beside rewards that messages have themselves.
+
+    Raises:
+        ValueError: a message is not what that page says; its place is named.
+    """
+    steps = steps_of_conversation(list(messages))
+    turns = [Turn(step["observation"], step["action"], step.get("reward", 0.0)) for step in steps]
+    return with_final_reward(turns, reward)
+
+
+def with_final_reward(turns: Sequence[Turn], reward: float) -> list[Turn]:
+    """The turns, with the reward of the whole attempt added to the last one's."""
+    if not turns:
+        return []
+    last = turns[-1]
+    return [*turns[:-1], Turn(last.observation, last.action, last.reward + float(reward))]
+
+
+def new_part(seen: Sequence[Hashable], prompt: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """What a prompt says that was not there before: tokens after `seen`, or all where it does not begin with that.
+
+    Example: `new_part([1, 2], [1, 2, 3, 4])` is `(3, 4)`, and `new_part([1, 2], [7])` is `(7,)`.
+    """
+    known = len(seen)
+    return tuple(prompt[known:] if len(prompt) >= known and list(prompt[:known]) == list(seen) else prompt)
+
+
+def _objects(values: Sequence[Hashable]) -> NDArray[np.object_]:
+    """The values one by one, also where each is a tuple."""
+    column_N = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        column_N[place] = value
+    return column_N

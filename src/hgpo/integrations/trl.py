@@ -1,0 +1,173 @@
+"""TRL: an advantage for every answer of a conversation. Written for and run on TRL 1.16.
+
+`GRPOTrainer` takes advantages of the shape of the completions from a subclass, and `step_trainer` makes that subclass.
+Async GRPO trains on samples with one advantage each, so `split_sample` makes one sample of each answer; a worker that
+implements its `RolloutWorkerProtocol` by a function of yours is in `hgpo.integrations.trl_async`.
+
+Shapes: B rows of a batch, T tokens of a completion; a row's answers are its runs of model tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hgpo.integrations.attempts import StepAdvantages, Turn, turns_of_conversation, with_final_reward
+
+
+def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> type[Any]:
+    """A trainer like `base` in which every answer has its own advantage.
+
+    Answers are what the model wrote between two results of tools or environments. Their observations are those results
+    and, before the first, the prompt; a `rollout_func` may give them itself as `observations`, and rewards of single
+    answers as `step_rewards`: for each completion one value an answer. The reward functions' sum goes to the last
+    answer. Completions that no reward function scored have advantage 0.
+
+    Args:
+        estimate: The estimator.
+        base: `trl.GRPOTrainer` (None) or a subclass.
+
+    Raises:
+        ImportError: TRL is not installed.
+    """
+    if base is None:
+        from trl import GRPOTrainer
+
+        base = GRPOTrainer
+    from accelerate.utils import gather_object
+
+    class StepAdvantageTrainer(base):  # type: ignore[misc, valid-type]
+        """GRPO's trainer with advantages of answers."""
+
+        _conversations: list[list[Turn]]
+        _rewards_B: torch.Tensor
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            """Note what was said and what it earned, of this process and of all."""
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            weighted = rewards * self.reward_weights.to(rewards.device).unsqueeze(0)
+            nowhere = torch.isnan(rewards).all(dim=1)
+            self._rewards_B = weighted.nansum(dim=1).masked_fill(nowhere, torch.nan).cpu()
+            self._conversations = [
+                turns_of(row, prompt, completion)
+                for row, prompt, completion in zip(inputs, prompts, completions, strict=True)
+            ]
+            return rewards
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            """Put the advantages of answers in the place of those of conversations."""
+            output = super()._generate_and_score_completions(inputs)
+            generations = self.num_generations if self.model.training else self.num_generations_eval
+            said = gather_object(self._conversations)
+            scored = [not torch.isnan(reward) for reward in self._rewards_B]
+            attempts = [
+                with_final_reward(turns, float(reward)) if there else []
+                for turns, reward, there in zip(said, self._rewards_B, scored, strict=True)
+            ]
+            advantages = estimate(attempts, [place // generations for place in range(len(attempts))])
+            first = self.accelerator.process_index * len(self._conversations)
+            mine = advantages[first : first + len(self._conversations)]
+            mask_BT = output["completion_mask"]
+            if "tool_mask" in output:
+                mask_BT = mask_BT * output["tool_mask"]
+            output["advantages"] = over_answers(mine, mask_BT).to(output["advantages"].device)
+            return output
+
+    return StepAdvantageTrainer
+
+
+def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]:
+    """The answers of one completion, with what each was an answer to.
+
+    Args:
+        row: The row of the data set; `observations` and `step_rewards` of a `rollout_func` stand in it, too.
+        prompt: Messages or text.
+        completion: Messages or text.
+
+    Raises:
+        ValueError: `observations` and `step_rewards` differ in length.
+    """
+    observations, rewards = row.get("observations"), row.get("step_rewards")
+    if observations is not None:
+        rewards = [0.0] * len(observations) if rewards is None else rewards
+        if len(rewards) != len(observations):
+            raise ValueError(f"{len(observations)} observations, but {len(rewards)} step_rewards: one for each answer")
+        return [Turn(seen, None, float(reward)) for seen, reward in zip(observations, rewards, strict=True)]
+    if isinstance(completion, str):
+        turns = [Turn(str(prompt), completion)]
+    else:
+        answered = turns_of_conversation([*prompt, *completion])
+        turns = answered[len(answered) - sum(message["role"] == "assistant" for message in completion) :]
+    if rewards is not None and len(rewards) != len(turns):
+        raise ValueError(f"{len(turns)} answers, but {len(rewards)} step_rewards: one for each answer")
+    paid = [0.0] * len(turns) if rewards is None else rewards
+    return [Turn(turn.observation, turn.action, float(reward)) for turn, reward in zip(turns, paid, strict=True)]
+
+
+def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> torch.Tensor:
+    """Each row's advantages over its runs of ones, the first over the first run.
+
+    A row without any, such as a truncated one that TRL leaves out, keeps 0; so does one without advantages.
+
+    Returns:
+        float32[B, T] on the mask's device.
+
+    Raises:
+        ValueError: a row has another number of runs than of advantages.
+
+    Example:
+
+    >>> over_answers([np.array([0.5, -1.0])], torch.tensor([[1, 1, 0, 1, 0]]))
+    tensor([[ 0.5000,  0.5000,  0.0000, -1.0000,  0.0000]])
+    """
+    ones_BT = mask_BT == 1
+    run_BT = runs(ones_BT)
+    laid_BT = torch.zeros(ones_BT.shape, dtype=torch.float32, device=mask_BT.device)
+    for row, advantages in enumerate(advantages_B):
+        count = int(run_BT[row].max()) + 1 if ones_BT.size(1) else 0
+        if not count or not len(advantages):
+            continue
+        if count != len(advantages):
+            raise ValueError(
+                f"completion {row} has {count} runs of model tokens, but {len(advantages)} answers: with a "
+                "rollout_func, give `observations` with one value for each run of ones in its env_mask"
+            )
+        values = torch.as_tensor(np.asarray(advantages), dtype=torch.float32).to(mask_BT.device)
+        laid_BT[row] = torch.where(ones_BT[row], values[run_BT[row].clamp(min=0)], 0.0)
+    return laid_BT
+
+
+def runs(ones_BT: torch.Tensor) -> torch.Tensor:
+    """For each token the number of its row's runs of true that began so far, from 0; -1 before the first.
+
+    Example: `runs(torch.tensor([[False, True, True, False, True]]))` is `[[-1, 0, 0, 0, 1]]`.
+    """
+    before_BT = torch.nn.functional.pad(ones_BT[:, :-1], (1, 0))
+    return (ones_BT & ~before_BT).long().cumsum(dim=1) - 1
+
+
+def split_sample(sample: Any, advantages: Sequence[float] | np.ndarray) -> list[Any]:
+    """One sample of async GRPO for each answer of a conversation: the same tokens, of which only the answer is trained.
+
+    Args:
+        sample: `trl.experimental.async_grpo.async_rollout_worker.RolloutSample`, or any dataclass with
+            `completion_mask` and `advantage`.
+        advantages: One for each run of ones in the mask.
+
+    Raises:
+        ValueError: another number of them.
+    """
+    mask_1T = torch.as_tensor(np.asarray(sample.completion_mask))[None] == 1
+    run_T = runs(mask_1T)[0]
+    count = int(run_T.max()) + 1 if len(run_T) else 0
+    if count != len(advantages):
+        raise ValueError(f"the sample has {count} runs of model tokens, but {len(advantages)} advantages")
+    masks = [((run_T == run) & mask_1T[0]).numpy().astype(np.int64) for run in range(count)]
+    return [
+        dataclasses.replace(sample, completion_mask=mask, advantage=float(advantage))
+        for mask, advantage in zip(masks, advantages, strict=True)
+    ]

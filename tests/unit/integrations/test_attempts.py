@@ -1,0 +1,52 @@
+"""Attempts as a batch of steps, and advantages back in their shape."""
+
+import numpy as np
+import pytest
+
+from hgpo.estimators import compute_advantages
+from hgpo.integrations.attempts import StepAdvantages, Turn, new_part, turns_of_conversation, with_final_reward
+from hgpo.steps import StepBatch
+
+ATTEMPTS = [
+    [Turn("hall", "a"), Turn("kitchen", "b", 1.0)],
+    [Turn("hall", "a"), Turn("kitchen", "c"), Turn("hall", "b")],
+    [],
+    [Turn(("hall",), "a", 2.0)],
+]
+GROUPS = ["x", "x", "x", ("y", 1)]
+
+
+@pytest.mark.parametrize("estimator", ["hgpo", "gigpo", "grpo"])
+def test_advantages_are_those_of_the_same_steps_in_columns(estimator):
+    batch = StepBatch.from_columns(
+        group=["x"] * 5 + ["y"],
+        trajectory=[0, 0, 1, 1, 1, 2],
+        step=[0, 1, 0, 1, 2, 0],
+        observation=["hall", "kitchen", "hall", "kitchen", "hall", "other"],
+        reward=[0, 1, 0, 0, 0, 2],
+    )
+    found = StepAdvantages(estimator, gamma=0.5)(ATTEMPTS, GROUPS)
+    assert [len(values) for values in found] == [2, 3, 0, 1]
+    assert np.concatenate(found) == pytest.approx(compute_advantages(batch, estimator=estimator, gamma=0.5).values)
+
+
+def test_nothing_to_compare_gives_nothing():
+    assert [len(values) for values in StepAdvantages()([[], []], ["x", "x"])] == [0, 0]
+
+
+def test_every_attempt_has_a_group():
+    with pytest.raises(ValueError, match="4 attempts, but 1 groups"):
+        StepAdvantages()(ATTEMPTS, ["x"])
+
+
+def test_turns_of_a_conversation_end_with_its_reward():
+    talk = [("system", "s"), ("user", "hall"), ("assistant", "go"), ("tool", "kitchen"), ("assistant", "take")]
+    turns = turns_of_conversation([{"role": role, "content": content} for role, content in talk], 2.0)
+    assert turns == [Turn("hall", "go", 0.0), Turn("kitchen", "take", 2.0)]
+    assert with_final_reward([], 1.0) == []
+
+
+def test_what_is_new_in_a_prompt():
+    assert new_part([1, 2], [1, 2, 3]) == (3,)
+    assert new_part([1, 2], [1, 3, 4]) == (1, 3, 4)
+    assert new_part([1, 2], [1]) == (1,)
