@@ -1,0 +1,136 @@
+"""What is sent to trackers when, and what becomes of one that fails; real ones: tests/integration."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from corridor_runs import quiet, recipe
+from hgpo.evaluation import Evaluation, Rate
+from hgpo.runs.folder import RunDirectory, append_metrics, create_run_directory
+from hgpo.runs.progress import Reporter
+from hgpo.runs.tracking import tracked as module
+from hgpo.runs.tracking.tracked import shown_settings, tracked
+
+KEY = "0123456789abcdef"
+ROWS = [{"update": update, "success": update / 4, "kl": float("nan"), "note": None} for update in (1, 2, 3)]
+
+
+class Recorder:
+    """A tracker that can be told to fail in an update."""
+
+    look, id = "nowhere", "run-7"
+
+    def __init__(self, shown):
+        self.known_as = shown.id
+        RECORDERS.append(self)
+        self.taken, self.closed = [], None
+        if FAILS.get("open"):
+            raise ImportError("its library is broken")
+
+    def log(self, update, figures):
+        if FAILS.get("log") == update:
+            raise ConnectionError(f"https://me:{KEY}@host is gone")
+        self.taken.append((update, dict(figures)))
+
+    def close(self, *, failed):
+        self.closed = failed
+        if FAILS.get("close"):
+            raise OSError("no space")
+
+
+RECORDERS: list[Recorder] = []
+FAILS: dict[str, object] = {}
+
+
+@pytest.fixture(autouse=True)
+def _recorders(monkeypatch):
+    RECORDERS.clear()
+    FAILS.clear()
+    monkeypatch.setattr(module, "import_module", lambda name: type("module", (), {"Mlflow": Recorder}))
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return recipe(tmp_path, 'tracking.to=["mlflow"]')
+
+
+@pytest.fixture
+def run(settings):
+    return create_run_directory(settings)
+
+
+def train(run, settings, rows, reporter=None):
+    with tracked(run, settings, reporter or quiet()) as trackers:
+        for row in rows:
+            append_metrics(run, row)
+            trackers.row(row)
+    return RECORDERS[-1]
+
+
+def evaluation():
+    rate = Rate(0.5, 0.25, 0.75, 4)
+    return Evaluation("held_out", 0.4, (1,), rate, 0.6, (0.5,), {"a b": rate}, 3.0, 1.0, None, {"x": 0.5})
+
+
+def test_a_row_is_sent_with_its_finite_figures(run, settings):
+    assert train(run, settings, ROWS[:1]).taken == [(1, {"success": 0.25})]
+
+
+def test_an_evaluation_is_sent_under_the_names_that_verl_has(run, settings):
+    with tracked(run, settings, quiet()) as trackers:
+        trackers.evaluation(0, evaluation())
+        trackers.evaluation(0, evaluation())
+    names = {"val/success": 0.5, "val/success_low": 0.25, "val/success_high": 0.75, "val/score": 0.6}
+    assert RECORDERS[-1].taken == [(0, {**names, "val/success/a b": 0.5})]
+
+
+def test_a_run_that_goes_on_is_the_same_one_there_and_sends_nothing_twice(run, settings):
+    assert train(run, settings, ROWS[:2]).known_as is None
+    (run.path / "metrics.jsonl").unlink()  # update 2 had no checkpoint, so it is made again
+    append_metrics(run, ROWS[0])
+    again = train(run, settings, ROWS[1:])
+    assert again.known_as == "run-7"
+    assert [update for update, _ in again.taken] == [3]
+
+
+def test_one_that_fails_is_named_once_without_its_password_and_catches_up_later(run, settings, capsys):
+    FAILS["log"] = 2
+    reporter = Reporter(Console(width=500))
+    recorder = train(run, settings, ROWS, reporter)
+    said = capsys.readouterr().out
+    assert said.count("mlflow failed, and the run goes on without it (ConnectionError: https://***@host is gone)") == 1
+    assert KEY not in said
+    assert [update for update, _ in recorder.taken] == [1]
+    assert recorder.closed is None
+    FAILS.clear()
+    assert [update for update, _ in train(run, settings, []).taken] == [2, 3]
+
+
+@pytest.mark.parametrize("when", ["open", "close"])
+def test_no_failure_of_a_tracker_ends_the_training(when, run, settings, capsys):
+    FAILS[when] = True
+    train(run, settings, ROWS, Reporter(Console(width=500)))
+    assert capsys.readouterr().out.count("mlflow failed") == 1
+
+
+def test_it_is_told_whether_the_run_ended_well(run, settings):
+    assert train(run, settings, ROWS).closed is False
+    with pytest.raises(KeyboardInterrupt), tracked(run, settings, quiet()):
+        raise KeyboardInterrupt
+    assert RECORDERS[-1].closed is True
+
+
+def test_settings_are_shown_by_their_dotted_names_without_passwords(tmp_path):
+    config = recipe(tmp_path, 'policy.options={base_url = "http://me:secret@host/v1"}')
+    shown = shown_settings(config)
+    assert shown["training.updates"] == 4
+    assert shown["evaluation.seeds"] == "[1]"
+    assert shown["policy.options"] == '{"base_url": "http://***@host/v1"}'
+    assert "policy.revision" not in shown
+
+
+def test_a_damaged_record_of_what_was_sent_is_refused(run, settings):
+    run.tracking.write_text('{"mlflow": {"id": "1", "sent": 2}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tracking\.json: .* delete it"):
+        train(RunDirectory(run.path), settings, [])
