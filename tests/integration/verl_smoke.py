@@ -196,7 +196,7 @@ def expect(true: bool, what: str) -> None:
 
 
 def fail(what: str) -> None:
-    sys.exit(f"verl-smoke failed: {what}")
+    sys.exit(f"{Path(sys.argv[0]).stem} failed: {what}")
 
 
 def tail(path: Path, lines: int = 40) -> str:

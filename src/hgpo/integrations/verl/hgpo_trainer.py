@@ -47,6 +47,7 @@ from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
+from hgpo.runs.tracking.tracked import evaluation_figures
 from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)
@@ -198,8 +199,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Play the panel, each game once per seed; an evaluation that is on disk is not played again."""
         name = evaluation_name(self.global_steps, self.total_training_steps)
         evaluation = stored_evaluation(self.run, name) or self._evaluate(name)
-        metrics = {"val/success": evaluation.success.mean, "val/score": evaluation.score}
-        return metrics | {f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()}
+        return evaluation_figures(evaluation)
 
     def _evaluate(self, name: str) -> Evaluation:
         settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)

@@ -10,9 +10,10 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
-from hgpo.integrations.verl import trackers
 from hgpo.integrations.verl.cluster_check import check_cluster, said
 from hgpo.integrations.verl.cluster_needs import cpus_to_start_with, needs_of
+from hgpo.integrations.verl.lost_nodes import PATIENCE, NodeWatch, look_for_lost_nodes
+from hgpo.integrations.verl.lost_processes import naming_lost_processes
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
 from hgpo.integrations.verl.start_check import findings_here, look, refuse
@@ -29,7 +30,10 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
-from hgpo.training.policies import start_model
+from hgpo.runs.tracking.known import VARIABLES
+from hgpo.training.announcement import announcement
+from hgpo.training.memory_plan import outline_of
+from hgpo.training.policies import check_model, start_model
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
 
@@ -48,8 +52,10 @@ FORWARDED = (
     "WANDB_DIR",
     "WANDB_MODE",
 )
+_RAY_ATTEMPTS = 3
+_TOO_SLOW = "timed out during startup"
 # Handed to the one process that needs them, the trainer's, as an argument, which Ray does not write down.
-SECRETS = trackers.VARIABLES
+SECRETS = VARIABLES
 
 
 def composed_yaml(config: Config) -> str:
@@ -68,6 +74,7 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     """A new run. `ConfigError` before anything is written where the settings cannot work."""
     run = RunDirectory(config.run_directory.resolve())
     check_machine(config, _composed(config, run), reporter)
+    announce(config, reporter)
     suite = training_suite(config)
     checkpoints = checkpoint_folder(config, run.path)
     begun = run.config.exists()  # then it is refused below, with a remedy of its own
@@ -95,6 +102,24 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
         claim(checkpoints, run.path)
     with exclusive(run.path):
         return _run(run, config, training_suite(config), reporter)
+
+
+def announce(config: Config, reporter: Reporter) -> None:
+    """Say what the run will take, and what was meant for another size of model.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    check_model(config)
+    for line in announcement(config, outline_of(config), _where(config)):
+        reporter.say(line)
+
+
+def _where(config: Config) -> str:
+    """Where verl trains: "on verl with 8 GPUs on 2 nodes"."""
+    ranks, nodes = ranks_of(config), config.verl.nodes
+    kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(config) else "GPU" + "s" * (ranks > 1)
+    return f"on verl with {ranks} {kind}" + (f" on {nodes} nodes" if nodes > 1 else "")
 
 
 def check_machine(config: Config, verl_config: Any, reporter: Reporter) -> None:
@@ -137,17 +162,23 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
 
             # The run's files are written where this command was given.
             here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-            run_ppo(verl_config, task_runner_class=WithSecrets(TaskRunnerV1.options(scheduling_strategy=here)))
+            patience = PATIENCE if config.verl.nodes > 1 else 0
+            with (
+                NodeWatch(look_for_lost_nodes, patience=patience) as nodes,
+                naming_lost_processes(run.path, nodes),
+            ):
+                runner = TaskRunnerV1.options(scheduling_strategy=here)
+                run_ppo(verl_config, task_runner_class=WithSecrets(runner, nodes))
     finally:
         ray.shutdown()
     return run
 
 
 class WithSecrets:
-    """A Ray actor class whose actors have this shell's `SECRETS` in their environment."""
+    """A Ray actor class whose actors have this shell's `SECRETS` in their environment, and end with the run's nodes."""
 
-    def __init__(self, actor_class: Any) -> None:
-        self._actor_class = actor_class
+    def __init__(self, actor_class: Any, nodes: NodeWatch) -> None:
+        self._actor_class, self._nodes = actor_class, nodes
 
     def remote(self) -> Any:
         """Start the actor."""
@@ -156,6 +187,7 @@ class WithSecrets:
         actor = self._actor_class.remote()
         secrets = {name: os.environ[name] for name in SECRETS if name in os.environ}
         ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
+        self._nodes.ends(lambda: ray.kill(actor))
         return actor
 
 
@@ -197,11 +229,20 @@ def _start_ray(config: Config, verl_config: Any, *, quiet: bool) -> None:
         options["address"] = config.verl.ray_address
     else:
         cpus = config.verl.ray_cpus or cpus_to_start_with(needs_of(verl_config), os.cpu_count() or 1)
-        options |= {"include_dashboard": False, "num_cpus": cpus}
+        # "local", or Ray would join any cluster that it finds on this machine.
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
         if on_cpu(config):
             options["num_gpus"] = ranks_of(config)  # a place per training process; no GPU is meant
-    try:
-        ray.init(**options)
-    except (ConnectionError, RuntimeError) as error:
-        where = f"the cluster at {config.verl.ray_address}" if config.verl.ray_address else "Ray on this machine"
-        raise ConfigError(f"cannot start or reach {where}: {error}") from error
+    where = f"the cluster at {config.verl.ray_address}" if config.verl.ray_address else "Ray on this machine"
+    for _ in range(_RAY_ATTEMPTS):
+        try:
+            ray.init(**options)
+            return
+        except (ConnectionError, RuntimeError) as error:
+            raise ConfigError(f"cannot start or reach {where}: {error}") from error
+        except Exception as error:
+            if _TOO_SLOW not in str(error):  # Ray raises nothing more special for it
+                raise
+            logger.warning("Ray gave its own processes 30 seconds to start, and they needed more; once more")
+            ray.shutdown()
+    raise ConfigError(f"cannot start {where}: it was too slow {_RAY_ATTEMPTS} times; try again when less runs here")

@@ -15,9 +15,9 @@ from typing import Any
 from hgpo.config import Config, ConfigError
 from hgpo.envs.registry import SUITES
 from hgpo.integrations.verl.cluster_needs import storage_units
-from hgpo.integrations.verl.trackers import trackers
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
 from hgpo.runs.folder import read_json
+from hgpo.runs.tracking.known import trackers
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"

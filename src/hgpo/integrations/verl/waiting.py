@@ -6,12 +6,12 @@ processes that play episodes are there.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
+
+from hgpo.integrations.verl.watcher import Watcher
 
 LIMIT = 120.0
 _LOOKS = 8  # in the time of the limit
@@ -62,7 +62,7 @@ class Stillness:
         return f"nothing has moved for {now - self._since:.0f} s: the start waits for {situation.waits_for}"
 
 
-class StartWatch:
+class StartWatch(Watcher):
     """Watches a start while the block runs.
 
     Args:
@@ -72,9 +72,8 @@ class StartWatch:
     """
 
     def __init__(self, say: Callable[[str], None], waits_for: str, limit: float = LIMIT) -> None:
+        super().__init__("start-watch")
         self._say, self._limit = say, limit
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="start-watch", daemon=True)
         self.waits_for(waits_for)
 
     def waits_for(self, what: str) -> None:
@@ -84,16 +83,6 @@ class StartWatch:
     def looks(self, look: Callable[[], Situation]) -> None:
         """The start has come to where `look` tells how far it is."""
         self._look = look
-
-    def __enter__(self) -> StartWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
 
     def _watch(self) -> None:
         stillness = Stillness(self._limit, time.monotonic())

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.ownership import OWNER_FILE
 from hgpo.runs.assemble import build_suite
@@ -37,6 +37,7 @@ class Launch:
         monkeypatch.setenv("CHECKPOINTS_DIR", str(self.checkpoints))
         monkeypatch.setattr(launch, "_composed", lambda config, run: None)
         monkeypatch.setattr(launch, "check_machine", lambda config, verl_config, reporter: None)
+        monkeypatch.setattr(launch, "announce", lambda config, reporter: None)
         monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
 
     def config(self, directory: str) -> Config:
@@ -139,6 +140,29 @@ def test_before_a_run_on_gpus_the_warm_start_is_made_in_another_process(
         launch._run(RunDirectory(tmp_path), on_gpus, build_suite(on_gpus), Reporter(quiet=True))
 
 
+def test_what_a_run_will_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    reporter = Reporter(quiet=True)
+    monkeypatch.setattr(reporter, "say", said.append)
+    settings = ["policy.device=cpu", "verl.gpus_per_node=2", "training.learning_rate=1e-6"]
+    launch.announce(load_config(Path("quickstart"), settings), reporter)
+    model, plan, note = said
+    assert model.endswith("parameters, on verl with 2 processes without a GPU")
+    assert plan.startswith("Plan: 150 updates, each of 16 games played 8 times")
+    assert note.startswith("Note: training.learning_rate = 1e-06 is a language model's")
+
+
+def test_a_model_that_is_not_there_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_composed", lambda config, run: None)
+    monkeypatch.setattr(launch, "check_machine", lambda config, verl_config, reporter: None)
+    settings = [f"policy.model={tmp_path / 'nothing'}", f"run.directory={tmp_path / 'runs'}"]
+    with pytest.raises(ConfigError, match=r"policy\.model: .*nothing"):
+        launch.train(load_config(Path("quickstart"), settings), Reporter(quiet=True))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
     monkeypatch.setenv("CHECKPOINTS_DIR", str(tmp_path / "checkpoints"))
@@ -165,6 +189,31 @@ def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypat
     assert ("WANDB_MODE" in given[0]["runtime_env"]["env_vars"]) is (address is not None)
     assert "hush" not in repr(given)
     assert ("num_cpus" in given[0]) is (address is None)  # a running cluster has its own
+    assert given[0]["address"] == (address or "local")  # else Ray joins a cluster that happens to run here
+
+
+def test_ray_is_started_again_where_the_machine_was_too_slow_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    import ray
+
+    asked: list[int] = []
+
+    def slow(times: int) -> Callable[..., None]:
+        def init(**_: Any) -> None:
+            asked.append(times)
+            if len(asked) <= times:
+                raise Exception("The current node timed out during startup. This could happen because")
+
+        return init
+
+    config = Config.model_validate({"policy": {"model": "m"}})
+    monkeypatch.setattr(ray, "init", slow(2))
+    launch._start_ray(config, VERL_CONFIG, quiet=True)
+    assert len(asked) == 3
+    asked.clear()
+    monkeypatch.setattr(ray, "init", slow(9))
+    with pytest.raises(ConfigError, match="cannot start Ray on this machine: it was too slow 3 times"):
+        launch._start_ray(config, VERL_CONFIG, quiet=True)
 
 
 @pytest.fixture
@@ -187,7 +236,8 @@ def test_the_trainers_process_gets_the_key_and_rays_files_do_not(
             return os.environ.get("WANDB_API_KEY")
 
     monkeypatch.setenv("WANDB_API_KEY", SECRETS["WANDB_API_KEY"])
-    actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner)).remote()
+    watch = launch.NodeWatch(lambda: ())
+    actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner), watch).remote()
     assert ray.get(actor.key.remote()) == SECRETS["WANDB_API_KEY"]
     files = [path for path in small_ray.rglob("*") if path.is_file()]
     assert len(files) > 5
