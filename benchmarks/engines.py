@@ -54,7 +54,7 @@ def main() -> None:
 
 def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
     """The start is made once, by a run of no updates; both engines begin with it."""
-    common = [f"run.directory={folder}", *SAME_FOR_BOTH]
+    common = list(SAME_FOR_BOTH)
     train(folder, "start", recipe, [*common, "training.updates=0", "evaluation.games=1"])
     same = [f"policy.model={folder / 'start' / 'start'}", "warm_start.enabled=false", f"training.updates={updates}"]
     runs = {

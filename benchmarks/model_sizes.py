@@ -78,7 +78,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = arguments.folder.resolve()
     sizes = {}
     for name in arguments.sizes:
-        options = [f"run.directory={folder}", f"policy.device={arguments.device}", *settings(SIZES[name])]
+        options = [f"policy.device={arguments.device}", *settings(SIZES[name])]
         run = train(folder, name, RECIPE, [*options, f"training.updates={arguments.updates}", *arguments.overrides])
         sizes[name] = figures(run)
     return {

@@ -12,14 +12,22 @@ from hgpo.runs.folder import RunDirectory
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli", "train"]
 
 
-def train(folder: Path, name: str, recipe: Path, options: Sequence[str]) -> RunDirectory:
-    """Run `name` in `folder`, its output in a log beside it. A finished run is kept, an interrupted one continued."""
+def train(
+    folder: Path, name: str, recipe: Path, options: Sequence[str], *, seconds: float | None = None
+) -> RunDirectory:
+    """Run `name` in `folder`, its output in a log beside it. A finished run is kept, an interrupted one continued.
+
+    After `seconds` it is killed, and what it has written by then is what there is: see `RunDirectory.complete`.
+    """
     print(f"{name}: hgpo train {recipe} {' '.join(options)}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     log_file = folder / f"{name}.log"
     with log_file.open("a") as log:
-        command = [*HGPO, str(recipe), f"run.name={name}", *options, "--continue"]
-        status = subprocess.run(command, check=False, stdout=log, stderr=log).returncode
+        command = [*HGPO, str(recipe), f"run.directory={folder}", f"run.name={name}", *options, "--continue"]
+        try:
+            status = subprocess.run(command, check=False, stdout=log, stderr=log, timeout=seconds).returncode
+        except subprocess.TimeoutExpired:
+            status = 0
     if status:
         last_lines = "\n".join(log_file.read_text(errors="replace").splitlines()[-5:])
         raise SystemExit(f"{name} ended with status {status}; the end of {log_file}:\n{last_lines}")

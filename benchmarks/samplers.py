@@ -120,6 +120,8 @@ def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments:
             began = time.perf_counter()
             steps[name] = _play(policies[name], arguments, episodes=arguments.episodes, seed=number)
             rounds[name].append(_round(steps[name], time.perf_counter() - began))
+            done = f"{precision}, {name}, round {number + 1} of {arguments.rounds}"
+            print(f"{done}: {rounds[name][-1].seconds:.0f} s, {_speed(rounds[name][-1]):.0f} tokens/s", flush=True)
     return {
         name: {
             "seconds_start": start[name],

@@ -1,0 +1,159 @@
+"""Measure every estimator on games of many steps whose true policy gradient is known.
+
+    python benchmarks/multistep.py choose --cells runs/choosing.jsonl              # instances 0, 1, …: look, and set
+    python benchmarks/multistep.py report --cells runs/reporting.jsonl --workers 2 --json benchmarks/multistep.json
+    python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
+    python benchmarks/multistep.py page [--check]                                  # the tables of docs/choosing.md
+
+A cell is one estimator on one instance; finished cells are kept in the file and not measured again, so a run that was
+killed goes on. Instances for reporting are other seeds than those for choosing. docs/choosing.md says what follows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from long_games import page
+from long_games.cells import MEASURES, Cell, CellFile, Settings, measured
+from long_games.contenders import CONTENDERS, REFERENCE
+from long_games.families import FAMILIES, FIRST_REPORTED
+from long_games.picture import draw
+from long_games.tables import ALL, FIGURES, summary
+
+DEFAULT_INSTANCES = {"choose": 3, "report": 30}
+
+
+def wanted(first: int, options: argparse.Namespace) -> list[Cell]:
+    """All cells, ordered so that whatever is finished is a table: measure, instance, family, estimator."""
+    return [
+        Cell(measure, family, number, estimator)
+        for measure in options.measures
+        for number in range(first, first + options.instances)
+        for family in options.families
+        for estimator in options.estimators
+    ]
+
+
+def finished(cells: list[Cell], settings: Settings, workers: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Measure the cells, in this process or in some; results come as they are ready."""
+    if workers == 1:
+        yield from (_cell(cell, settings) for cell in cells)
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(partial(_cell, settings=settings), cells)
+
+
+def _cell(cell: Cell, settings: Settings) -> tuple[Cell, dict[str, Any]]:
+    return cell, measured(cell, settings)
+
+
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Measure what was asked for and the file does not have yet, and summarise all it has of the estimators."""
+    settings = Settings(
+        options.verb, kl=options.kl, rate=options.rate, batches=options.batches, updates=options.updates
+    )
+    cells = wanted(0 if options.verb == "choose" else FIRST_REPORTED, options)
+    with CellFile(options.cells, settings) as file:
+        missing = [cell for cell in cells if cell not in file.done]
+        console.print(f"{len(cells)} cells, {len(missing)} to measure")
+        started = time.perf_counter()
+        for n, (cell, result) in enumerate(finished(missing, settings, options.workers), 1):
+            file.append(cell, result)
+            if n % 100 == 0:
+                each = (time.perf_counter() - started) / n
+                console.print(f"{n} measured, {each:.2f} s each, {each * (len(missing) - n) / 60:.0f} minutes to go")
+        return summary(file.done, asdict(settings), options.estimators)
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """One table for each figure: the mean of each family and, below it, what it is ahead of the reference."""
+    for figure in FIGURES:
+        cells = {(row["family"], row["estimator"]): row for row in found["rows"] if row["figure"] == figure}
+        if not cells:
+            continue
+        families = [family for family in (*FAMILIES, ALL) if any(key[0] == family for key in cells)]
+        counts = {
+            family: next(row["instances"] for key, row in cells.items() if key[0] == family) for family in families
+        }
+        table = Table("estimator", *(f"{family} ({counts[family]})" for family in families), title=figure)
+        digits = 3 if figure.startswith("cosine") else 2
+        for name in dict.fromkeys(key[1] for key in cells):
+            here = [cells[family, name] for family in families]
+            table.add_row(name, *(page.figure_and_lead(row, digits) for row in here))
+        console.print(table)
+
+
+def as_json(found: dict[str, Any]) -> str:
+    """The summary, a row a line."""
+    parts = [f'"settings": {json.dumps(found["settings"])}']
+    parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("rows", "curves")]
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = top.add_subparsers(dest="verb", required=True)
+    usual = Settings("choose")
+    for verb, says in (("choose", "instances for choosing settings"), ("report", "instances for reporting")):
+        made = verbs.add_parser(verb, help=says)
+        made.add_argument("--cells", type=Path, metavar="FILE.jsonl", help="where finished cells are kept")
+        made.add_argument("--read", type=Path, metavar="FILE.json", help="measure nothing: show a stored summary")
+        made.add_argument("--json", type=Path, metavar="FILE.json", help="write the summary")
+        made.add_argument("--picture", type=Path, metavar="FILE.png", help="draw it (needs matplotlib: hgpo[report])")
+        made.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
+        made.add_argument(
+            "--instances",
+            type=int,
+            default=DEFAULT_INSTANCES[verb],
+            help="of each family; 0: only summarise what there is",
+        )
+        made.add_argument("--measures", nargs="+", choices=MEASURES, default=list(MEASURES))
+        made.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="NAME")
+        made.add_argument("--estimators", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="NAME")
+        made.add_argument("--kl", type=float, default=usual.kl, help="divergence of an update")
+        made.add_argument("--rate", type=float, default=usual.rate, help="of Adam, in logits")
+        made.add_argument("--batches", type=int, default=usual.batches, help="for the cosines")
+        made.add_argument("--updates", type=int, default=usual.updates, help="of a learning curve")
+    made = verbs.add_parser("page", help="write the stored tables into docs/choosing.md")
+    made.add_argument("--check", action="store_true", help="change nothing, exit with 1 if anything would change")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, show and save."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.verb == "page":
+        sys.exit(page.write(options.check))
+    if (options.cells is None) == (options.read is None):
+        top.error("give --cells FILE.jsonl to measure, or --read FILE.json to show a stored summary")
+    if REFERENCE not in options.estimators:
+        top.error(f"--estimators must have {REFERENCE}: differences are against it")
+    if options.instances < 0 or options.workers < 1:
+        top.error("--instances must be at least 0, --workers at least 1")
+    if options.verb == "choose" and options.instances > FIRST_REPORTED:
+        top.error(f"--instances of choose must be at most {FIRST_REPORTED}: later ones are for reporting")
+    console = Console(width=170)
+    found = json.loads(options.read.read_text(encoding="utf-8")) if options.read else run(options, console)
+    show(found, console)
+    if options.json:
+        options.json.write_text(as_json(found), encoding="utf-8")
+    if options.picture:
+        draw(found, options.picture)
+
+
+if __name__ == "__main__":
+    main()
