@@ -21,11 +21,15 @@ from hgpo import compute_advantages
 from hgpo.commands.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
+from hgpo.evaluation import Rate
 from hgpo.report.comparison import Training, shown_estimators
 from hgpo.report.consistency import prompt_consistency
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
+from hgpo.report.run_facts import RunFacts
 from hgpo.report.serve import LiveReport, make_server
+from hgpo.report.several import render_runs
+from hgpo.runs.held_out import HeldOut, HeldOutResults
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -98,14 +102,26 @@ class Watched:
         self.page.goto(address)
         self.page.wait_for_selector("#main[data-view]")
 
+    def wait_for(self, script: str, arg: Any = None) -> None:
+        """Waits until `script` says true, asked by the clock: a page that nobody sees need not draw frames."""
+        self.page.wait_for_function(script, arg=arg, polling=50)
+
     def _request(self, request: Any) -> None:
         if request.url.split("#")[0] != self.address.split("#")[0]:
             self.noted.append(f"request: {request.url}")
 
     def open(self, view: str, link: str) -> None:
         self.page.evaluate("link => { location.hash = link }", link)
-        self.page.wait_for_function("view => document.getElementById('main').dataset.view === view", arg=view)
-        self.page.wait_for_timeout(150)
+        self.wait_for("() => document.getElementById('main').dataset.link === location.hash")
+        assert self.page.get_attribute("#main", "data-view") == view
+
+    def wait_for_count(self, selector: str, count: int) -> None:
+        """Waits until so many elements are there: what an event or a chart brings comes after the action that asked."""
+        self.wait_for("([selector, count]) => document.querySelectorAll(selector).length === count", [selector, count])
+
+    def wait_until_no_wider_than(self, width: int) -> None:
+        """Waits until the page fits: charts follow the window a moment later."""
+        self.wait_for("width => document.documentElement.scrollWidth <= width", width)
 
     def figures(self, selector: str, name: str = "data-value") -> list[float]:
         values = self.page.eval_on_selector_all(selector, f"all => all.map(one => one.getAttribute('{name}'))")
@@ -190,9 +206,9 @@ def test_a_step_shows_every_level_as_the_library_has_it(watched: Watched, plain:
     for row in (5, 11, 17):
         watched.open("step", f"{step_link(rows[row])}&estimator={key}")
         page = watched.page
-        page.wait_for_function(
+        watched.wait_for(
             "text => document.getElementById('fact-return').innerText === text",
-            arg=f"{computed.returns[row]:.6g}".replace("-", "−"),
+            f"{computed.returns[row]:.6g}".replace("-", "−"),
         )
         assert page.inner_text("#fact-return") == f"{computed.returns[row]:.6g}".replace("-", "−")
         levels = [*([computed.episode] if computed.episode else []), *computed.levels]
@@ -248,7 +264,12 @@ def test_estimators_are_compared_with_the_largest_disagreement_first(
         scaled.append(column / np.sqrt(np.mean(column**2)))
     spread = np.max(scaled, axis=0) - np.min(scaled, axis=0)
     assert spreads[0] == pytest.approx(spread.max(), rel=1e-5)
-    assert len(spreads) == min(100, int(np.count_nonzero(spread > 1e-6)))
+    count = int(np.count_nonzero(spread > 1e-6))
+    assert len(spreads) == min(25, count)
+    assert watched.page.inner_text(".pager span") == f"1–25 of {count}"
+    watched.page.get_by_role("button", name="last").click()
+    assert watched.page.inner_text(".pager span").endswith(f"{count} of {count}")
+    assert watched.figures("#disagreements td[data-value]:not([data-key])")[-1] <= spreads[-1]
     paper, grpo = np.sign(np.concatenate(values["paper"])), np.sign(np.concatenate(values["grpo"]))
     opposite = np.mean((paper * grpo)[paper * grpo != 0] < 0)
     assert watched.figures('#signs td[data-pair="paper grpo"]') == [pytest.approx(opposite)]
@@ -293,7 +314,10 @@ def test_keys_and_search_reach_everything(watched: Watched) -> None:
     page.wait_for_selector("#main[data-view=step]")
     before = page.url
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("before => location.href !== before", arg=before)
+    watched.wait_for(
+        "before => location.href !== before && document.getElementById('main').dataset.link === location.hash",
+        before,
+    )
     assert page.inner_text(".strip a[aria-current]") == "1"
 
 
@@ -360,7 +384,7 @@ def test_a_live_report_shows_updates_as_they_arrive(browser: Any, tmp_path: Path
         assert "in 1 update." in page.inner_text("#counts")
         write(tmp_path / "00002.jsonl", rollouts(2, seed=2))
         page.wait_for_function(
-            "() => document.getElementById('counts').innerText.includes('in 2 updates')", timeout=20_000
+            "() => document.getElementById('counts').innerText.includes('in 2 updates')", polling=50, timeout=20_000
         )
     finally:
         server.shutdown()
@@ -390,6 +414,53 @@ def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path
     path.write_text(smaller, encoding="utf-8")
     watched = Watched(browser, path.as_uri())
     assert "The figures count all of them" in watched.page.inner_text("#counts")
+    assert watched.noted == []
+
+
+def test_the_task_view_opens_where_trajectories_ended_differently(browser: Any, plain: tuple[Path, Path]) -> None:
+    page = Watched(browser, plain[1].as_uri()).page
+    page.keyboard.press("2")
+    page.wait_for_selector("#main[data-view=task]")
+    outcomes = page.locator("table.turns thead").inner_text()
+    assert "not won" in outcomes
+    assert "✓ won" in outcomes
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_view_is_wider_than_the_window(browser: Any, plain: tuple[Path, Path], width: int) -> None:
+    watched = Watched(browser, plain[1].as_uri())
+    watched.page.set_viewport_size({"width": width, "height": 800})
+    for key, view in zip("12345", ("overview", "task", "step", "compare", "consistency"), strict=True):
+        watched.page.keyboard.press(key)
+        watched.wait_for("view => document.getElementById('main').dataset.view === view", view)
+        watched.page.wait_for_timeout(250)  # charts that are drawn late may be too wide
+        watched.wait_until_no_wider_than(width)
+
+
+def test_every_chart_says_what_it_shows_and_lists_its_values(watched: Watched) -> None:
+    watched.open("overview", "#overview")
+    drawn = watched.page.locator(".charts [role=img]").all()
+    labels = [element.get_attribute("aria-label") for element in drawn]
+    assert len(labels) >= 6
+    assert all(" at update 2." in label for label in labels)
+    watched.page.locator(".charts figure summary").first.click()
+    watched.wait_for_count(".charts figure:first-of-type tbody tr", 2)  # made when it is asked for
+
+
+def test_runs_side_by_side_in_a_browser(browser: Any, tmp_path: Path) -> None:
+    points = tuple(
+        HeldOut(name, at, Rate(at / 4, 0.0, 1.0, 8), ATTACKS[0]) for name, at in (("before", 0), ("after", 2))
+    )
+    metrics = [{"update": update, "success": update / 40} for update in range(1, 31)]
+    runs = [RunFacts(label, (), HeldOutResults(points), metrics) for label in ("one", *ATTACKS[:2])]
+    path = tmp_path / "runs.html"
+    path.write_text(render_runs(runs), encoding="utf-8")
+    watched = Watched(browser, path.as_uri())
+    watched.page.wait_for_selector("#chart-success svg")
+    assert watched.figures("#runs td[data-figure=after]") == [0.5] * 3
+    assert watched.page.locator("main script").count() == 0
+    watched.page.set_viewport_size({"width": 390, "height": 800})
+    watched.wait_until_no_wider_than(390)
     assert watched.noted == []
 
 

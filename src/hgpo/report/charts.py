@@ -12,6 +12,8 @@ from hgpo.report.report import Report
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 CHART_HEIGHT = 150
+UPDATES = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
+"""What every chart has along its bottom."""
 
 Rows = list[dict[str, Any]]
 
@@ -26,14 +28,15 @@ def overview_rows(report: Report) -> Rows:
     for metrics in report.training.metrics if report.training else ():
         if isinstance(update := metrics.get("update"), int):
             names = {"success": "success", "reward": "reward", "length": "episode_length"}
-            rows[update] = {name: metrics[key] for name, key in names.items() if _is_number(metrics.get(key))}
+            rows[update] = {name: metrics[key] for name, key in names.items() if is_number(metrics.get(key))}
     for figures in report.figures:
         computed = {"success": figures.success, "reward": figures.reward, "length": figures.length}
         rows[figures.update] = {**computed, **rows.get(figures.update, {}), "first_return": figures.first_return}
     return [{"update": update, **row} for update, row in sorted(rows.items())]
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value of metrics.jsonl can be drawn."""
     return isinstance(value, (int, float)) and isfinite(value)
 
 
@@ -106,6 +109,22 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
     return [chart for chart in charts if chart is not None]
 
 
+def window_of(updates: int) -> int:
+    """Over how many updates a curve is smoothed: an eighth of them, 10 at most; 1, not at all, of fewer than 12."""
+    return 1 if updates < 12 else min(10, max(3, updates // 8))
+
+
+def with_means(rows: Rows, field: str, window: int, by: str = "level") -> Rows:
+    """The rows with `smooth`: mean of `field` in the last `window` of them (fewer at first), for each `by`."""
+    last: dict[Any, list[float]] = {}
+    made = []
+    for row in rows:
+        values = last.setdefault(row.get(by), [])
+        values.append(row[field])
+        made.append({**row, "smooth": sum(values[-window:]) / len(values[-window:])})
+    return made
+
+
 def _lines(
     name: str,
     title: str,
@@ -116,28 +135,45 @@ def _lines(
     percent: bool = False,
     band: tuple[str, str] | None = None,
 ) -> dict[str, Any] | None:
-    """A line per level (or one line) over updates."""
+    """A line per level (or one line) over updates; of many updates a smoothed one, with what was measured behind it."""
     kept = {"update", "level", field, *(band or ())}
     values = [{key: value for key, value in row.items() if key in kept} for row in rows if row.get(field) is not None]
     if not values:
         return None
-    x = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
     axis = {"format": ".0%"} if percent else {}
     y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": field != "reward"}}
-    encoding: dict[str, Any] = {"x": x, "y": y}
-    colour: dict[str, Any] = {"value": PALETTE[0]}
+    encoding: dict[str, Any] = {"x": dict(UPDATES), "y": y}
     levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))
     if levels:
-        colour = _by_level(levels, PALETTE)
         encoding["strokeDash"] = _by_level(levels, DASHES)
         encoding["shape"] = _by_level(levels, SHAPES)
-    encoding["color"] = colour
-    layers: list[dict[str, Any]] = [{"mark": {"type": "line", "point": {"size": 22}}, "encoding": encoding}]
+    encoding["color"] = _by_level(levels, PALETTE) if levels else {"value": PALETTE[0]}
+    window = window_of(len({row["update"] for row in values}))
+    values = with_means(values, field, window) if window > 1 else values
+    layers = lines_of(encoding, window > 1)
     if band:
-        limits = {"x": x, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}, "color": colour}
+        limits = {"x": UPDATES, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}, "color": encoding["color"]}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15}, "encoding": limits})
     spec = {"width": "container", "height": CHART_HEIGHT, "data": {"values": values}, "layer": layers}
-    return {"id": name, "title": title, "note": note, "spec": spec}
+    return {"id": name, "title": title, "note": f"{note}{smoothing_note(window)}", "spec": spec}
+
+
+def smoothing_note(window: int) -> str:
+    """What the two lines of a smoothed chart are; empty where there is one."""
+    return "" if window == 1 else f" Bold: mean of the last {window} updates; faint: each update."
+
+
+def lines_of(encoding: dict[str, Any], smoothed: bool) -> list[dict[str, Any]]:
+    """The layers of lines with this encoding: as measured, or the smoothed one in front of it."""
+    if not smoothed:
+        return [{"mark": {"type": "line", "point": {"size": 22}}, "encoding": encoding}]
+    behind = {channel: encoding[channel] for channel in ("x", "y", "color")}
+    front = {**{name: value for name, value in encoding.items() if name != "shape"}}
+    front["y"] = {**encoding["y"], "field": "smooth"}
+    return [
+        {"mark": {"type": "line", "opacity": 0.3, "strokeWidth": 1}, "encoding": behind},
+        {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": front},
+    ]
 
 
 def _by_level(levels: list[str], values: tuple[Any, ...]) -> dict[str, Any]:

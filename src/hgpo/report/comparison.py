@@ -8,6 +8,7 @@ from typing import Any
 
 from hgpo.estimators import get, parse_options
 from hgpo.estimators.normalise import MODES
+from hgpo.report.run_facts import RunFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Training:
         options: its options.
         gamma: the discount.
         metrics: the rows of metrics.jsonl.
+        facts: what else the run says of itself; None without a run.
 
     Example: `Training("hgpo", {"history_length": 2}, 0.95)`.
     """
@@ -27,6 +29,7 @@ class Training:
     options: Mapping[str, Any] = field(default_factory=dict)
     gamma: float = 0.95
     metrics: Sequence[Mapping[str, Any]] = ()
+    facts: RunFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

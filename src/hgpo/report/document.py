@@ -48,6 +48,7 @@ def packed_report(report: Report) -> str:
         "unused": [reason.text for reason in Unused],
         "figures": [asdict(update) for update in report.figures],
         "charts": overview_charts(report),
+        "run": report.training.facts.as_header() if report.training and report.training.facts else None,
         "steps": _steps(report.shown, columns, texts),
         "trajectories": _trajectories(report.shown, columns, texts),
         "tasks": _tasks(report.shown, columns, texts),

@@ -22,8 +22,8 @@ from hgpo.report.report import Report
 MAX_BYTES = 5_000_000
 MARKER = "<!doctype html>\n<!-- hgpo inspect -->"
 SCRIPTS = (
-    *("bytes.js", "data.js", "dom.js", "diff.js", "vega.js", "tables.js", "overview.js", "graph.js", "task.js"),
-    *("step.js", "compare.js", "consistency.js", "find.js", "main.js"),
+    *("bytes.js", "data.js", "dom.js", "diff.js", "vega.js", "tables.js", "run.js", "overview.js"),
+    *("graph.js", "task.js", "step.js", "compare.js", "consistency.js", "find.js", "runs.js", "main.js"),
 )
 _MOST_TRIES = 8
 _EXTRA = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
@@ -49,6 +49,11 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
 
 def render_page(report: Report, live: bool = False) -> str:
     """The whole page. `live` lets it ask the server it came from for newer data."""
+    return page_of(report.source, packed_report(report), live)
+
+
+def page_of(title: str, data: str, live: bool = False) -> str:
+    """A page around packed data; what the data holds decides which views it has."""
     style = _asset("style.css")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     library = chart_library()
@@ -56,12 +61,12 @@ def render_page(report: Report, live: bool = False) -> str:
     return Template(_asset("page.html")).substitute(
         marker=MARKER,
         policy=html.escape(policy),
-        title=html.escape(f"{report.source} · hgpo inspect"),
+        title=html.escape(f"{title} · hgpo inspect"),
         style=style,
         library=library,
         script=script,
         settings=json_for_script({"live": live}),
-        data=packed_report(report),
+        data=data,
     )
 
 

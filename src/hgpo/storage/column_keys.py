@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgpo.storage import verl_dumps
+from hgpo.storage import trajectory_files, verl_dumps
 from hgpo.storage.problems import StorageError
 from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
 
-_READ = {"hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS), "verl": tuple(verl_dumps.COLUMNS)}
+_READ = {
+    "hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS),
+    "verl": tuple(verl_dumps.COLUMNS),
+    "trajectories": trajectory_files.KEYS,
+}
+_FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
 
 
 def parse_columns(assignments: Sequence[str]) -> dict[str, str]:
@@ -37,14 +42,23 @@ def check_columns(columns: Mapping[str, str], format: str) -> None:
     Raises:
         ValueError: no such column is read from files of this format, or two are given of which one may be.
     """
-    files = "dumps of verl" if format == "verl" else "rollouts"
     for name in columns:
         if name not in _READ[format]:
-            is_of_dumps = format == "hgpo" and name in verl_dumps.COLUMNS
-            remedy = "; it is one of verl's dumps: add --format verl (format='verl')" if is_of_dumps else ""
-            raise ValueError(f"no column {name} is read from {files}{remedy}; columns: {', '.join(_READ[format])}")
+            remedy = _remedy(name) if format == "hgpo" else ""
+            raise ValueError(
+                f"no column {name} is read from {_FILES[format]}{remedy}; columns: {', '.join(_READ[format])}"
+            )
     if "reward" in columns and "final_reward" in columns:
         raise ValueError("give either reward, of each step, or final_reward, of the whole trajectory, not both")
+
+
+def _remedy(name: str) -> str:
+    """What to add to have a column read that files of another format have."""
+    if name in verl_dumps.COLUMNS:
+        return "; it is one of verl's dumps: add --format verl (format='verl')"
+    if name in trajectory_files.KEYS:
+        return "; it is one of files with a trajectory a line: add --trajectories (format='trajectories')"
+    return ""
 
 
 def renamed(table: pa.Table, columns: Mapping[str, str], file: Path) -> pa.Table:

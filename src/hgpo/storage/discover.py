@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from hgpo.storage.json_lines import parsed_line
 from hgpo.storage.problems import StorageError
 from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, suffix_of
@@ -15,6 +18,7 @@ _RUN_FILES = ("metrics.jsonl", "metrics.superseded.jsonl")
 """Files of a run directory that end like rollouts and hold none."""
 
 _KEYS_OF_DUMPS = {"input", "output"}
+_LISTS_OF_TRAJECTORIES = {"messages", "steps"}
 
 
 class NoRolloutsError(StorageError):
@@ -28,7 +32,8 @@ class StepFile:
     Attributes:
         update: which update they belong to.
         path: where it is.
-        format: "hgpo", this project's columns in parquet or JSONL, or "verl", a rollout dump of verl or verl-agent.
+        format: "hgpo", this project's columns in parquet or JSONL; "verl", a rollout dump of verl or verl-agent; or
+            "trajectories", one trajectory a line.
 
     Example: `StepFile(40, Path("runs/quickstart/rollouts/00040.parquet"), "hgpo")`.
     """
@@ -46,7 +51,7 @@ def find_step_files(path: Path, format: str = "auto") -> list[StepFile]:
 
     Args:
         path: a file, a folder of files or a run directory; the metrics of a run are no steps.
-        format: "hgpo" or "verl" for all files; "auto": each file's own.
+        format: "hgpo", "verl" or "trajectories" for all files; "auto": each file's own.
 
     Raises:
         ValueError: an unknown format.
@@ -122,10 +127,24 @@ def _numbers(files: Sequence[Path]) -> list[int]:
 
 
 def _format(file: Path) -> str:
-    """ "verl" if the first readable row has verl's names of prompt and response and is no step of this project."""
-    if suffix_of(file) == ".parquet":
+    """What the first readable row tells: one that is a step of this project makes it this project's."""
+    keys, lists = _first_keys(file)
+    if keys >= set(BATCH_COLUMNS):
         return "hgpo"
+    if lists & _LISTS_OF_TRAJECTORIES:
+        return "trajectories"
+    return "verl" if keys >= _KEYS_OF_DUMPS and suffix_of(file) == ".jsonl" else "hgpo"
+
+
+def _first_keys(file: Path) -> tuple[set[str], set[str]]:
+    """The keys of the first row that can be read, and those of lists; none where no row can, which its reader tells."""
+    if suffix_of(file) == ".parquet":
+        try:
+            schema = pq.read_schema(file)
+        except (pa.ArrowException, OSError):
+            return set(), set()
+        return set(schema.names), {field.name for field in schema if pa.types.is_list(field.type)}
     with file.open("rb") as lines:
         rows = (row for row in map(parsed_line, lines) if isinstance(row, dict))
-        keys = next(rows, {}).keys()
-    return "verl" if keys >= _KEYS_OF_DUMPS and not keys >= set(BATCH_COLUMNS) else "hgpo"
+        first = next(rows, {})
+    return set(first), {key for key, value in first.items() if isinstance(value, list)}

@@ -22,6 +22,7 @@ from hgpo.storage.json_lines import read_json_lines
 from hgpo.storage.parquet import read_parquet
 from hgpo.storage.problems import Notice, Problems, StorageError, place_of
 from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, UPDATE_KEY, suffix_of
+from hgpo.storage.trajectory_files import read_trajectories
 from hgpo.storage.verl_dumps import read_dump
 from hgpo.storage.whole_trajectories import whole_trajectories
 
@@ -81,10 +82,11 @@ def read_steps(path: Path, format: str = "auto", columns: Mapping[str, str] | No
 
     Args:
         path: a file, a folder of files or a run directory.
-        format: "hgpo": parquet or JSONL with one column per name; "verl": rollout dumps of verl or verl-agent; "auto":
-            "verl" for JSONL whose first row has `input` and `output` and is no step of this project, else "hgpo".
+        format: "hgpo": parquet or JSONL with one column per name; "verl": rollout dumps of verl or verl-agent;
+            "trajectories": one trajectory a line; "auto": what the first row's names tell. One with `messages` or
+            `steps` is a trajectory, one of JSONL with `input` and `output` is verl's, unless it is a step.
         columns: columns to read from other keys than usual, {"observation": "room"}: those of `StepBatch`, for "verl"
-            those of `hgpo.storage.verl_dumps.COLUMNS`.
+            those of `hgpo.storage.verl_dumps.COLUMNS`, for "trajectories" `hgpo.storage.trajectory_files.KEYS`.
 
     Raises:
         ValueError: an unknown format or column.
@@ -135,6 +137,8 @@ def _read(
     numbers: Sequence[int]
     if file.format == "verl":
         table, numbers = read_dump(file.path, columns, problems)
+    elif file.format == "trajectories":
+        table, numbers = read_trajectories(file.path, columns, problems)
     else:
         read_file = read_json_lines if suffix_of(file.path) == ".jsonl" else read_parquet
         table, numbers = read_file(file.path, problems, wanted and {*wanted, *columns.values()})

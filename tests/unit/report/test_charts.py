@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.report.charts import level_names, level_rows, overview_charts, overview_rows
+from hgpo.report.charts import level_names, level_rows, overview_charts, overview_rows, window_of, with_means
 from hgpo.report.comparison import Training
 from hgpo.report.report import build_report
 from hgpo.storage.discover import find_step_files
@@ -77,3 +77,27 @@ def test_the_episode_level_beside_the_papers_levels_is_that_of_the_estimator_tha
         advantages = compute_advantages(read_update(find_step_files(folder)[figures.update - 1]).batch, "grpo")
         assert figures.summary.episode.usable_share == np.mean(advantages.episode.used)
         assert figures.summary.levels == expected.summary.levels
+
+
+def test_a_curve_of_many_updates_is_smoothed_and_stays_in_front_of_what_was_measured(folder):
+    metrics = tuple({"update": update, "success": update % 2 / 2} for update in range(1, 41))
+    chart = next(c for c in overview_charts(build_report(folder, Training(metrics=metrics))) if c["id"] == "success")
+    values = chart["spec"]["data"]["values"]
+    window = window_of(40)
+    assert window == 5
+    assert f"mean of the last {window} updates" in chart["note"]
+    measured = [value["success"] for value in values]
+    assert values[0]["smooth"] == measured[0]
+    assert values[39]["smooth"] == pytest.approx(sum(measured[-5:]) / 5)
+    behind, front = chart["spec"]["layer"]
+    assert (behind["encoding"]["y"]["field"], front["encoding"]["y"]["field"]) == ("success", "smooth")
+    assert behind["mark"]["opacity"] < 0.5
+
+
+def test_a_curve_of_few_updates_is_as_measured():
+    assert [window_of(updates) for updates in (1, 11, 12, 70, 500)] == [1, 1, 3, 8, 10]
+
+
+def test_each_level_has_a_mean_of_its_own():
+    rows = [{"level": level, "x": value} for value in (1.0, 3.0) for level in "01"]
+    assert [row["smooth"] for row in with_means(rows, "x", 2)] == [1.0, 1.0, 2.0, 2.0]

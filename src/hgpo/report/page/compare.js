@@ -13,7 +13,7 @@ function compareView(data, chosen) {
     signMatrix(data),
     h("h2", {}, first && second ? `Largest disagreements: ${first.label}, ${second.label}` : "Largest disagreements of all"),
     first && second ? h("p", {}, link("#compare", "compare all")) : "",
-    longTable(
+    pagedTable(
       ["step", "task", "action", "return", "disagreement", ...data.estimators.map((estimator) => estimator.label)], order,
       (step) => [
         h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),

@@ -110,6 +110,27 @@ class Data {
     return `#task=${this.tasks.update[task]}/${encodeURIComponent(this.taskId(task))}`;
   }
 
+  /* A task to begin with: trajectories that ended differently, as evenly as can be, of those the latest; else the
+     one whose returns differ most. */
+  instructiveTask() {
+    let [best, least] = [0, [-1, -1]];
+    for (let task = 0; task < this.tasks.id.length; task++) {
+      const trajectories = this.trajectoriesOfTask(task);
+      const won = trajectories.filter((trajectory) => this.trajectories.success[trajectory]).length;
+      const returns = trajectories.map((trajectory) => this.steps.return[this.trajectoryStart[trajectory]]);
+      const found = [Math.min(won, trajectories.length - won), won ? 0 : Math.max(...returns) - Math.min(...returns)];
+      if (found[0] > least[0] || (found[0] === least[0] && found[1] >= least[1])) [best, least] = [task, found];
+    }
+    return best;
+  }
+
+  /* Its step with the largest advantage, up or down. */
+  instructiveStep(task) {
+    const advantage = this.estimators[0]?.advantage ?? [];
+    const steps = range(this.taskStart[task], this.taskStart[task + 1]);
+    return steps.reduce((best, step) => (Math.abs(advantage[step]) > Math.abs(advantage[best]) ? step : best), steps[0]);
+  }
+
   /* The step of a link, -1 where the report does not show it. */
   findStep(update, id, time) {
     for (let trajectory = 0; trajectory < this.trajectoryStart.length; trajectory++) {

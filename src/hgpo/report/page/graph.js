@@ -50,7 +50,7 @@ function graphView(data, task) {
   return [
     h("div", { class: "scroll" }, svg(
       "svg",
-      { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "transitions of all trajectories" },
+      { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `transitions of all trajectories: ${nodes.length} states, ${edges.length} actions between them` },
       svg("defs", {}, arrow("arrow"), arrow("arrow-won")), shownEdges, shownNodes,
     )),
     h("p", { class: "note" },

@@ -59,6 +59,7 @@ function render() {
   main.dataset.view = view;
   drawTabs(view);
   window.scrollTo(0, 0);
+  main.dataset.link = window.location.hash;  // last: whoever waits for a link finds all of its view
 }
 
 function stepFromLink(value, estimator) {
@@ -138,6 +139,7 @@ async function refreshed(version) {
   const [update, id, time] = at ? at.slice("#step=".length).split("/") : [];
   const step = at ? data.findStep(Number(update), decoded(id), Number(time)) : -1;
   [place.step, place.task] = step >= 0 ? [step, data.steps.task[step]] : [0, 0];
+  if (step < 0) begin();
   render();
   return latest;
 }
@@ -156,9 +158,32 @@ async function follow() {
   }
 }
 
+/* Tasks and steps that say something, until others are chosen. */
+function begin() {
+  if (!data.size) return;
+  place.task = data.instructiveTask();
+  place.step = data.instructiveStep(place.task);
+}
+
+/* A page of several runs has one view and no steps to find. */
+function startRuns(header) {
+  const main = document.getElementById("main");
+  for (const id of ["search", "tabs", "help-button"]) document.getElementById(id).remove();
+  const draw = () => main.replaceChildren(...runsView(header).flat(Infinity));
+  main.dataset.view = "runs";
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
+}
+
 async function start() {
   try {
-    data = new Data(await unpack(document.getElementById("data").textContent));
+    const unpacked = await unpack(document.getElementById("data").textContent);
+    if (unpacked.header.runs) {
+      startRuns(unpacked.header);
+      return;
+    }
+    data = new Data(unpacked);
+    begin();
   } catch (error) {
     document.getElementById("main").replaceChildren(h("p", { class: "notice" }, `The data in this file cannot be read: ${error.message}`));
     return;

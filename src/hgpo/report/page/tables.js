@@ -44,3 +44,22 @@ function longTable(headings, rows, makeRow, attributes = {}, most = 100) {
   show(most);
   return holder;
 }
+
+/* Rows by the page, for tables that may have thousands; one page is in the document at a time. */
+function pagedTable(headings, rows, makeRow, attributes = {}, size = 25) {
+  const holder = h("div", { class: "paged" });
+  const last = Math.max(Math.ceil(rows.length / size) - 1, 0);
+  const whole = (count) => count.toLocaleString("en");
+  const button = (label, page, from) => h("button", { type: "button", disabled: page < 0 || page > last || page === from, click: () => show(page, label) }, label);
+  const show = (page, focused) => {
+    const [first, end] = [page * size, Math.min((page + 1) * size, rows.length)];
+    const pager = h("nav", { class: "pager", "aria-label": "pages of the table" },
+      button("first", 0, page), button("previous", page - 1, page),
+      h("span", { role: "status" }, rows.length ? `${whole(first + 1)}–${whole(end)} of ${whole(rows.length)}` : "none"),
+      button("next", page + 1, page), button("last", last, page));
+    holder.replaceChildren(table(headings, rows.slice(first, end).map(makeRow), attributes), last ? pager : "");
+    if (focused) [...pager.querySelectorAll("button:not([disabled])")].find((one) => one.textContent === focused)?.focus();
+  };
+  show(0);
+  return holder;
+}

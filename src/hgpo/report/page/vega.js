@@ -26,8 +26,39 @@ async function draw(element, spec) {
   }
 }
 
+/* A figure with its title, the drawing, what it shows in words for those who do not see it, and its values. */
 function chart(title, note, spec, id) {
-  const element = h("div", { class: "chart", id: `chart-${id}`, role: "img", "aria-label": title });
+  const element = h("div", { class: "chart", id: `chart-${id}` });
   requestAnimationFrame(() => draw(element, spec));
-  return h("figure", {}, h("figcaption", {}, h("strong", {}, title), " ", h("span", { class: "note" }, note)), element);
+  const drawn = h("div", { role: "img", "aria-label": `${title}. ${inWords(spec)}` }, element);  // Vega sets its own on what it draws into
+  return h("figure", { "aria-labelledby": `title-${id}` },
+    h("figcaption", { id: `title-${id}` }, h("strong", {}, title), " ", h("span", { class: "note" }, note)), drawn, valuesOf(spec, title));
+}
+
+/* Where each line of a chart over updates begins and ends. */
+function inWords(spec) {
+  const lines = Map.groupBy?.(spec.data.values.filter((value) => "update" in value), (value) => value.level ?? value.run ?? "") ?? new Map();
+  const field = chartField(spec);
+  return [...lines].map(([name, values]) => {
+    const [first, last] = [values[0], values[values.length - 1]];
+    return `${name === "" ? "" : `${name}: `}${number(first[field])} at update ${first.update}, ${number(last[field])} at update ${last.update}.`;
+  }).join(" ");
+}
+
+function chartField(spec) {
+  return spec.layer.map((layer) => layer.encoding.y.field).find((field) => field !== "smooth" && field !== "low" && !field?.endsWith("_p10"));
+}
+
+/* The values as a table, made when it is asked for. */
+function valuesOf(spec, title) {
+  const values = spec.data.values;
+  if (!values.length || !("update" in values[0])) return "";
+  const names = Object.keys(values[0]);
+  const holder = h("div", {});
+  const details = h("details", { class: "values", toggle: () => {
+    if (details.open && !holder.childNodes.length) {
+      holder.append(pagedTable(names, values, (value) => names.map((name) => (typeof value[name] === "number" ? value[name] : shown(value[name] ?? null))), { "aria-label": title }));
+    }
+  } }, h("summary", {}, "values"), holder);
+  return details;
 }

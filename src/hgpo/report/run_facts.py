@@ -1,0 +1,95 @@
+"""What a run says of itself beside its steps: settings, success on held-out tasks, metrics by update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hgpo.config import Config, describe_settings, setting_values
+from hgpo.runs.folder import RunDirectory
+from hgpo.runs.held_out import HeldOutResults, held_out_results
+
+HEADLINES = (
+    "advantage.estimator",
+    "environment.name",
+    "policy.model",
+    "rollout.tasks_per_update",
+    "rollout.group_size",
+    "agent.history_length",
+    "training.updates",
+    "training.learning_rate",
+    "advantage.gamma",
+    "run.seed",
+)
+"""The settings that are shown first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSetting:
+    """One setting as people read it. Example: `ShownSetting("run.seed", "7", True, "Seed of every generator.")`.
+
+    Attributes:
+        name: Dotted, as in a recipe.
+        value: As text.
+        changed: Whether it is another than the default.
+        meaning: What it is for.
+    """
+
+    name: str
+    value: str
+    changed: bool
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run without its steps.
+
+    Attributes:
+        label: What it is called beside others.
+        settings: All of them.
+        held_out: Success on the held-out tasks.
+        metrics: The rows of metrics.jsonl.
+
+    Example: `RunFacts("hgpo-1").held_out.points` is ().
+    """
+
+    label: str
+    settings: tuple[ShownSetting, ...] = ()
+    held_out: HeldOutResults = field(default_factory=HeldOutResults)
+    metrics: Sequence[Mapping[str, Any]] = ()
+
+    def headlines(self) -> list[ShownSetting]:
+        """The settings that are shown first, in the order of `HEADLINES`."""
+        by_name = {setting.name: setting for setting in self.settings}
+        return [by_name[name] for name in HEADLINES if name in by_name]
+
+    def as_header(self) -> dict[str, Any]:
+        """Everything but the metrics as JSON has it."""
+        return {
+            "label": self.label,
+            "headlines": [asdict(setting) for setting in self.headlines()],
+            "settings": [asdict(setting) for setting in self.settings],
+            "heldOut": [asdict(point) for point in self.held_out.points],
+            "gain": None if self.held_out.gain is None else asdict(self.held_out.gain),
+        }
+
+
+def run_facts(run: RunDirectory, config: Config, metrics: Sequence[Mapping[str, Any]], label: str = "") -> RunFacts:
+    """The facts of a run that has been opened; nothing that it names is imported.
+
+    `label`: what it is called; its own name where that is empty.
+    """
+    held_out = held_out_results(run, config.training.updates)
+    return RunFacts(label or config.run.name, shown_settings(config), held_out, metrics)
+
+
+def shown_settings(config: Config) -> tuple[ShownSetting, ...]:
+    """Every setting of a run."""
+    values = setting_values(config)
+    return tuple(
+        ShownSetting(name, values[name], values[name] != default, meaning)
+        for name, default, meaning in describe_settings()
+        if name in values
+    )

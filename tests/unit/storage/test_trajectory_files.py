@@ -1,0 +1,165 @@
+"""One trajectory a line: as steps, as conversations, in JSONL and parquet, and what is wrong with one."""
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hgpo.estimators import compute_advantages
+from hgpo.storage.discover import find_step_files
+from hgpo.storage.problems import StorageError
+from hgpo.storage.reading import read_steps, read_update
+from hgpo.storage.step_batches import step_batch_from_table
+
+PAGE = Path(__file__).parents[3] / "docs/trajectories.md"
+TALK = [
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "hall"},
+    {"role": "assistant", "content": "go"},
+    {"role": "user", "content": "kitchen"},
+    {"role": "assistant", "content": "take"},
+]
+STEPS = [{"observation": "hall", "action": "go"}, {"observation": "kitchen", "action": "take"}]
+
+
+def as_trajectories(rows):
+    """The steps of a file of this project, one trajectory a line."""
+    lines = {}
+    for row in rows:
+        line = lines.setdefault(
+            row["trajectory"], {"group": row["group"], "trajectory": row["trajectory"], "steps": []}
+        )
+        line["steps"].append((row["step"], {key: row[key] for key in ("observation", "action", "reward")}))
+    for line in lines.values():
+        line["steps"] = [step for _, step in sorted(line["steps"], key=lambda step: step[0])]
+    return list(lines.values())
+
+
+def read(path, *lines, **options):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return read_steps(path, "trajectories", options.get("columns")).table.to_pylist()
+
+
+def line(**changes):
+    return {"group": 1, "trajectory": 0, "reward": 1.0, "messages": TALK, **changes}
+
+
+def test_advantages_are_those_of_the_same_steps_row_by_row(tmp_path, rows, write):
+    by_step = read_steps(write(tmp_path / "steps.jsonl", rows))
+    lines = as_trajectories(rows)
+    write(tmp_path / "lines.jsonl", lines)
+    pq.write_table(pa.Table.from_pylist(lines), tmp_path / "lines.parquet")
+    expected = compute_advantages(step_batch_from_table(by_step.table)).values
+    places = zip(*(by_step.table.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)
+    advantage = {(str(g), f"{g}/{t}", s): value for (g, t, s), value in zip(places, expected, strict=True)}
+    for name in ("lines.jsonl", "lines.parquet"):
+        table = read_steps(tmp_path / name).table  # told by its first row
+        found = compute_advantages(step_batch_from_table(table)).values
+        places = zip(*(table.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)
+        assert dict(zip(places, found, strict=True)) == pytest.approx(advantage)
+
+
+def test_a_conversation_is_a_step_for_each_turn_of_the_assistant(tmp_path):
+    tool = {"role": "tool", "content": [{"type": "text", "text": "a "}, {"type": "text", "text": "lamp"}]}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "buy"}]}
+    first, second, third = read(tmp_path / "a.jsonl", line(messages=[*TALK, tool, tool, call, tool], success=True))
+    assert (first["observation"], first["action"], first["next_observation"]) == ("hall", "go", "kitchen")
+    assert (second["reward"], third["reward"], third["success"]) == (0.0, 1.0, True)
+    assert (third["observation"], third["action"]) == ("a lamp\na lamp", '[{"name": "buy"}]')
+    assert third["next_observation"] == "a lamp"
+    assert [row["step"] for row in (first, second, third)] == [0, 1, 2]
+    assert {row["trajectory"] for row in (first, second, third)} == {"1/0"}
+
+
+def test_rewards_may_stand_in_three_places(tmp_path):
+    own = [{**step, "reward": 0.5} for step in STEPS]
+    talk = [{**message, "reward": 0.5} if message["role"] == "assistant" else message for message in TALK]
+    lines = [
+        {"group": 1, "trajectory": 0, "steps": STEPS, "rewards": [0.5, 0.5]},
+        {"group": 1, "trajectory": 1, "steps": own},
+        {"group": 1, "trajectory": 2, "messages": talk},
+    ]
+    assert {row["reward"] for row in read(tmp_path / "a.jsonl", *lines)} == {0.5}
+
+
+def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
+    other = {"uid": "x", "score": 2, "conversation": TALK}
+    keys = {"group": "uid", "reward": "score", "messages": "conversation"}
+    found = read(tmp_path / "a.jsonl", other, other, columns=keys)
+    assert {row["trajectory"] for row in found} == {"x/a.jsonl:1", "x/a.jsonl:2"}
+    assert [row["reward"] for row in found] == [0, 2, 0, 2]
+    with pytest.raises(StorageError, match=r"a\.jsonl line 1: no 'uid'"):
+        read(tmp_path / "a.jsonl", line(), columns=keys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group": None}, "no 'group': say which task it is"),
+        ({"messages": None}, "needs 'steps' or 'messages', and has neither"),
+        ({"steps": STEPS}, "needs 'steps' or 'messages', and has both"),
+        ({"messages": "hello"}, "'messages' is no list but 'hello'"),
+        ({"messages": TALK[:2]}, "no step"),
+        ({"messages": [*TALK, TALK[2]]}, "message 5: the assistant speaks, and no observation comes before it"),
+        ({"messages": [{"role": "narrator", "content": "x"}]}, "message 0 has the role 'narrator'; roles are system"),
+        ({"messages": ["hello"]}, "message 0 has the role None"),
+        ({"messages": [{"role": "user"}]}, "message 0 has no content"),
+        ({"messages": None, "steps": [{"action": "go"}]}, "step 0 has no observation; there are action"),
+        ({"messages": None, "steps": [7]}, "step 0 is no object but 7"),
+        ({"reward": None}, "no reward: give 'reward', of the whole trajectory, or 'rewards'"),
+        ({"rewards": [0, 1]}, "has 'reward' and 'rewards': give"),
+        ({"reward": None, "rewards": [1]}, "'rewards' has 1 numbers for 2 steps"),
+        ({"reward": "much"}, "'reward': could not convert"),
+        ({"reward": float("nan")}, "'reward': expected a finite number"),
+        ({"success": 0.5}, "'success': expected true or false"),
+        ({"trajectory": [1]}, "expected text or an integer as an id"),
+        (
+            {"messages": None, "reward": None, "steps": [{**STEPS[0], "reward": 1}, STEPS[1]]},
+            "step 1 has no reward, though others have one",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path, changes, message):
+    with pytest.raises(StorageError, match=rf"a\.jsonl line 2: {re.escape(message)}"):
+        read(tmp_path / "a.jsonl", line(trajectory=1), line(**changes))
+
+
+def test_a_trajectory_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(StorageError, match=r"a\.jsonl line 2: group and trajectory are those of a\.jsonl line 1, too"):
+        read(tmp_path / "a.jsonl", line(), line())
+
+
+def test_an_inspector_leaves_a_damaged_trajectory_out_and_no_other(tmp_path):
+    lines = [line(), line(trajectory=1, reward="much"), line(trajectory=2, reward=0)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines) + '{"group": 1, "mess', encoding="utf-8")
+    [file] = find_step_files(path)
+    update = read_update(file)
+    assert len(update.batch) == 4
+    assert [notice.row for notice in update.notices] == [4, 2]
+
+
+def test_a_number_called_steps_makes_no_trajectory(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"steps": 3, "group": 1}\n', encoding="utf-8")
+    assert [file.format for file in find_step_files(path)] == ["hgpo"]
+
+
+def test_the_page_shows_lines_that_can_be_read_and_an_error_that_is_made(tmp_path):
+    page = PAGE.read_text(encoding="utf-8")
+    shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    found = read(tmp_path / "a.jsonl", *shown)
+    step_batch_from_table(read_steps(tmp_path / "a.jsonl").table)
+    assert [(row["trajectory"], row["observation"], row["reward"]) for row in found] == [
+        ("task 7/0", "Task: buy a red lamp. You see a search box.", 0.0),
+        ("task 7/0", "Lamp A, lamp B", 1.0),
+        ("task 7/1", "You see a search box.", 0.0),
+        ("task 7/1", "Lamp A, lamp B", 0.5),
+    ]
+    [error] = re.findall(r"^    conversations\.jsonl line 3: (.*)$", page, re.MULTILINE)
+    twice = line(trajectory=2, messages=[*TALK[:3], TALK[2]])
+    with pytest.raises(StorageError, match=re.escape(f"conversations.jsonl line 3: {error}")):
+        read(tmp_path / "conversations.jsonl", line(), line(trajectory=1), twice)
