@@ -9,8 +9,12 @@ from hgpo.config import Config, ConfigError, load_config
 from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_imports
 
-_OF_AN_ENVIRONMENT = {"webshop": ("agent.template=reasoning", "environment.max_steps=15")}
+_OF_AN_ENVIRONMENT = {
+    "webshop": ("agent.template=reasoning", "environment.max_steps=15"),
+    "textcraft": ("agent.template=reasoning", "environment.max_steps=40"),
+}
 """What is other than the default there, as published."""
+_OF_A_SERVER = ("agent.template=reasoning",)
 
 
 def as_overrides(given: Mapping[str, object]) -> list[str]:
@@ -64,4 +68,5 @@ def settings_for(
     played = [f"environment.name={environment!r}", f"policy.model={source!r}"]
     if server is not None:
         played += ["policy.backend='server'", f"policy.options.url={server!r}"]
-    return load_config(None, [*_OF_AN_ENVIRONMENT.get(environment, ()), *played, *overrides])
+    defaults = _OF_A_SERVER if environment.startswith("openenv:") else _OF_AN_ENVIRONMENT.get(environment, ())
+    return load_config(None, [*defaults, *played, *overrides])

@@ -50,9 +50,7 @@ def training_records(run: RunDirectory) -> dict[str, dict[str, Any]]:
 
 def _place_in_training(name: str) -> float | None:
     """When training made it, as a number that rises; None for one that training did not make."""
-    if name == "before":
-        return 0
-    return math.inf if name == "after" else _update_of(name, updates=0)
+    return math.inf if name == "after" else update_of(name, updates=0)
 
 
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
@@ -62,7 +60,7 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
     """
     superseded = run.path / "evaluations.superseded"
     for path in sorted(run.evaluation("before").parent.glob("*.json")):
-        evaluated = _update_of(path.stem, updates)
+        evaluated = update_of(path.stem, updates)
         if evaluated is None or evaluated <= update:
             continue
         superseded.mkdir(exist_ok=True)
@@ -70,8 +68,10 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
         os.replace(path, next(name for name in names if not name.exists()))
 
 
-def _update_of(name: str, updates: int) -> int | None:
-    """The update an evaluation belongs to; None for one that training did not make."""
+def update_of(name: str, updates: int) -> int | None:
+    """The update of `updates` that an evaluation belongs to; None for one that training did not make."""
+    if name == "before":
+        return 0
     if name == "after":
         return updates
     number = name.removeprefix("update-")

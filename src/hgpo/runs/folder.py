@@ -28,7 +28,8 @@ _BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 # Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
 _TRAINING_LEFTOVERS = (
-    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl", "summary.json")),
+    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
+    *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
     *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
     "rollouts/.[0-9]*.parquet.*.partial",
 )
@@ -78,6 +79,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """What changed, written once the run is complete."""
         return self.path / "summary.json"
+
+    @property
+    def tracking(self) -> Path:
+        """What the run's trackers were sent, and under which id each knows it."""
+        return self.path / "tracking.json"
 
     def evaluation(self, name: str) -> Path:
         """A stored evaluation, e.g. `before`, `after`, `update-40`."""

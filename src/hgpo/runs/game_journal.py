@@ -23,6 +23,7 @@ from hgpo.rollout.games import Played, game_id
 from hgpo.rollout.played import PlayedGame
 from hgpo.rollout.writing import append_rollouts
 from hgpo.runs.seals import sealed, unsealed
+from hgpo.storage.schema import check_row
 
 _GAME = TypeAdapter(PlayedGame)
 
@@ -95,8 +96,11 @@ class GameJournal:
 
     def _is_of_finished(self, line: str) -> bool:
         try:
-            return self.finished(json.loads(line)["group"])
-        except (ValueError, KeyError, TypeError) as error:
+            row = json.loads(line)
+            if changed := check_row(row):
+                raise ValueError(changed)
+            return self.finished(row["group"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise JournalError(f"{self.rollouts} is damaged ({error}); delete it and {self.lines}") from error
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from hgpo.config import Config
 from hgpo.envs.base import TaskSuite
-from hgpo.evaluation import Evaluation, evaluate
+from hgpo.evaluation import EVALUATED_TOGETHER, Evaluation, evaluate
 from hgpo.files import check_writable
 from hgpo.policies.base import AnyPolicy
 from hgpo.runs.assemble import evaluation_tasks, rollout_rules
 from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_finished
+from hgpo.runs.playing import PlayWatch
 from hgpo.runs.progress import Reporter
 
 
@@ -21,16 +22,20 @@ def evaluate_policy(
     """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
     settings = config.evaluation
     check_writable(run.evaluation(name))
+    tasks = evaluation_tasks(suite, config)
     with reporter.counting(f"evaluating on {settings.split}") as count:
+        playing = PlayWatch(reporter, config).begin(len(tasks) * len(settings.seeds), count, EVALUATED_TOGETHER)
         evaluation = evaluate(
-            evaluation_tasks(suite, config),
+            tasks,
             policy,
             rollout_rules(config),
             split=settings.split,
             seeds=settings.seeds,
             temperature=settings.temperature,
-            on_progress=count,
+            on_progress=playing.progress,
+            on_step=playing.step,
         )
+        playing.finish()
     store_evaluation(run, name, evaluation, reporter)
     return evaluation
 
@@ -65,9 +70,15 @@ def run_evaluation(run: RunDirectory, name: str) -> StoredEvaluation:
 def describe(evaluation: Evaluation) -> str:
     """Success with interval in one line."""
     success = evaluation.success
+    interval = f"{percent(success.low)} to {percent(success.high)}"
+    return f"success {percent(success.mean)} [95 % {interval}] on {panel_text(evaluation)}"
+
+
+def panel_text(evaluation: Evaluation) -> str:
+    """What was played: `256 games of valid_unseen, temperature 0.4, seed 123`."""
     return (
-        f"success {percent(success.mean)} [95 % {percent(success.low)} to {percent(success.high)}] on {success.tasks} "
-        f"games of {evaluation.split}, temperature {evaluation.temperature:g}, {seeds_text(evaluation.seeds)}"
+        f"{evaluation.success.tasks} games of {evaluation.split}, temperature {evaluation.temperature:g}, "
+        f"{seeds_text(evaluation.seeds)}"
     )
 
 

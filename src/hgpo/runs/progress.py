@@ -73,15 +73,24 @@ class _Counter:
             self._reporter.say(f"  {self._what}: {done}/{total} {note}".rstrip())
 
 
-def update_line(row: Mapping[str, Any], updates: int) -> str:
-    """The figures that one looks at first, in one line."""
+def duration(seconds: float) -> str:
+    """Roughly how long, in one unit. Example: `duration(130)` is "2 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def update_line(row: Mapping[str, Any], updates: int, left: float | None = None) -> str:
+    """The figures that one looks at first, in one line; at its end the seconds that are left, where they are known."""
     levels = [row[key] for key in sorted(row) if key.startswith("group_size_")]
     kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # with a coefficient of 0 nobody computes it
     groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
     return (
         f"update {row['update']:>4}/{updates}  success {row['success']:.2f}  reward {row['reward']:6.2f}  "
         f"{kl}clip {row.get('clip_fraction', math.nan):.3f}{groups}  "
-        f"{row['tokens_per_second']:,.0f} tokens/s"
+        f"{row['tokens_per_second']:,.0f} tokens/s{f'  {duration(left)} left' if left else ''}"
     )
 
 

@@ -9,13 +9,12 @@ others       a list elsewhere, {path below the run: {"bytes": so many of them, "
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hgpo.contents import ChangedFileError, text_digest
+from hgpo.contents import ChangedFileError, text_digest, values_digest
 
 KEY = "sha256"
 _STAMP = re.compile(r"# sha256 ([0-9a-f]{64}) [^\n]*\n")
@@ -24,7 +23,7 @@ _CHANGED = "its content is not what was written (SHA-256)"
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with its digest. Example: `unsealed(path, sealed({"a": 1})) == {"a": 1}`."""
-    return {**document, KEY: digest_of(document)}
+    return {**document, KEY: values_digest(document)}
 
 
 def unsealed(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,14 +33,9 @@ def unsealed(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
         ChangedFileError: it is not what `sealed` was given; `path` is named.
     """
     held = {key: value for key, value in document.items() if key != KEY}
-    if KEY in document and document[KEY] != digest_of(held):
+    if KEY in document and document[KEY] != values_digest(held):
         raise ChangedFileError(path, _CHANGED)
     return held
-
-
-def digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of JSON values, however they will be laid out."""
-    return text_digest(json.dumps(document, sort_keys=True, separators=(",", ":")))
 
 
 def stamped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 A run's settings may name parts by path, `"package.module:attribute"`, and to import a module is to run it. Settings of
 a run that was made here, by this user, were the user's own. A run from elsewhere may name whatever its maker liked, so
-its names are imported only when the user says so.
+its names are imported only when the user says so. So it is with a server that a run names: it is asked only then.
 
 A run made here is known by a signature: `config.toml` under a key that is drawn once and stays in the user's home.
 Reading a run (inspect, advantages, compare, export, `--dry-run`) imports nothing and needs no trust.
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hgpo.config import Config
+from hgpo.plugins import names_module
 
 SIGNATURE_FILE = "made_here"
 
@@ -51,7 +52,7 @@ def made_here(run: Path) -> bool:
 
 
 def modules_named(config: Config) -> dict[str, str]:
-    """{setting: the path that it names} of all parts that would be imported by path."""
+    """{setting: the path that it names} of all parts that would be imported by path, or asked at an address."""
     named = {
         "environment.name": config.environment.name,
         "agent.name": config.agent.name,
@@ -63,7 +64,7 @@ def modules_named(config: Config) -> dict[str, str]:
 
 
 def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[str], object]) -> None:
-    """Say which modules the run's settings import; refuse those of a run from elsewhere that is not trusted.
+    """Say which modules the run's settings import and which servers they ask; refuse those of a run not trusted.
 
     Args:
         run: the folder whose settings they are.
@@ -78,12 +79,17 @@ def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[st
     if not named:
         return
     listed = ", ".join(f"{path!r} ({setting})" for setting, path in named.items())
+    code = any(map(names_module, named.values()))
     if not (trusted or made_here(run)):
-        raise UntrustedRunError(
-            f"{run} was made elsewhere, or its config.toml was changed since, and names code that would be run: "
-            f"{listed}. Look at these modules as they lie here, and add --trust to run them"
+        what, remedy = (
+            ("code that would be run", "Look at these modules as they lie here, and add --trust to run them")
+            if code
+            else ("a server that would be asked", "If you know what listens there, add --trust to ask it")
         )
-    say(f"Importing what the run names: {listed}")
+        raise UntrustedRunError(
+            f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
+        )
+    say(f"{'Importing' if code else 'Asking'} what the run names: {listed}")
 
 
 def _signature(settings: str, key: bytes) -> str:

@@ -11,7 +11,7 @@ from hgpo.policies.device import resolve_device
 from hgpo.runs.progress import Reporter
 from hgpo.training.available_memory import available_memory, resident_memory
 from hgpo.training.memory_estimate import MemoryEstimate
-from hgpo.training.memory_plan import estimate_run, outline_of
+from hgpo.training.memory_plan import Outline, estimate_run, outline_of
 
 _GIB = 2**30
 _WORTH_A_LINE = _GIB
@@ -30,8 +30,11 @@ class _Rung:
     values: tuple[Any, ...]
 
 
-def check_memory(config: Config, reporter: Reporter) -> None:
+def check_memory(config: Config, reporter: Reporter) -> tuple[Outline, MemoryEstimate]:
     """Say what a run will take at most where that is over 1 GiB, and refuse it where so much is not there.
+
+    Returns:
+        The model's sizes, and what was estimated from them.
 
     Raises:
         ConfigError: more is needed than there is; names settings that would fit.
@@ -48,6 +51,7 @@ def check_memory(config: Config, reporter: Reporter) -> None:
     if estimate.total > _WORTH_A_LINE:
         are_there = "" if there is None else f", {_gib(there)} are there"
         reporter.say(f"Memory: {described(estimate)}{are_there}")
+    return outline, estimate
 
 
 def described(estimate: MemoryEstimate) -> str:

@@ -10,15 +10,30 @@ from hgpo.policies.adapters import Adapter, add_adapter, check_peft
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
+from hgpo.policies.pretrained import check_source
 from hgpo.runs.assemble import chat_of
 from hgpo.runs.checkpoints import CheckpointGoneError, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
 
 
+def check_model(config: Config) -> None:
+    """Refuse a language model that is not there; see `hgpo.policies.pretrained.check_source`.
+
+    Raises:
+        ConfigError: says what is missing.
+    """
+    if config.policy.model == "tiny":
+        return
+    try:
+        check_source(config.policy.model, revision=config.policy.revision)
+    except ValueError as error:
+        raise ConfigError(f"policy.model: {error}", "policy.model") from error
+
+
 def check_policy(config: Config) -> None:
-    """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with; and
-    LoRA without the library for it. A backend that depends on something is asked last.
+    """Refuse a policy backend that is not there, that does not take its options, or that cannot be trained with; LoRA
+    without the library for it; and a model that is not there. A backend that depends on something is asked last.
 
     Raises:
         ConfigError: says which and what to do.
@@ -38,6 +53,7 @@ def check_policy(config: Config) -> None:
         )
     if backend.adapters_only:
         _refuse_other_weights(config)
+    check_model(config)  # may ask the hub, so after what can be told here
     if backend.check is not None:
         backend.check(load_language_model(config.policy.model, config), **config.policy.options)
 

@@ -12,7 +12,7 @@ import numpy as np
 from hgpo.agents import Situation
 from hgpo.config import Config
 from hgpo.contents import seal
-from hgpo.conversation import as_text
+from hgpo.conversation import Conversation, as_text
 from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import evaluate
@@ -45,8 +45,9 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     rng = np.random.default_rng([config.run.seed, _WARM_START_SEED])
     rules = rollout_rules(config)
     tasks = suite.tasks(config.environment.train_split)
+    given = _given(config)  # first: what cannot be loaded is said before games are played for it
     shown = _demonstrations(tasks, suite, rules, rng, config, reporter)
-    language_model = _untrained(config, rules, shown)
+    language_model = given or _tiny(config, rules, shown)
     report = _imitate(language_model, shown, tasks, rules, rng, config, reporter)
     with saving(run.start):
         merge_adapter(language_model.model).save_pretrained(partial)  # the reference is the model without a new adapter
@@ -80,10 +81,15 @@ def _demonstrations(
     return shown
 
 
-def _untrained(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> LanguageModel:
-    """The model that is to imitate: a tiny one with the demonstrations' words, or the configured one."""
-    if config.policy.model != "tiny":
-        return with_adapter(load_language_model(config.policy.model, config), config)
+def _given(config: Config) -> LanguageModel | None:
+    """The configured model; None where a tiny one is to be built."""
+    if config.policy.model == "tiny":
+        return None
+    return with_adapter(load_language_model(config.policy.model, config), config)
+
+
+def _tiny(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> LanguageModel:
+    """A tiny model that knows the demonstrations' words."""
     from hgpo.policies.tiny import build_model, build_tokenizer
 
     tiny = config.policy.tiny
@@ -116,27 +122,32 @@ def _imitate(
     """Supervised fine-tuning into the target window, probed on training games that were not demonstrated."""
     settings = config.warm_start
     probe = tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
-
+    parameters = _say_size(language_model, reporter)
     policy = run_policy(config, language_model)
+    taken = 0
 
-    def success() -> float:
-        policy.take_weights(language_model.model)
-        evaluation = evaluate(
-            probe, policy, rules, split="probe", seeds=(config.run.seed,), temperature=config.evaluation.temperature
-        )
-        reporter.say(f"  warm start: success {percent(evaluation.success.mean)} on {len(probe)} games it was not shown")
-        return evaluation.success.mean
+    with reporter.counting("imitating") as count:
 
-    parameters = sum(parameter.numel() for parameter in language_model.model.parameters())
-    trained = sum(parameter.numel() for parameter in language_model.model.parameters() if parameter.requires_grad)
-    share = "" if trained == parameters else f", of which {trained:,} are trained"
-    reporter.say(f"Imitating them with a model of {parameters:,} parameters{share}")
-    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
-    responses = [rules.template.respond(command) for _, command in shown]
-    pairs = [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
-    training = config.training
-    held = Held(training.max_logits, training.gradient_checkpointing, training.share_prefixes)
-    report = warm_start(language_model, pairs, success, settings, rng, held)
+        def learned(updates: int, loss: float) -> None:
+            nonlocal taken
+            taken = updates
+            count(updates, settings.max_updates, f"loss {loss:.3f}")
+
+        def success() -> float:
+            policy.take_weights(language_model.model)
+            evaluation = evaluate(
+                *(probe, policy, rules),
+                split="probe",
+                seeds=(config.run.seed,),
+                temperature=config.evaluation.temperature,
+                on_progress=lambda done, games: count(taken, settings.max_updates, f"looking: {done} of {games} games"),
+            )
+            won = evaluation.success.mean
+            reporter.say(f"  warm start: success {percent(won)} on {len(probe)} games it was not shown")
+            return won
+
+        pairs = _pairs(shown, language_model, rules)
+        report = warm_start(language_model, pairs, success, settings, rng, _held(config), learned)
     if report.stopped != "target":
         reporter.say(
             f"  the warm start ended ({report.stopped}) at {percent(report.success)}, outside its target of "
@@ -150,3 +161,26 @@ def _imitate(
         "demonstrated_steps": len(shown),
         "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
     }
+
+
+def _say_size(language_model: LanguageModel, reporter: Reporter) -> int:
+    """How many parameters there are; says it, and how many of them are trained."""
+    sizes = [(int(one.numel()), one.requires_grad) for one in language_model.model.parameters()]
+    parameters, trained = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
+    share = "" if trained == parameters else f", of which {trained:,} are trained"
+    reporter.say(f"Imitating them with a model of {parameters:,} parameters{share}")
+    return parameters
+
+
+def _pairs(
+    shown: Sequence[tuple[Situation, str]], language_model: LanguageModel, rules: RolloutRules
+) -> list[tuple[Conversation, str]]:
+    """The demonstrations as (prompt, response)."""
+    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
+    responses = [rules.template.respond(command) for _, command in shown]
+    return [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
+
+
+def _held(config: Config) -> Held:
+    training = config.training
+    return Held(training.max_logits, training.gradient_checkpointing, training.share_prefixes)

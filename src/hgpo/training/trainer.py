@@ -18,15 +18,13 @@ import numpy as np
 import torch
 
 from hgpo.config import Config, check_names
-from hgpo.envs.base import Task
 from hgpo.envs.limit import LimitedSuite
 from hgpo.estimators import Advantages
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel
-from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.assemble import estimate, record_environment, rollout_rules, training_suite
+from hgpo.runs.assemble import estimate, record_environment, training_suite
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
 from hgpo.runs.folder import (
@@ -44,11 +42,13 @@ from hgpo.runs.lock import exclusive
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
-from hgpo.runs.resampling import exchange_uniform, uniform_groups
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
-from hgpo.runs.task_order import task_indices
+from hgpo.runs.tracking.known import check_trackers
+from hgpo.runs.tracking.tracked import Tracked, tracked
+from hgpo.training.announcement import announcement, on_device
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
+from hgpo.training.collecting import Collector
 from hgpo.training.memory_check import check_memory
 from hgpo.training.peak_memory import peak_memory_gib
 from hgpo.training.policies import (
@@ -63,16 +63,24 @@ from hgpo.training.policies import (
 from hgpo.training.reference import reference_model
 from hgpo.training.samples import Sample
 from hgpo.training.starting_policy import prepare_start
+from hgpo.training.temperature import sampling_temperature
 from hgpo.training.threads import use_threads
 from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
+
+_RECENT = 5
+"""Updates that tell how long the next ones take."""
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Carry out a new run. `started` is the clock (`time.monotonic`) from which its seconds count."""
     resolve_device(config.policy.device)  # what is not there is refused before anything is written
     check_policy(config)
+    check_trackers(config)
     suite = training_suite(config)
-    check_memory(config, reporter)
+    use_threads(config)
+    outline, estimate = check_memory(config, reporter)
+    for line in announcement(config, outline, on_device(resolve_device(config.policy.device), estimate)):
+        reporter.say(line)
     run = create_run_directory(config)
     try:
         with exclusive(run.path):
@@ -88,6 +96,7 @@ def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> R
     if run.complete:
         return run
     check_names(config)
+    check_trackers(config)
     with exclusive(run.path):
         return _run(run, config, training_suite(config), reporter, started)
 
@@ -101,11 +110,16 @@ def _run(
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     trainer = _Trainer(run, config, suite, reporter)
-    before = stored_evaluation(run, "before")
-    if before is None:
-        before = evaluate_policy(run, "before", trainer.policy_before(), suite, config, reporter)
-    trainer.train(started)
-    after = stored_evaluation(run, "after") or evaluate_policy(run, "after", trainer.policy, suite, config, reporter)
+    with tracked(run, config, reporter) as trackers:
+        before = stored_evaluation(run, "before")
+        if before is None:
+            before = evaluate_policy(run, "before", trainer.policy_before(), suite, config, reporter)
+        trackers.evaluation(0, before)
+        trainer.train(started, trackers)
+        after = stored_evaluation(run, "after")
+        if after is None:
+            after = evaluate_policy(run, "after", trainer.policy, suite, config, reporter)
+        trackers.evaluation(config.training.updates, after)
     write_summary(run, config, before, after, seconds=trainer.progress.seconds + time.monotonic() - started)
     return run
 
@@ -119,21 +133,11 @@ class Progress:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Collected:
-    """The steps of an update's groups, and `replaced`: those of groups that were drawn and then left out."""
-
-    steps: list[StepRecord]
-    replaced: list[StepRecord]
-    resampled_groups: int
-
-
 class _Trainer:
     """The loop and its state: policy, frozen reference, optimiser, and two generators."""
 
     def __init__(self, run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
         self.run, self.config, self.suite, self.reporter = run, config, suite, reporter
-        self.tasks = suite.tasks(config.environment.train_split)
         rollout_seed, update_seed = np.random.SeedSequence(config.run.seed).spawn(2)
         self.rollout_rng = np.random.default_rng(rollout_seed)
         self.update_rng = np.random.default_rng(update_seed)
@@ -142,6 +146,9 @@ class _Trainer:
         self.trained, self.optimizer = self._restore(start) or self._begin(start)
         self.reference = reference_model(start, self.trained, config.training)
         self.policy = run_policy(config, self.trained)
+        tasks = suite.tasks(config.environment.train_split)
+        self.collector = Collector(config, tasks, self.policy, self.rollout_rng, reporter)
+        self.took: list[float] = []  # seconds of this process's updates
 
     def policy_before(self) -> AnyPolicy:
         """The policy before the first update, also where a checkpoint has taken its place by now."""
@@ -149,29 +156,38 @@ class _Trainer:
             return self.policy
         return load_checkpoint_policy(self.run, self.config, "start")[0]
 
-    def train(self, started: float) -> None:
+    def train(self, started: float, trackers: Tracked) -> None:
         """Run all updates that are still to be done."""
-        self._evaluate_between()  # a process may have died in it, after it had saved the checkpoint
+        self._evaluate_between(trackers)  # a process may have died in it, after it had saved the checkpoint
         updates = self.config.training.updates
         left = updates - self.progress.update
         self.reporter.say(f"Training with {self.config.advantage.estimator}: {left} updates")
         with self.reporter.counting("updates") as count:
+            self.collector.note = lambda text: count(self.progress.update, updates, text)
             while self.progress.update < updates:
                 count(self.progress.update, updates)
+                began = time.monotonic()
                 row = self._one_update()
                 append_metrics(self.run, row)
+                self.took.append(time.monotonic() - began)
+                trackers.row(row)
                 count(self.progress.update, updates, f"success {row['success']:.2f}")
                 if worth_a_line(self.progress.update, updates):
-                    self.reporter.say(update_line(row, updates))
+                    self.reporter.say(update_line(row, updates, self._seconds_left()))
                 self._checkpoint(started)
-                self._evaluate_between()
+                self._evaluate_between(trackers)
+
+    def _seconds_left(self) -> float:
+        """Of the updates alone, as the last few went: later ones may be shorter, since won games are."""
+        recent = self.took[-_RECENT:]
+        return sum(recent) / len(recent) * (self.config.training.updates - self.progress.update)
 
     def _one_update(self) -> dict[str, Any]:
         """Collect, estimate, update, store; returns the update's metrics."""
         update = self.progress.update + 1
         clock = time.perf_counter
         began = clock()
-        drawn = self._collect(update)
+        drawn = self.collector.collect(update, self.progress.tasks_drawn)
         collected = clock()
         batch, advantages = estimate(drawn.steps, self.config)
         estimated = clock()
@@ -180,7 +196,7 @@ class _Trainer:
         self.policy.take_weights(self.trained.model)
         updated = clock()
         store_steps(self.run, self.config, update, drawn.steps, advantages)
-        self.progress = replace(self.progress, update=update)
+        self.progress = replace(self.progress, update=update, tasks_drawn=drawn.tasks_drawn)
         return update_row(
             UpdateFacts(
                 update=update,
@@ -209,41 +225,11 @@ class _Trainer:
             self.config.training,
             self.update_rng,
             Sampling(
-                temperature=self.config.rollout.temperature,
+                temperature=sampling_temperature(self.config, self.progress.update + 1),
                 max_response_tokens=self.config.policy.max_response_tokens,
                 recompute_log_probs=self.config.recomputes_log_probs,
             ),
-        )
-
-    def _collect(self, update: int) -> _Collected:
-        """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""
-        settings = self.config.rollout
-        steps = self._play(f"{update}/", settings.tasks_per_update)
-        replaced: list[StepRecord] = []
-        resampled = 0
-        for attempt in range(1, settings.resample_uniform_groups + 1):
-            uniform = uniform_groups(steps)
-            if not uniform:
-                break
-            fresh = self._play(f"{update}.{attempt}/", len(uniform))
-            change = exchange_uniform(steps, fresh)
-            drawn = [*steps, *fresh]
-            steps = [record for record in drawn if record.group not in change.leaving]
-            replaced += [record for record in drawn if record.group in change.leaving]
-            resampled += change.replaced
-        return _Collected(steps, replaced, resampled)
-
-    def _play(self, label: str, count: int) -> list[StepRecord]:
-        indices = task_indices(self.config.run.seed, len(self.tasks), self.progress.tasks_drawn, count)
-        self.progress = replace(self.progress, tasks_drawn=self.progress.tasks_drawn + count)
-        tasks: Sequence[Task] = [self.tasks[index] for index in indices]
-        return collect(
-            tasks,
-            self.policy,
-            rollout_rules(self.config),
-            self.rollout_rng,
-            group_size=self.config.rollout.group_size,
-            label=label,
+            on_progress=lambda done, total: self.collector.note(f"training: {done:,} of {total:,} steps"),
         )
 
     def _checkpoint(self, started: float) -> None:
@@ -266,7 +252,7 @@ class _Trainer:
                 keep=settings.keep_checkpoints,
             )
 
-    def _evaluate_between(self) -> None:
+    def _evaluate_between(self, trackers: Tracked) -> None:
         """Play the panel between first and last where it is due, unless the run has that evaluation already.
 
         Its generator is its own, so nothing that follows depends on whether and when it is played.
@@ -274,8 +260,11 @@ class _Trainer:
         update, updates = self.progress.update, self.config.training.updates
         name = evaluation_name(update, updates)
         due = 0 < update < updates and evaluation_due(update, updates, self.config.evaluation.every)
-        if due and stored_evaluation(self.run, name) is None:
-            evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
+        if due:
+            found = stored_evaluation(self.run, name)
+            if found is None:
+                found = evaluate_policy(self.run, name, self.policy, self.suite, self.config, self.reporter)
+            trackers.evaluation(update, found)
 
     def _begin(self, start: LanguageModel) -> tuple[LanguageModel, torch.optim.Optimizer]:
         """What is trained, at its start, and a new optimiser."""

@@ -6,7 +6,7 @@ Shape suffixes: B rows of a micro-batch, T response tokens.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, cos, isfinite, pi
 from typing import Any
@@ -100,8 +100,11 @@ def update_policy(
     settings: TrainingSettings,
     rng: np.random.Generator,
     sampling: Sampling = Sampling(),
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> Metrics:
     """Train `model` in place on `samples`, each `settings.epochs` times.
+
+    `on_progress` is told after every mini-batch how many samples were trained on, of how many.
 
     `reference_model` may be `model` itself where that has an adapter, which is switched off for it.
 
@@ -137,13 +140,16 @@ def update_policy(
     lowered_before = times_lowered(model, reference_model)
     targets = _targets(model, reference_model, kept, settings, sampling)
     totals: defaultdict[str, float] = defaultdict(float)
-    mini_batches = 0
+    mini_batches = trained = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
         for rows in _mini_batches(order, settings.mini_batch_size):
             with adapter_dropout(model, rng):
                 metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, sampling)
             mini_batches += 1
+            trained += len(rows)
+            if on_progress is not None:
+                on_progress(trained, len(kept) * settings.epochs)
             for name, value in metrics.items():
                 totals[name] += value
     means = {name: total / max(1, mini_batches) for name, total in totals.items()}

@@ -81,6 +81,7 @@ def warm_start(
     settings: WarmStartSettings,
     rng: np.random.Generator,
     held: Held = Held(),
+    on_update: Callable[[int, float], None] | None = None,
 ) -> WarmStartReport:
     """Train `language_model.model` in place on (prompt, response) pairs.
 
@@ -89,12 +90,15 @@ def warm_start(
     updates. Training stops when success lies in the target window ("target"). Where it jumps over the window, model
     and optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that
     even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
+    `on_update(taken, loss)` is told of every update, rolled-back ones included.
 
     Raises:
         ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
         FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
     """
-    return _WarmStart(language_model, demonstrations, settings, rng, held).run(evaluate)
+    return _WarmStart(language_model, demonstrations, settings, rng, held).run(
+        evaluate, on_update or (lambda taken, loss: None)
+    )
 
 
 class _WarmStart:
@@ -120,14 +124,14 @@ class _WarmStart:
         self._update = 0
         self._updates_taken = 0
 
-    def run(self, evaluate: Callable[[], float]) -> WarmStartReport:
+    def run(self, evaluate: Callable[[], float], on_update: Callable[[int, float], None]) -> WarmStartReport:
         settings = self._settings
         stopped: Literal["target", "overshoot", "budget"] = "budget"
         interval = settings.evaluate_every
         below = closest = self._snapshot(success=float("-inf"))
         probes: list[Probe] = []
         while self._updates_taken < settings.max_updates:
-            loss = self._train(min(interval, settings.max_updates - self._updates_taken))
+            loss = self._train(min(interval, settings.max_updates - self._updates_taken), on_update)
             success = evaluate()
             probes.append(Probe(self._update, loss, success))
             closer, too_low = self._distance(success) <= self._distance(closest.success), success < settings.target_low
@@ -148,12 +152,13 @@ class _WarmStart:
         self._optimizer.zero_grad(set_to_none=True)
         return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
 
-    def _train(self, updates: int) -> float:
+    def _train(self, updates: int, on_update: Callable[[int, float], None]) -> float:
         losses = []
         for _ in range(updates):
             rows = next(self._batches)
             with adapter_dropout(self._model, self._rng):
                 losses.append(self._train_batch([self._samples[row] for row in rows]))
+            on_update(self._updates_taken, losses[-1])
         return float(np.mean(losses))
 
     def _train_batch(self, samples: list[Sample]) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from corridor_runs import recipe
+from hgpo.config import load_config
 from hgpo.runs.folder import create_run_directory
 from hgpo.runs.trust import SIGNATURE_FILE, UntrustedRunError, allow_imports, made_here, modules_named
 
@@ -71,3 +72,11 @@ def test_a_run_that_names_nothing_by_path_asks_for_nothing(tmp_path: Path, home:
     allow_imports(run, settings, trusted=False, say=print)
     assert not home.exists()
     assert not (run / SIGNATURE_FILE).exists()
+
+
+def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -> None:
+    config, said = load_config(None, ["environment.name=openenv:http://127.0.0.1:1", "warm_start.enabled=true"]), []
+    with pytest.raises(UntrustedRunError, match=r"names a server that would be asked: 'openenv:http://127.0.0.1:1'"):
+        allow_imports(tmp_path, config, trusted=False, say=said.append)
+    allow_imports(tmp_path, config, trusted=True, say=said.append)
+    assert said == ["Asking what the run names: 'openenv:http://127.0.0.1:1' (environment.name)"]

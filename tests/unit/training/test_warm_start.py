@@ -160,3 +160,14 @@ def test_holds_no_more_than_the_training_may():
     assert calls > plain_calls  # the layers were computed once more in the backward pass
     for name, value in sparing.items():
         torch.testing.assert_close(value, plain[name], atol=1e-3, rtol=0, msg=name)  # AdamW makes steps of rounding
+
+
+def test_every_update_is_told_of():
+    told = []
+    language_model = untrained()
+    report = warm_start(
+        *(language_model, DEMONSTRATIONS, accuracy_of(language_model), SETTINGS, np.random.default_rng(0)),
+        on_update=lambda taken, loss: told.append((taken, loss)),
+    )
+    assert [taken for taken, _ in told] == list(range(1, report.updates_taken + 1))
+    assert np.mean([loss for _, loss in told[: report.probes[0].update]]) == pytest.approx(report.probes[0].loss)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
+from hgpo.runs.folder import RunDirectory
+from hgpo.runs.held_out import held_out_results
+
+STORED = Path(__file__).parents[2] / "data" / "comparison" / "runs" / "quickstart" / "evaluations"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run that holds the evaluations of the quickstart, and no more."""
+    shutil.copytree(STORED, tmp_path / "run" / "evaluations")
+    return RunDirectory(tmp_path / "run")
+
+
+def test_before_after_and_what_lies_between_in_the_order_of_updates(run: RunDirectory) -> None:
+    write_evaluation(run.evaluation("update-9"), read_evaluation(run.evaluation("before")))
+    write_evaluation(run.evaluation("update-40"), read_evaluation(run.evaluation("before")))
+    write_evaluation(run.evaluation("valid_seen-123"), read_evaluation(run.evaluation("before")))
+    found = held_out_results(run, updates=70)
+    assert [(point.name, point.update) for point in found.points] == [
+        ("before", 0),
+        ("update-9", 9),
+        ("update-40", 40),
+        ("after", 70),
+    ]
+    assert [round(100 * point.success.mean, 1) for point in found.points] == [32.0, 32.0, 32.0, 55.5]
+    assert found.points[0].panel == "256 games of valid_unseen, temperature 0.4, seed 123"
+    assert found.gain is not None
+    assert round(100 * found.gain.mean, 1) == 23.4  # as docs/comparing.md has it
+    assert found.problems == ()
+
+
+def test_one_that_is_damaged_is_named_and_the_rest_is_read(run: RunDirectory) -> None:
+    run.evaluation("after").write_text("{", encoding="utf-8")
+    found = held_out_results(run, updates=70)
+    assert [point.name for point in found.points] == ["before"]
+    assert found.gain is None
+    assert len(found.problems) == 1
+    assert "after.json" in found.problems[0]
+
+
+def test_other_tasks_make_no_gain(run: RunDirectory) -> None:
+    stored = read_evaluation(run.evaluation("after")).evaluation
+    other = type(stored)(**{**{name: getattr(stored, name) for name in stored.__slots__}, "seeds": (5,)})
+    write_evaluation(run.evaluation("after"), StoredEvaluation(other))
+    assert held_out_results(run, updates=70).gain is None

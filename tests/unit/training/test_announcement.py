@@ -1,0 +1,56 @@
+"""What is said before a run begins."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hgpo.config import load_config
+from hgpo.starters import starter_recipe
+from hgpo.training.announcement import announcement, doubts, on_device
+from hgpo.training.memory_plan import estimate_run, outline_of
+
+TINY, LARGE = 100_000, 135_000_000
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "overrides", "setting"),
+    [
+        (TINY, ["training.learning_rate=1e-6"], "training.learning_rate = 1e-06 is a language model's"),
+        (LARGE, ["training.learning_rate=5e-4"], "training.learning_rate = 0.0005 is a tiny policy's"),
+        (LARGE, ["warm_start.learning_rate=1e-3"], "warm_start.learning_rate = 0.001 is a tiny policy's"),
+        (
+            LARGE,
+            ["agent.template=household-reasoning", "policy.max_response_tokens=12"],
+            "policy.max_response_tokens = 12 cuts off",
+        ),
+    ],
+)
+def test_what_was_meant_for_another_size_is_noted(parameters: int, overrides: list[str], setting: str) -> None:
+    fitting = ["training.learning_rate=5e-5", "warm_start.enabled=true", "warm_start.learning_rate=4e-5"]
+    assert doubts(load_config(None, fitting), parameters) == []
+    [doubt] = doubts(load_config(None, [*fitting, *overrides]), parameters)
+    assert setting in doubt
+
+
+def test_adapters_take_larger_rates() -> None:
+    settings = ["training.learning_rate=1e-3", "policy.lora.rank=8", "warm_start.enabled=true"]
+    assert doubts(load_config(None, settings), LARGE) == []
+
+
+@pytest.mark.parametrize("environment", ["alfworld", "webshop"])
+@pytest.mark.parametrize(("model", "parameters"), [("tiny", TINY), ("some/model", LARGE)])
+def test_the_recipes_of_env_leave_none(environment: str, model: str, parameters: int) -> None:
+    config = load_config(starter_recipe(environment, model), [f"policy.model={model}"])
+    assert doubts(config, parameters) == []
+
+
+def test_model_device_memory_and_plan_are_said() -> None:
+    config = load_config(starter_recipe("alfworld"), ["training.learning_rate=1e-6"])
+    outline = outline_of(config)
+    model, plan, note = announcement(config, outline, on_device(CPU, estimate_run(config, outline, CPU)))
+    assert model.startswith(f"Model: tiny, at most {outline.parameters:,} parameters, on cpu with ")
+    assert model.endswith(" GiB at most")
+    assert plan.startswith("Plan: 150 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
+    assert note.startswith("Note: training.learning_rate")
