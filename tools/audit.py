@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PINS = ("constraints.txt", "constraints-verl.txt", "constraints-vllm.txt")
+PINS = ("constraints.txt", "constraints-verl.txt", "constraints-vllm.txt", "constraints-docs.txt")
 
 
 def audited(pins: Path) -> list[dict[str, Any]]:

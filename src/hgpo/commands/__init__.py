@@ -1,3 +1,26 @@
 """One module per verb of the `hgpo` command: `configure(parser)` adds its arguments, `run(arguments)` does it."""
 
+from __future__ import annotations
+
+import argparse
+
 TRUST_HELP = "of a run from elsewhere: import the modules that its settings name, which runs their code"
+
+
+def add_file_arguments(parser: argparse.ArgumentParser) -> None:
+    """How files of steps are read: `--format`, `--trajectories` and `--column`."""
+    from hgpo.storage.schema import FORMATS
+
+    parser.add_argument(
+        "--format", default="auto", choices=FORMATS, help="whose files they are (default: auto, each file's own)"
+    )
+    parser.add_argument(
+        "--trajectories",
+        dest="format",
+        action="store_const",
+        const="trajectories",
+        help="the files have one trajectory a line: --format trajectories (docs/trajectories.md)",
+    )
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
+    )

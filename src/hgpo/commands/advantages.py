@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hgpo.commands import add_file_arguments
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,9 +19,10 @@ if TYPE_CHECKING:
     from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
 
 DESCRIPTION = """\
-Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, or the
-rollout dumps of verl. Needed columns: group, trajectory, step, observation, reward; used where present: action, prompt,
-penalty, value, next_observation, success. What a row lacks of penalty, value, success or prompt, all rows have to lack;
+Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, files with
+one trajectory or conversation a line, or the rollout dumps of verl. Needed columns: group, trajectory, step,
+observation, reward; used where present: action, prompt, penalty, value, next_observation, success. What a row lacks of
+penalty, value, success or prompt, all rows have to lack;
 action and next_observation may be missing where there is none.
 
 Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
@@ -41,6 +44,7 @@ examples:
   hgpo advantages rollouts.jsonl --estimator hgpo --option preset=verl-agent --option history_length=4
   hgpo advantages rollouts.parquet --estimator gigpo --gamma 0.95
   hgpo advantages rollouts.parquet --json
+  hgpo advantages conversations.jsonl --trajectories
   hgpo advantages verl_dumps/ --column observation=input --column final_reward=score --estimator grpo
 """
 
@@ -48,7 +52,6 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.estimators import names
-    from hgpo.storage.schema import FORMATS
 
     parser.description = DESCRIPTION
     parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
@@ -57,12 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
     )
-    parser.add_argument(
-        "--format", default="auto", choices=FORMATS, help="whose files they are (default: auto, each file's own)"
-    )
-    parser.add_argument(
-        "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
-    )
+    add_file_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, help="write the rows with the new columns here (.parquet, .jsonl)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")

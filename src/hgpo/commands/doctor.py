@@ -36,6 +36,7 @@ OPTIONAL_PACKAGES = {
     "vl-convert-python": ("hgpo inspect", 'pip install "hgpo[report]"'),
     "igraph": ("hgpo inspect", 'pip install "hgpo[report]"'),
     "openai": ("hgpo eval --server", 'pip install "hgpo[server]"'),
+    "websockets": ("hgpo serve-env, environments at openenv:URL", 'pip install "hgpo[openenv]"'),
     "matplotlib": ("hgpo inspect --figures, hgpo compare --figure", 'pip install "hgpo[report]"'),
 }
 """Training runs without these."""
@@ -84,6 +85,7 @@ def _examine_machine() -> int:
         *_registry_rows(),
         _alfworld_data_row(),
         ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
+        ("TextCraft worlds", "generated", "for Minecraft's recipes: option data_dir, see docs/textcraft.md"),
     ]
     _show(rows)
     trains = torch_loads and all(packages[package] is not None for package in PACKAGES)

@@ -134,13 +134,17 @@ def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Repor
 def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     """Any policy through an agent; stored where the command line says."""
     from hgpo.policies.priced import FREE, Prices
+    from hgpo.runs.asking import is_run
     from hgpo.runs.assemble import build_suite
     from hgpo.runs.game_journal import rollouts_beside
     from hgpo.runs.panel import describe
     from hgpo.runs.prompted import Terms, evaluate_prompted
     from hgpo.runs.summary import print_evaluation
     from hgpo.training.asking import asked_policy
+    from hgpo.training.policies import check_model
 
+    if config.policy.backend != "server" and not is_run(arguments.policy):
+        check_model(config)  # before games are generated for it
     suite = build_suite(config)
     policy, model = asked_policy(arguments.policy, config, arguments.checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE

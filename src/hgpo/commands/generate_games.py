@@ -16,7 +16,7 @@ game has, made of words that the training games contain.
 
 examples:
   hgpo generate-games games
-  hgpo train recipes/quickstart/hgpo.toml environment.options='{data_dir = "games"}'
+  hgpo train quickstart environment.options='{data_dir = "games"}'
   hgpo generate-games full-games --size full --train 5000 --valid-unseen 500 --seed 1
   hgpo generate-games alfworld-games --format tw-pddl --train 300 --valid-seen 0 --valid-unseen 60
 """

@@ -7,17 +7,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hgpo.commands import add_file_arguments
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from hgpo.report.comparison import Training
     from hgpo.report.report import Report
+    from hgpo.report.run_facts import RunFacts
     from hgpo.storage.problems import Notice
 
 DESCRIPTION = """\
 Look into the groups: one HTML file that works offline, and a summary here. PATH is a run directory, rollouts of this
-project (a parquet or JSONL file, or a folder of them), or a folder of verl's rollout dumps (JSONL). Damaged files are
-shown as far as they can be read; the report says what is missing.
+project (a parquet or JSONL file, or a folder of them), files with one trajectory or conversation a line, or a folder of
+verl's rollout dumps (JSONL). Damaged files are shown as far as they can be read; the report says what is missing.
+Several run directories are set side by side: success on held-out tasks, curves, settings that differ.
 
 The report shows at most 20,000 steps and takes at most 5 MB; of more, whole tasks are sampled, while its figures count
 all. docs/inspect.md walks through one.
@@ -26,21 +30,26 @@ examples:
   hgpo inspect runs/quickstart
   hgpo inspect runs/quickstart --update 40 -o update-40.html
   hgpo inspect rollouts.parquet --estimator hgpo --option history_length=4 --gamma 0.95 -o report.html
+  hgpo inspect conversations.jsonl --trajectories -o report.html
   hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
   hgpo inspect runs/quickstart --serve
   hgpo inspect runs/quickstart --figures out/
+  hgpo inspect runs/grpo-1 runs/hgpo-1 -o runs.html
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     from hgpo.estimators import names
-    from hgpo.storage.schema import FORMATS
 
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
+    parser.add_argument("others", type=Path, nargs="*", metavar="RUN", help="further run directories, set beside it")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run)"
+        *("-o", "--output"),
+        type=Path,
+        metavar="FILE",
+        help="the page (default: report.html in the run, or runs.html)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
@@ -50,12 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of it; repeatable"
     )
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
-    parser.add_argument(
-        "--format", default="auto", choices=FORMATS, help="whose files they are (default: auto, each file's own)"
-    )
-    parser.add_argument(
-        "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
-    )
+    add_file_arguments(parser)
     parser.add_argument(
         "--serve", action="store_true", help="show it on 127.0.0.1 and follow the run; no file is written"
     )
@@ -70,13 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     from rich.console import Console
 
-    from hgpo.files import check_writable
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
     if arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
     console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
+    if arguments.others:
+        return _side_by_side(arguments, console)
     if arguments.serve:
         return _serve(arguments, console)
     output = arguments.output or _default_output(arguments.path)
@@ -84,9 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figures is not None:
         _refuse_file(arguments.figures, "--figures")
     if write_page:
-        _refuse_file(output.parent, "--output")
-        _refuse_overwriting(output, arguments.force)
-        check_writable(output)
+        _refuse_output(output, arguments.force)
     report = report_of(arguments)
     print_report(console, report)
     if arguments.figures is not None:
@@ -130,6 +133,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     from hgpo.config import ConfigError, apply_override
     from hgpo.estimators import ESTIMATORS, parse_options
     from hgpo.report.comparison import Training
+    from hgpo.report.run_facts import run_facts
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
     from hgpo.runs.rollouts import missing_notes
@@ -140,6 +144,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
         apply_override(options, option)
     estimator, gamma = arguments.estimator, arguments.gamma
     metrics: list[dict[str, Any]] = []
+    facts: RunFacts | None = None
     notices: list[Notice] = []
     if (arguments.path / "config.toml").exists():
         try:
@@ -161,14 +166,16 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
                 notices.append(Notice(f"the run's metrics are left out: {error}"))
+            facts = run_facts(run_directory, config, metrics)
+            notices += [Notice(problem) for problem in facts.held_out.problems]
     elif (arguments.path / "rollouts").is_dir():
         notices.append(Notice(f"{arguments.path / 'config.toml'} is not there, so the defaults are assumed"))
     notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
     gamma = check_gamma(0.95 if gamma is None else gamma)
-    if estimator is None and not options and not metrics and gamma == 0.95:
+    if estimator is None and not options and facts is None and gamma == 0.95:
         return None, notices
     parse_options(estimator or "hgpo", **options)
-    return Training(estimator or "hgpo", options, gamma, tuple(metrics)), notices
+    return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts), notices
 
 
 def _default_output(path: Path) -> Path:
@@ -195,6 +202,15 @@ def _refuse_overwriting(path: Path, force: bool) -> None:
             raise ValueError(f"{path} exists already and is no report; choose another name or add --force")
 
 
+def _refuse_output(path: Path, force: bool) -> None:
+    """Find out before the work is done whether the page can be written."""
+    from hgpo.files import check_writable
+
+    _refuse_file(path.parent, "--output")
+    _refuse_overwriting(path, force)
+    check_writable(path)
+
+
 def _shown(report: Report) -> str:
     if report.shown_count == report.steps:
         return "Every step can be looked at in "
@@ -209,6 +225,38 @@ def _write_figures(report: Report, folder: Path, console: Console) -> None:
 
     written = write_figures(report, folder)
     console.print(f"\n{len(written)} figures in {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+_OF_STEPS = ("serve", "figures", "update", "estimator", "option", "gamma", "column")
+"""What says something of one run's steps, and nothing of several runs."""
+
+
+def _side_by_side(arguments: argparse.Namespace, console: Console) -> int:
+    from hgpo.files import write_text
+    from hgpo.report.several import render_runs
+    from hgpo.report.summary import print_runs
+
+    for name in _OF_STEPS:
+        if getattr(arguments, name) not in (None, False, []):
+            raise ValueError(f"--{name} is about one run; name one, or leave it out")
+    output = arguments.output or Path("runs.html")
+    _refuse_output(output, arguments.force)
+    runs = [_facts_of(path) for path in (arguments.path, *arguments.others)]
+    page = render_runs(runs)
+    print_runs(console, runs)
+    write_text(output, page)
+    console.print(f"\nCurves and settings are in {output}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _facts_of(path: Path) -> RunFacts:
+    from hgpo.report.run_facts import run_facts
+    from hgpo.runs.folder import open_run_directory, read_metrics
+
+    if not (path / "config.toml").exists():
+        raise ValueError(f"{path} is no run directory, and only those are set side by side; `hgpo compare` takes files")
+    run, config = open_run_directory(path)
+    return run_facts(run, config, read_metrics(run))
 
 
 def _serve(arguments: argparse.Namespace, console: Console) -> int:

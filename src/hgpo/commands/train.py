@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from hgpo.commands import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
-from hgpo.starters import STARTERS, starter_recipe
+from hgpo.config.recipes import Written
+from hgpo.starters import STARTERS, recipe_names, starter_recipe
 from hgpo.visible import visible_lines
 
 DESCRIPTION = """\
@@ -20,20 +22,32 @@ Train an agent: collect groups of rollouts, compare their steps, update the poli
 games it has not seen. Everything goes to runs/<run.name>/.
 
 examples:
-  hgpo train recipes/quickstart/hgpo.toml
-  hgpo train recipes/quickstart/hgpo.toml run.name=gigpo advantage.estimator=gigpo
-  hgpo train recipes/quickstart/hgpo.toml run.name=presets advantage.options.preset=verl-agent
+  hgpo train quickstart            a tiny policy on household games, on a CPU
+  hgpo train --env webshop         the same in shops: the recipe webshop-tiny; --env textcraft: in crafting worlds
+  hgpo train --env alfworld policy.model=Qwen/Qwen2.5-1.5B-Instruct
+  hgpo train quickstart run.name=gigpo advantage.estimator=gigpo
+  hgpo train quickstart run.name=presets advantage.options.preset=verl-agent
+  hgpo train mine.toml             a recipe of your own; it may say `extends = "quickstart"`
   hgpo train --resume runs/quickstart
-  hgpo train recipes/quickstart/hgpo.toml --engine verl policy.device=cpu verl.agent_workers=1
-  hgpo train --env webshop         a tiny policy in generated shops: recipes/webshop-tiny
+  hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
+
+recipes that come with hgpo:
 """
+
+
+def _described() -> str:
+    """The description with the names of all recipes."""
+    names = textwrap.fill(
+        "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    return f"{DESCRIPTION}{names}\n"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.description = DESCRIPTION
-    parser.add_argument("recipe", nargs="?", help="a TOML file with settings")
+    parser.description = _described()
+    parser.add_argument("recipe", nargs="?", help="a TOML file with settings, or the name of one of the recipes above")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
@@ -47,7 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--env",
         metavar="NAME",
         choices=sorted(STARTERS),
-        help="in place of a recipe: train a tiny policy on this environment, with nothing downloaded (%(choices)s)",
+        help="in place of a recipe: train on this environment (%(choices)s), a tiny policy with nothing downloaded "
+        "unless policy.model=MODEL names a language model",
     )
     parser.add_argument(
         "--engine",
@@ -82,10 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.env is not None:
         if recipe is not None:
             raise ValueError("--env brings that environment's own recipe; leave out either, or set environment.name=…")
-        recipe = starter_recipe(arguments.env)
+        recipe = starter_recipe(arguments.env, _model_of(overrides))
     elif arguments.recipe is None:
         raise ValueError(
-            "name a recipe (e.g. recipes/quickstart/hgpo.toml), an environment (--env) or a run to --resume"
+            "name a recipe (`hgpo train quickstart`; --help lists all), an environment (--env) or a run to --resume"
         )
     if arguments.engine is not None:
         overrides = [*overrides, f'run.engine="{arguments.engine}"']
@@ -119,6 +134,12 @@ def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
     if "=" in word and not Path(word).exists():
         return None, [word, *arguments.overrides]
     return Path(word), arguments.overrides
+
+
+def _model_of(overrides: list[str]) -> str:
+    """What the overrides say of `policy.model`; "tiny" where they say nothing."""
+    policy = Written(overrides=tuple(overrides)).tree().get("policy")
+    return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
 
 def _complete_settings(config: Config) -> str:

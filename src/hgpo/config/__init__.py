@@ -3,7 +3,7 @@
 `names` checks that the parts it names are there, `engines` that what is set is read.
 """
 
-from hgpo.config.loading import as_tree, describe_settings, dump_config, load_config, read_config
+from hgpo.config.loading import as_tree, describe_settings, dump_config, load_config, read_config, setting_values
 from hgpo.config.names import check_names
 from hgpo.config.problems import ConfigError
 from hgpo.config.recipes import apply_override
@@ -23,4 +23,5 @@ __all__ = [
     "dump_config",
     "load_config",
     "read_config",
+    "setting_values",
 ]

@@ -18,7 +18,7 @@ from hgpo.config.settings import Config, Engine
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
     "verl": "verl",
-    "tracking": "verl",
+    "rollout.last_temperature": "built-in",  # verl's rollout workers take theirs once, when they start
     "policy.lora.dropout": "built-in",  # verl's FSDP engine gives its adapters none
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",

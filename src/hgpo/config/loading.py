@@ -19,6 +19,7 @@ from hgpo.config.names import check_names
 from hgpo.config.problems import ConfigError
 from hgpo.config.recipes import Written, read_chain
 from hgpo.config.settings import Config, WarmStartSettings
+from hgpo.suggestions import did_you_mean
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -80,8 +81,12 @@ def describe_settings() -> list[tuple[str, str, str]]:
 
     Example: `("verl.nodes", "1", "Nodes that train. (verl only)")`.
     """
-    config = Config(warm_start=WarmStartSettings(enabled=True))
-    return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(config)]
+    return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(_whole())]
+
+
+def setting_values(config: Config) -> dict[str, str]:
+    """Dotted name -> value, both as `describe_settings` has them. Example: `setting_values(config)["run.seed"]`."""
+    return {name: str(value) for name, value, _ in leaves(config)}
 
 
 def _description(name: str, field: FieldInfo) -> str:
@@ -111,6 +116,18 @@ def _in_its_file(error: ConfigError, written: Written) -> ConfigError:
     return ConfigError(str(error) if place is None else f"{place}: {error}", error.setting)
 
 
+def _names() -> list[str]:
+    """Dotted names of all settings, and of the sections that they stand in."""
+    names = [name for name, _, _ in leaves(_whole())]
+    parts = [name.split(".") for name in names]
+    return [*names, *(".".join(one[:depth]) for one in parts for depth in range(1, len(one)))]
+
+
+def _whole() -> Config:
+    """Any valid tree: its names are wanted."""
+    return Config(warm_start=WarmStartSettings(enabled=True))
+
+
 def _explain(problem: ErrorDetails, written: Written) -> str:
     """One line of what pydantic found."""
     setting = [str(part) for part in problem["loc"]]
@@ -119,7 +136,8 @@ def _explain(problem: ErrorDetails, written: Written) -> str:
     if not setting:
         return message
     if problem["type"] == "extra_forbidden":
-        message = "unknown setting; `hgpo train --settings` lists all"
+        meant = did_you_mean(".".join(setting), _names())
+        message = f"unknown setting{meant or ';'} `hgpo train --settings` lists all"
     elif problem["type"] == "tuple_type":
         message = f"a list is wanted, e.g. [{problem['input']!r}] {given}"
     else:

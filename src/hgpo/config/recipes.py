@@ -1,6 +1,7 @@
 """Settings as they are written: a recipe, the recipes that it extends, and `section.name=value` overrides.
 
     extends = "base/alfworld.toml"    # above the first table; relative to the file that says it
+    extends = "quickstart"            # or a recipe that comes with the package
 
 A recipe says what differs from its base. Tables are merged at every depth; values and lists are replaced.
 Options belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
@@ -20,6 +21,8 @@ from typing import Any
 
 from hgpo.config.problems import ConfigError
 from hgpo.config.settings import Config
+from hgpo.starters import recipe_named, recipe_names
+from hgpo.suggestions import did_you_mean
 
 Tree = dict[str, Any]
 
@@ -88,11 +91,14 @@ class Written:
 def read_chain(path: Path) -> tuple[RecipeFile, ...]:
     """The recipe at `path` and all that it extends, the outermost base first.
 
+    Args:
+        path: a file; or the name of a recipe that comes with the package, where no file is called so.
+
     Raises:
         ConfigError: a file is missing or broken, or extends itself by way of others; the message shows the chain.
     """
     files: list[RecipeFile] = []
-    following: Path | None = path
+    following: Path | None = _found(path, path.as_posix())
     while following is not None:
         chain = " extends ".join(str(known) for known in [*(file.path for file in files), following])
         if following.resolve() in {file.path.resolve() for file in files}:
@@ -105,8 +111,14 @@ def read_chain(path: Path) -> tuple[RecipeFile, ...]:
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
         files.append(RecipeFile(following, says))
-        following = None if base is None else following.parent / base
+        following = None if base is None else _found(following.parent / base, base)
     return tuple(reversed(files))
+
+
+def _found(path: Path, name: str) -> Path:
+    """The path itself, or the recipe of that name where nothing is there."""
+    shipped = None if path.is_file() else recipe_named(name)
+    return path if shipped is None else shipped
 
 
 def merge(files: Sequence[RecipeFile]) -> Tree:
@@ -126,7 +138,8 @@ def read_toml(path: Path) -> Tree:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"no such recipe: {path}") from error
+        name = path.as_posix().removeprefix("recipes/").removesuffix(".toml").removesuffix("/hgpo")
+        raise ConfigError(f"no such recipe: {path}{did_you_mean(name, recipe_names())}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -116,6 +116,9 @@ class RolloutSettings(Section):
     tasks_per_update: Positive = Field(16, description="Groups an update.")
     group_size: int = Field(8, ge=2, le=_MOST, description="N: rollouts of one task, all from the same start.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature in training.")
+    last_temperature: float | None = Field(
+        None, gt=0, description="That of the last update, reached in equal steps; default: the same all along."
+    )
     reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's own.")
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
@@ -283,8 +286,17 @@ class TrackingSettings(Section):
     """Where metrics go besides metrics.jsonl."""
 
     to: tuple[str, ...] | None = Field(
-        None, description='Trackers, e.g. ["wandb", "tensorboard"]; default: wandb where WANDB_API_KEY is set.'
+        None,
+        description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/tracking.md); default: none; verl '
+        "takes wandb where WANDB_API_KEY is set.",
     )
+
+    @field_validator("to")
+    @classmethod
+    def _each_tracker_once(cls, to: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if to is not None and len(set(to)) < len(to):
+            raise ValueError(f"name each tracker once, not {to}")
+        return to
 
 
 class VerlSettings(Section):

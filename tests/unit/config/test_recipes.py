@@ -165,7 +165,8 @@ def test_a_mistake_is_told_with_the_file_that_it_stands_in(write, tmp_path: Path
     lines = message.splitlines()
     assert sorted(lines) == sorted(
         [
-            f"{base}: training.update: unknown setting; `hgpo train --settings` lists all",
+            f"{base}: training.update: unknown setting; did you mean training.updates? "
+            "`hgpo train --settings` lists all",
             f"{path}: training.epochs: Input should be greater than or equal to 1 (got -1)",
             f"{base}: evaluation.seeds: a list is wanted, e.g. [5] (got 5)",
             f"{base}: nonsense: unknown setting; `hgpo train --settings` lists all",

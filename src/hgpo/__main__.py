@@ -1,0 +1,8 @@
+"""`python -m hgpo` is the `hgpo` command."""
+
+import sys
+
+from hgpo.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""What somebody may have meant by a name that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+_ALIKE = 0.6
+"""Least likeness, from 0 to 1 as `difflib` counts it: "quikstart" and "quickstart" have 0.95."""
+_AS_GOOD = 0.1
+"""A name that is less like the given one than the likest, by more than this, is no suggestion."""
+_MOST = 3
+
+
+def suggestions(given: str, known: Iterable[str]) -> list[str]:
+    """The names that may have been meant, the likest first; at most 3.
+
+    Of dotted names, those that are misspelt within the same section come first, then those of the same name in another
+    section, then, where there is no such section, those that are alike as a whole.
+
+    Example: `suggestions("training.group_size", ["rollout.group_size", "training.epochs"]) == ["rollout.group_size"]`.
+    """
+    names = list(dict.fromkeys(known))
+    section, _, last = given.rpartition(".")
+    beside = {name.rpartition(".")[2]: name for name in names if name.rpartition(".")[0] == section}
+    misspelt = [beside[name] for name in _alike(last, beside)]
+    elsewhere = [name for name in names if name.rpartition(".")[2] == last]
+    as_a_whole = [] if section and beside else _alike(given, names)
+    return (misspelt or elsewhere or as_a_whole)[:_MOST]
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`"; did you mean a or b?"`, or nothing where no name is like the given one."""
+    found = suggestions(given, known)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _alike(given: str, names: Iterable[str]) -> list[str]:
+    """Those about as like it as the likest, in order."""
+    likeness = {name: SequenceMatcher(None, given.lower(), name.lower()).ratio() for name in names}
+    least = max(_ALIKE, max(likeness.values(), default=0.0) - _AS_GOOD)
+    return sorted((name for name in likeness if likeness[name] >= least), key=lambda name: -likeness[name])

@@ -1,0 +1,60 @@
+"""What a package index shows of the project: its links, and README.md with links that work there.
+
+hatchling calls it when it builds (`[tool.hatch.metadata.hooks.custom]` in pyproject.toml). Where the sources are
+published is said there once, as `repository`; a build may say it in the environment variable HGPO_REPOSITORY, as the
+release workflow does. Where neither does, links into the repository become plain text and its pictures are left out: an
+index would resolve them against itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+PAPER = "https://arxiv.org/abs/2602.22817"
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://)([^)]*)\)")
+
+
+class IndexPage(MetadataHookInterface):
+    """Sets `readme` and `urls`, which pyproject.toml calls dynamic."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Change the project's metadata in place."""
+        repository = (self.config.get("repository") or os.environ.get("HGPO_REPOSITORY", "")).rstrip("/")
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": page_for_index(text, repository, f"v{metadata['version']}"),
+        }
+        metadata["urls"] = project_urls(repository)
+
+
+def project_urls(repository: str) -> dict[str, str]:
+    """What stands beside the page; without a repository the paper alone."""
+    if not repository:
+        return {"Paper": PAPER}
+    return {
+        "Source": repository,
+        "Documentation": f"{repository}/blob/main/docs/README.md",
+        "Changelog": f"{repository}/blob/main/CHANGELOG.md",
+        "Issues": f"{repository}/issues",
+        "Paper": PAPER,
+    }
+
+
+def page_for_index(text: str, repository: str, tag: str) -> str:
+    """Markdown whose links into the repository lead to the files of a tag, or are no links."""
+
+    def replaced(link: re.Match[str]) -> str:
+        picture, words, target = link.groups()
+        if target.startswith("#"):
+            return link[0]
+        if not repository:
+            return "" if picture else words
+        return f"{picture}[{words}]({repository}/{'raw' if picture else 'blob'}/{tag}/{target})"
+
+    return _LINK.sub(replaced, text)
