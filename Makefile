@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow torture torture-short torture-verl audit lint types imports check bench bench-check verl-smoke verl-test vllm-test clean
+.PHONY: quickstart test test-slow torture torture-short torture-verl audit lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test docs clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -59,6 +59,10 @@ bench-check: $(INSTALLED)
 verl-smoke: .venv-verl/.installed
 	@.venv-verl/bin/python -W ignore tests/integration/verl_smoke.py
 
+# Two Ray nodes on this machine; one dies.
+verl-nodes: .venv-verl/.installed
+	@.venv-verl/bin/python -W ignore tests/integration/verl_two_nodes.py
+
 verl-test: .venv-verl/.installed
 	@.venv-verl/bin/python -m pytest tests/unit/integrations tests/integration/test_verl_compose.py tests/integration/test_verl_queue.py tests/integration/test_verl_profiles.py
 
@@ -79,8 +83,27 @@ vllm-test: .venv-vllm/.installed
 	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# OpenEnv brings a hundred packages, so its client plays from an environment of its own.
+openenv-test: $(INSTALLED) .venv-openenv/.installed
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/integration/test_openenv_client.py
+
+.venv-openenv/.installed: Makefile
+	@test -x .venv-openenv/bin/python || $(PYTHON) -m venv .venv-openenv
+	@.venv-openenv/bin/python -m pip install --quiet --disable-pip-version-check "openenv-core==0.3.0"
+	@touch $@
+
+# The documentation as a site, in an environment of its own: site/index.html opens by a double-click.
+docs: .venv-docs/.installed
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo site/index.html
+
+.venv-docs/.installed: constraints-docs.txt Makefile
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-docs.txt mkdocs-material "mkdocstrings[python]" latex2mathml ruff
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-verl .venv-vllm .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-verl .venv-vllm .venv-openenv .venv-audit .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'

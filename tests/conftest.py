@@ -49,6 +49,13 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser that does not answer in time is asked once more: on a busy machine one loses a key now and again."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of the browser that browser tests drive."""

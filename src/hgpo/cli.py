@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hgpo.process import Terminated, pipe_safe_output, sigterm_interrupts
+from hgpo.suggestions import did_you_mean
 from hgpo.visible import visible_lines
 
 VERBS = {
@@ -23,15 +24,17 @@ VERBS = {
     "inspect": "see which steps each step was compared with, as an HTML report",
     "export": "write a run's policy as a Hugging Face folder",
     "play": "play a game yourself in the terminal or a browser, or watch an agent",
+    "serve-env": "serve an environment to OpenEnv's clients",
     "generate-games": "write household games to files",
     "doctor": "say what is installed, what runs here and what is missing",
 }
 DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share their history (HGPO)."
-EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train recipes/quickstart/hgpo.toml"
+EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train quickstart"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.rules", "RolloutError"),
     ("hgpo.policies.server", "AnswerFailed"),
+    ("hgpo.integrations.verl.lost_processes", "LostProcessError"),
     ("safetensors", "SafetensorError"),
 )
 """More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""
@@ -75,13 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """The verb and its own arguments; only its module is loaded. Options may stand before, between and after words."""
-    parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action="store_true", help="print the version and end")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    parsers = {
-        name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        for name, summary in VERBS.items()
-    }
+    parser, parsers = _parsers()
+    if words and not words[0].startswith("-") and words[0] not in parsers:
+        raise ValueError(f"no such verb: {words[0]}{did_you_mean(words[0], VERBS) or ';'} `hgpo --help` lists all")
     if not words or words[0] not in parsers:
         parsed = parser.parse_args(words)
         parsed.print_help = parser.print_help
@@ -91,10 +90,35 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(words[1:], argparse.Namespace(verb=words[0]))
 
 
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The command's parser, and one for each verb that its module has yet to configure."""
+    parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.add_argument(
+        "--print-completion",
+        choices=["bash", "zsh"],
+        help='complete verbs, options, recipes and settings: eval "$(hgpo --print-completion bash)" in ~/.bashrc',
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    parsers = {
+        name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        for name, summary in VERBS.items()
+    }
+    return parser, parsers
+
+
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.verb is not None:
         status: int = _verb_module(parsed.verb).run(parsed)
         return status
+    if parsed.print_completion:
+        from hgpo.commands.completion import completion_script
+
+        parser, parsers = _parsers()
+        for name, verb in parsers.items():
+            _verb_module(name).configure(verb)
+        sys.stdout.write(completion_script(parser, parsers, parsed.print_completion))
+        return 0
     if parsed.version:
         from importlib.metadata import version
 

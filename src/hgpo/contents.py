@@ -102,6 +102,11 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
+def values_digest(values: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON values, however they will be laid out, hexadecimal."""
+    return text_digest(json.dumps(values, sort_keys=True, separators=(",", ":")))
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

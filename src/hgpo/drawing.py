@@ -6,6 +6,7 @@ its own dash and point as well.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +61,9 @@ def empty_figure(width: float, height: float) -> Iterator[Figure]:
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     """Write the figure to `path` in the format of `suffix`, one of `FIGURE_FORMATS`; the file holds no date."""
-    figure.savefig(path, format=suffix[1:], **_OPTIONS[suffix])
+    drawn = io.BytesIO()  # matplotlib's writers do not survive a full disk: one raises an AttributeError then
+    figure.savefig(drawn, format=suffix[1:], **_OPTIONS[suffix])
+    path.write_bytes(drawn.getvalue())
 
 
 def dash(number: int) -> Any:

@@ -17,12 +17,14 @@ import numpy as np
 
 from hgpo.envs.base import Task
 from hgpo.policies.base import AnyPolicy
-from hgpo.rollout.collect import collect
+from hgpo.rollout.collect import OnStep, collect
 from hgpo.rollout.played import PlayedGame, played_episodes
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutRules
 
 NORMAL_95 = 1.959963984540054
+EVALUATED_TOGETHER = 256
+"""Games that are under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,14 @@ def evaluate(
     split: str,
     seeds: Sequence[int],
     temperature: float,
-    batch: int = 256,
+    batch: int = EVALUATED_TOGETHER,
     on_progress: Callable[[int, int], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Evaluation:
-    """Play each task once per seed, `batch` side by side; `on_progress(done, total)` counts episodes."""
+    """Play each task once per seed, `batch` side by side.
+
+    `on_progress(done, total)` counts episodes after every turn, `on_step` is told of every step.
+    """
     if not tasks:
         raise ValueError(f"split {split!r} has no tasks to evaluate on")
     if len({task.id for task in tasks}) != len(tasks):
@@ -86,10 +92,13 @@ def evaluate(
         steps: list[StepRecord] = []
         for first in range(0, len(tasks), batch):
             panel = tasks[first : first + batch]
-            steps += collect(panel, policy, rules, rng)
+
+            def within(ended: int, _: int, before: int = done) -> None:
+                if on_progress is not None:
+                    on_progress(before + ended, total)
+
+            steps += collect(panel, policy, rules, rng, on_progress=within, on_step=on_step)
             done += len(panel)
-            if on_progress is not None:
-                on_progress(done, total)
         played.append(steps)
     return summarise_panel(played, split=split, seeds=seeds, temperature=temperature)
 

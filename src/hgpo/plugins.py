@@ -5,9 +5,10 @@ A `Registry` holds the parts of one kind. A name means, in this order:
 1. what was registered under it in this process (`Registry.register`);
 2. what this package brings under it;
 3. an entry point of an installed package in the registry's group, such as `hgpo.envs`;
-4. `"package.module:attribute"`, importable from the working folder or installed.
+4. `"openenv:ADDRESS"`, in a registry of parts that have an address;
+5. `"package.module:attribute"`, importable from the working folder or installed.
 
-Any process finds a part named in the last three ways. One that was registered is found where the module that registers
+Any process finds a part named in the last four ways. One that was registered is found where the module that registers
 it was imported: a recipe that names one part of that module by path has all of them (`import_named`).
 
 To import a module is to run it, so a recipe's names are trusted that far; `Registry.loaded` is for those who only read.
@@ -19,10 +20,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 Part = TypeVar("Part")
+
+ADDRESSED = frozenset({"openenv"})
+"""Words before a colon after which an address comes and no attribute: these names are of no module."""
 
 
 class Registry(Generic[Part]):
@@ -40,6 +45,7 @@ class Registry(Generic[Part]):
         group: str,
         built_in: Mapping[str, str] | None = None,
         *,
+        addressed: Mapping[str, str] | None = None,
         check: Callable[[Any], str | None] = lambda part: None,
     ) -> None:
         """Make an empty registry.
@@ -48,11 +54,13 @@ class Registry(Generic[Part]):
             kind: what the parts are called in messages.
             group: the entry-point group that packages list theirs in.
             built_in: name -> "module:attribute" of this package's own, imported on first use.
+            addressed: word of `ADDRESSED` -> "module:attribute" of this package's own that takes the address first.
             check: what is wrong with a part that was named by path, in words that go on after its name ("is no …"), or
                 None. Not everything that can be imported may be used, or even called.
         """
         self.kind, self.group = kind, group
         self._built_in = dict(built_in or {})
+        self._addressed = dict(addressed or {})
         self._check = check
         self._parts: dict[str, Part] = {}
 
@@ -100,7 +108,9 @@ class Registry(Generic[Part]):
             part = self._parts[name] = self._from_path(name, self._built_in[name])
         elif (point := self._entry_point(name)) is not None:
             part = self._parts[name] = self._loaded_from(point)
-        elif ":" in name:
+        elif (word := name.partition(":")[0]) in self._addressed and ":" in name:
+            part = self._parts[name] = self._at_address(name, self._addressed[word])
+        elif names_module(name):
             _search_working_folder()
             part = self._from_path(name, name)
             if (problem := self._check(part)) is not None:
@@ -121,6 +131,12 @@ class Registry(Generic[Part]):
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{self.kind} {point.name!r} ({point.value}) cannot be loaded: {error}") from error
         return part
+
+    def _at_address(self, name: str, path: str) -> Part:
+        """What lies at `path`, with the address in `name` as its first argument."""
+        make: Any = self._from_path(name, path)
+        part: Any = partial(make, name.partition(":")[2])
+        return cast(Part, part)
 
     def _from_path(self, name: str, path: str) -> Part:
         module_name, _, attribute = path.partition(":")
@@ -154,6 +170,11 @@ def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -
         raise ValueError(f"{what} needs the option{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
+def names_module(name: str) -> bool:
+    """Whether a name is a path, whose module is imported to find the part."""
+    return ":" in name and name.partition(":")[0] not in ADDRESSED
+
+
 def import_named(names: Iterable[str]) -> None:
     """Import the module of every name that is a path, so that what those modules register is known.
 
@@ -161,7 +182,7 @@ def import_named(names: Iterable[str]) -> None:
         ValueError: a module cannot be imported.
     """
     for name in names:
-        if ":" in name:
+        if names_module(name):
             _search_working_folder()
             _imported(name.partition(":")[0], repr(name))
 
@@ -173,6 +194,8 @@ def _search_working_folder() -> None:
 
 
 def _imported(module: str, what: str) -> Any:
+    if "" in module.split("."):  # what is relative has nothing here to be relative to
+        raise ValueError(f"{what}: {module!r} is no name of a module; write 'package.module:attribute'")
     try:
         return importlib.import_module(module)
     except ImportError as error:

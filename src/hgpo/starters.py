@@ -1,27 +1,80 @@
-"""The recipes that `hgpo train --env NAME` starts from: small policies on environments that need no download.
+"""The recipes that come with the package, by name, and those that `hgpo train --env NAME` starts from.
 
-They are files under recipes/; an installed package has copies of them in `starters/` (see pyproject.toml) and no other
-recipe, so they extend none.
+They are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout where they lie (see pyproject.toml).
+A recipe's name is its path there without the ending, and a folder's name means its `hgpo.toml`: `quickstart`,
+`smollm2/alfworld`, `verl/webshop-7b-k2-hgpo`. What lies in a folder called `base` is there to be extended alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-STARTERS = {"alfworld": "quickstart", "webshop": "webshop-tiny"}
-"""Environment -> folder under recipes/."""
+_MAIN = "hgpo"
+_FOR_OTHERS = "base"
 
 
-def starter_recipe(environment: str) -> Path:
-    """The recipe of an environment.
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What an environment is begun with; nothing has to be downloaded for either but the model itself.
+
+    Attributes:
+        tiny: name of the recipe that builds a tiny policy.
+        language_model: name of the recipe for a language model, which reads and writes at length and learns slowly.
+    """
+
+    tiny: str
+    language_model: str
+
+
+STARTERS = {
+    "alfworld": Starter("quickstart", "language-models/alfworld"),
+    "webshop": Starter("webshop-tiny", "language-models/webshop"),
+    "textcraft": Starter("textcraft-tiny", "language-models/textcraft"),
+}
+"""By environment."""
+
+
+def starter_recipe(environment: str, model: str = "tiny") -> Path:
+    """The recipe of an environment for a model, as `policy.model` names it.
 
     Raises:
         FileNotFoundError: the installation has lost its recipes.
     """
-    package = Path(__file__).parent
-    installed = package / "starters" / f"{environment}.toml"
-    checkout = package.parents[1] / "recipes" / STARTERS[environment] / "hgpo.toml"
-    found = next((path for path in (installed, checkout) if path.is_file()), None)
+    starter = STARTERS[environment]
+    name = starter.tiny if model == "tiny" else starter.language_model
+    found = recipe_named(name)
     if found is None:
-        raise FileNotFoundError(f"no recipe for {environment!r} at {installed} or {checkout}; install hgpo again")
+        raise FileNotFoundError(f"no recipe {name!r} in {_folder()}; install hgpo again")
     return found
+
+
+def recipe_named(name: str) -> Path | None:
+    """The file of a recipe that comes with the package, or None."""
+    return _recipes().get(name)
+
+
+def recipe_names() -> list[str]:
+    """All names, those without a folder first."""
+    return sorted(_recipes(), key=lambda name: ("/" in name, name))
+
+
+@cache
+def _recipes() -> dict[str, Path]:
+    folder = _folder()
+    return {
+        _name(path.relative_to(folder)): path
+        for path in folder.rglob("*.toml")
+        if _FOR_OTHERS not in path.relative_to(folder).parts
+    }
+
+
+def _name(path: Path) -> str:
+    return (path.parent if path.stem == _MAIN else path.with_suffix("")).as_posix()
+
+
+def _folder() -> Path:
+    package = Path(__file__).parent
+    installed, checkout = package / "recipes", package.parents[1] / "recipes"
+    return installed if installed.is_dir() else checkout

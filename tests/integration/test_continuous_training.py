@@ -7,6 +7,7 @@ import pytest
 from corridor_runs import quiet, recipe, untimed
 from hgpo.runs.folder import RunDirectory
 from hgpo.training import trainer as module
+from hgpo.training.collecting import Collector
 from hgpo.training.trainer import resume, train
 from killed import Killed
 
@@ -47,15 +48,15 @@ def test_a_run_that_was_killed_ends_with_the_figures_it_would_have_had(finished,
 @pytest.mark.slow
 def test_an_engine_that_fails_leaves_a_run_that_can_be_resumed(finished, tmp_path):
     """The second update's collection fails for want of an answer; the first is on disk."""
-    real = module._Trainer._play
+    real = Collector.collect
 
-    def failing(self, label, count):
-        if label == "2/":
+    def failing(self, update, tasks_drawn):
+        if update == 2:
             self.policy._engine._module.register_forward_pre_hook(lambda *_: 1 / 0)
-        return real(self, label, count)
+        return real(self, update, tasks_drawn)
 
     with (
-        patch.object(module._Trainer, "_play", failing),
+        patch.object(Collector, "collect", failing),
         pytest.raises(RuntimeError, match=r"policy backend 'continuous' failed .*ZeroDivisionError"),
     ):
         train(config(tmp_path), quiet())

@@ -9,6 +9,7 @@ import pytest
 from corridor_runs import RECIPE
 from hgpo.cli import main
 from hgpo.policies.tiny import save_tiny_model
+from hgpo.training import trainer
 
 
 def test_a_model_that_cannot_be_loaded_does_not_block_the_next(
@@ -24,3 +25,21 @@ def test_a_model_that_cannot_be_loaded_does_not_block_the_next(
     assert not (tmp_path / "corridor").exists()
     (model / "model.safetensors").write_bytes(weights)
     assert main(words) == 0
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+def test_a_model_that_is_not_there_is_said_before_games_are_made(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the environment was asked for its games")
+
+    monkeypatch.setattr(trainer, "training_suite", never)
+    monkeypatch.setattr("hgpo.runs.assemble.build_suite", never)
+    words = {
+        "train": ["train", str(RECIPE), "policy.model=./none", f"run.directory={str(tmp_path / 'runs')!r}"],
+        "eval": ["eval", "./none", "--env", "corridor:CorridorSuite", "-o", str(tmp_path / "none.json")],
+    }[verb]
+    assert main(words) == 2
+    assert "policy.model: no such model: ./none is no folder or .gguf file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

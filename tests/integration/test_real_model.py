@@ -33,6 +33,12 @@ def test_it_is_whole_and_knows_the_capital_of_france(language_model):
     assert answer.finished
 
 
+def test_its_turns_end_as_its_chat_template_ends_them(language_model):
+    [answer] = language_model.encode_responses(["go to shelf 1"])
+    assert language_model.tokenizer.decode(answer) == "go to shelf 1<|im_end|>"
+    assert language_model.end_tokens == [int(answer[-1])]
+
+
 def test_it_is_sampled_as_it_is_scored(language_model, samples):
     for sample, log_probs in zip(
         samples, response_log_probs(language_model.model, samples, precision="float32"), strict=True

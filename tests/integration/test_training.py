@@ -21,7 +21,7 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.runs.summary import read_summary
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
-from hgpo.training import trainer as trainer_module
+from hgpo.training import collecting
 from hgpo.training.trainer import resume, train
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
 
@@ -62,6 +62,17 @@ def test_recomputed_log_probs_add_how_far_the_sampler_is_from_the_trainer(tmp_pa
     [row] = read_metrics(run)
     assert general(row) == explained() - OF_VERL_ALONE - OF_FULL_MEMORY
     assert row["sampler_gap_max"] < 1e-5
+
+
+def test_a_temperature_that_rises_is_that_of_sampling_and_of_scoring(tmp_path):
+    def rows(*overrides):
+        overrides = ("training.recompute_log_probs=true", "training.updates=2", *overrides)
+        return read_metrics(train(config(tmp_path, *overrides), quiet()))
+
+    steady, rising = rows("run.name=steady"), rows("run.name=rising", "rollout.last_temperature=3")
+    assert all(row["sampler_gap_max"] < 1e-5 for row in rising)
+    assert rising[0]["entropy"] == steady[0]["entropy"]
+    assert rising[1]["entropy"] > steady[1]["entropy"]
 
 
 def test_a_run_is_repeatable(finished, tmp_path):
@@ -134,7 +145,7 @@ def lucky_when_drawn_anew(*arguments, label, **options):
 
 def test_groups_that_are_drawn_anew_do_not_flatter_the_policy(tmp_path, monkeypatch):
     """What is trained on was picked by its outcome, so the figures are those of everything that was played."""
-    monkeypatch.setattr(trainer_module, "collect", lucky_when_drawn_anew)
+    monkeypatch.setattr(collecting, "collect", lucky_when_drawn_anew)
     run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=1"), quiet())
     [row] = read_metrics(run)
     assert (row["resampled_groups"], row["tasks_drawn"], row["episodes"]) == (3, 6, 24)

@@ -47,6 +47,11 @@ def test_the_version_is_printed(capsys):
     assert re.fullmatch(r"hgpo \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
+def test_the_module_is_the_command(tmp_path):
+    shown = subprocess.run([sys.executable, "-m", "hgpo", "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert (shown.returncode, shown.stdout.split()[0]) == (0, "hgpo")
+
+
 def test_without_a_verb_help_is_shown(capsys):
     assert main([]) == 2
     assert "generate-games" in capsys.readouterr().out
@@ -56,6 +61,12 @@ def test_without_a_verb_help_is_shown(capsys):
     ("words", "message"),
     [
         (["train"], "name a recipe"),
+        (["trian"], "no such verb: trian; did you mean train? `hgpo --help`"),
+        (["zzz"], "no such verb: zzz; `hgpo --help`"),
+        (
+            ["train", "quickstart", "policy.lora.rnk=8"],
+            "policy.lora.rnk: unknown setting; did you mean policy.lora.rank?",
+        ),
         (["train", "none.toml"], "no such recipe: none.toml"),
         (["train", "x.toml", "--resume", "runs/x"], "leave out the recipe"),
         (["train", "--resume", "no_such_run"], "is not a run directory"),

@@ -1,5 +1,6 @@
 """Documentation that contains code, commands or names is checked against what it speaks of."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import readme
 from hgpo.config import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +23,13 @@ def blocks(path: Path, language: str) -> list[str]:
 def test_the_environment_page_shows_the_environment_that_is_tested():
     shown = blocks(ROOT / "docs/environments.md", "python")[0]
     assert shown.strip() in (ROOT / "tests/corridor.py").read_text(encoding="utf-8")
+
+
+def test_the_readmes_example_prints_what_it_says():
+    [example] = readme.examples()
+    done = subprocess.run([sys.executable, "-c", example.code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == list(example.prints)
+    assert len(set(example.prints)) == 3
 
 
 @pytest.mark.parametrize("recipe", sorted(ROOT.glob("recipes/**/*.toml")), ids=lambda path: str(path.relative_to(ROOT)))
@@ -47,6 +56,17 @@ def test_links_lead_somewhere():
         if not leads_somewhere(page, target, anchor)
     ]
     assert not broken
+
+
+def test_the_memory_of_scoring_is_what_was_measured():
+    found = json.loads((ROOT / "benchmarks/vocabulary_memory.cpu.json").read_text(encoding="utf-8"))
+    said = re.search(
+        r"vocabulary of ([\d,]+) and ([\d,]+) response tokens.*?adds (\S+) GiB.*?alone would be (\S+) GiB",
+        (ROOT / "docs/language-models.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    names = ("vocabulary", "tokens", "added_gib", "all_logits_gib")
+    assert [float(value.replace(",", "")) for value in said.groups()] == [round(found[name], 2) for name in names]
 
 
 @pytest.mark.slow

@@ -23,6 +23,21 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("suffix", FIGURE_FORMATS)
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
+    resource = pytest.importorskip("resource", reason="this system knows no limits of file sizes")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with empty_figure(2, 1) as figure:
+        figure.add_subplot()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))  # Python ignores the signal, so that the write fails
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                save_figure(figure, tmp_path / "x", suffix)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("suffix", FIGURE_FORMATS)
 def test_a_file_is_the_same_each_time_and_takes_texts_as_they_are(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
     for name in ("first", "second"):

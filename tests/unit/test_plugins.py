@@ -3,7 +3,7 @@ from types import ModuleType
 
 import pytest
 
-from hgpo.plugins import Registry, check_options, import_named
+from hgpo.plugins import Registry, check_options, import_named, names_module
 
 
 def number_problem(part):
@@ -56,6 +56,13 @@ def test_a_built_in_name_is_known_without_an_import(registry):
         registry.get("three")
 
 
+@pytest.mark.parametrize("path", [".x:y", ":y", "..:y", "a..b:y", "a.:y"])
+def test_a_path_without_a_modules_name_is_refused(registry, path):
+    for ask in (registry.get, registry.check, lambda name: import_named([name])):
+        with pytest.raises(ValueError, match=r"is no name of a module; write 'package\.module:attribute'"):
+            ask(path)
+
+
 def test_a_path_is_imported_from_the_working_folder(registry, outside):
     assert registry.get("outside_numbers:FOUR") == 4
     assert outside.exists()
@@ -103,3 +110,13 @@ def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
         check_options("part 'x'", make, {"url": ""})
     with pytest.raises(ValueError, match=r"part 'x' needs the options url, folder$"):
         check_options("part 'x'", make, {})
+
+
+def test_an_address_is_no_module(registry):
+    addressed = Registry("part", "no.such.group", addressed={"openenv": "operator:concat"})
+    assert addressed.get("openenv:http://here")("/there") == "http://here/there"
+    assert not names_module("openenv:http://here")
+    assert names_module("package.module:attribute")
+    import_named(["openenv:http://here"])
+    with pytest.raises(ValueError, match="unknown number"):
+        registry.get("openenv:http://here")

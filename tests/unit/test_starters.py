@@ -1,4 +1,4 @@
-"""What `hgpo train --env NAME` starts from."""
+"""The recipes that come with the package, by name, and what `hgpo train --env NAME` starts from."""
 
 from __future__ import annotations
 
@@ -7,24 +7,53 @@ from pathlib import Path
 import pytest
 
 from hgpo.cli import main
-from hgpo.config import load_config
-from hgpo.starters import STARTERS, starter_recipe
+from hgpo.config import load_config, read_config
+from hgpo.starters import STARTERS, recipe_named, recipe_names, starter_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.mark.parametrize("environment", STARTERS)
-def test_the_recipe_is_about_the_environment(environment: str) -> None:
-    config = load_config(starter_recipe(environment))
+@pytest.mark.parametrize("model", ["tiny", "some/model"])
+def test_the_recipe_is_about_the_environment_and_the_model(environment: str, model: str) -> None:
+    config = load_config(starter_recipe(environment, model))
     assert config.environment.name == environment
-    assert config.policy.model == "tiny"
+    assert (config.policy.model == "tiny") == (model == "tiny")
+    assert config.warm_start.enabled == (model == "tiny")
     assert "data_dir" not in config.environment.options
 
 
-@pytest.mark.parametrize("environment", STARTERS)
-def test_the_recipe_needs_no_other_file(environment: str, tmp_path: Path) -> None:
-    """It is installed alone, so it extends nothing."""
-    alone = tmp_path / f"{environment}.toml"
-    alone.write_bytes(starter_recipe(environment).read_bytes())
-    assert load_config(alone) == load_config(starter_recipe(environment))
+def test_every_recipe_has_a_name_and_bases_have_none() -> None:
+    files = {path for path in RECIPES.rglob("*.toml") if "base" not in path.parts}
+    assert {recipe_named(name) for name in recipe_names()} == files
+    assert {"quickstart", "webshop-tiny", "alfworld-tiny", "smollm2", "smollm2/alfworld"} <= set(recipe_names())
+    assert recipe_named("verl/alfworld-7b-k4-grpo") == RECIPES / "verl" / "alfworld-7b-k4-grpo.toml"
+    assert recipe_named("../README") is None
+
+
+def test_a_name_means_the_recipe_unless_a_file_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2").mkdir()  # a folder is no recipe
+    assert read_config(Path("smollm2")) == read_config(RECIPES / "smollm2" / "hgpo.toml")
+    Path("quickstart").write_text('[policy]\nmodel = "own/model"\n', encoding="utf-8")
+    assert read_config(Path("quickstart")).policy.model == "own/model"
+
+
+def test_a_recipe_of_ones_own_may_extend_one_by_name(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "verl/webshop-7b-k2-grpo"\n[run]\nname = "mine"\n', encoding="utf-8")
+    there = read_config(RECIPES / "verl" / "webshop-7b-k2-grpo.toml", ["run.name=mine"])
+    assert read_config(mine) == there
+
+
+@pytest.mark.parametrize("given", ["quikstart", "quickstart.toml", "recipes/quickstart/hgpo.toml"])
+def test_an_unknown_name_is_told_what_it_may_mean(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one is what a page says that was written for a checkout."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", given]) == 2
+    assert capsys.readouterr().err == f"hgpo train: no such recipe: {given}; did you mean quickstart?\n"
 
 
 def test_the_command_takes_it_and_overrides(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +61,20 @@ def test_the_command_takes_it_and_overrides(capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     assert 'name = "webshop"' in shown
     assert "updates = 7" in shown
+
+
+def test_a_language_model_is_not_given_the_settings_of_a_tiny_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--env", "alfworld", "--dry-run", "policy.model=some/model", "training.updates=7"]) == 0
+    shown = capsys.readouterr().out
+    for line in ('model = "some/model"', "learning_rate = 1e-06", "max_response_tokens = 512", "updates = 7"):
+        assert line in shown
+    assert 'template = "household-reasoning"' in shown
+
+
+def test_the_help_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert set(recipe_names()) <= set(capsys.readouterr().out.split())
 
 
 def test_a_recipe_beside_it_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

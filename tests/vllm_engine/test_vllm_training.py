@@ -13,7 +13,7 @@ import pytest
 from corridor_runs import RECIPE, quiet, recipe, untimed
 from hgpo.config import Config
 from hgpo.runs.folder import RunDirectory
-from hgpo.training import trainer as module
+from hgpo.training.collecting import Collected, Collector
 from hgpo.training.trainer import resume, train
 
 # On CPUs, vLLM's attention takes heads of 32 dimensions and more.
@@ -46,18 +46,18 @@ def test_an_engine_that_dies_leaves_a_run_that_ends_with_the_figures_it_would_ha
     finished: RunDirectory, tmp_path: Path
 ) -> None:
     """The second update's collection fails for want of an answer; the first is on disk."""
-    real = module._Trainer._play
+    real = Collector.collect
 
     def die(model: Any) -> None:
         model.register_forward_pre_hook(lambda *_: 1 / 0)
 
-    def failing(self: Any, label: str, count: int) -> Any:
-        if label == "2/":
+    def failing(self: Collector, update: int, tasks_drawn: int) -> Collected:
+        if update == 2:
             self.policy._engine._engine.apply_model(die)
-        return real(self, label, count)
+        return real(self, update, tasks_drawn)
 
     with (
-        patch.object(module._Trainer, "_play", failing),
+        patch.object(Collector, "collect", failing),
         pytest.raises(RuntimeError, match=r"policy backend 'vllm' failed .*ZeroDivisionError"),
     ):
         train(config(tmp_path), quiet())

@@ -99,7 +99,11 @@ def fault_of(what: str, call: str, error: BaseException, *, below: str) -> Envir
         call: what was called.
         error: what it raised; it may not even be able to say what is wrong.
         below: this package's file that called it; a place there is none of the user's.
+
+    A fault that says itself what is wrong needs no place.
     """
+    if isinstance(error, EnvironmentFault):
+        return EnvironmentFault(f"{what}: {error}")
     place = traceback.extract_tb(error.__traceback__)[-1]
     line = "" if place.filename == below else f" ({Path(place.filename).name}, line {place.lineno})"
     return EnvironmentFault(f"{what}: {call} raised {type(error).__name__}: {safe_text(error)}{line}")

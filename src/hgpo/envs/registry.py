@@ -1,7 +1,8 @@
 """Finds a task suite by name, so that a user's own environment trains without a change to this code.
 
-`register("corridor", factory)`, an entry point in the group `hgpo.envs`, or `"package.module:factory"`: a class with
-`splits` and `tasks`, or a function annotated to return one. See `hgpo.plugins` for the order and for what is trusted.
+`register("corridor", factory)`, an entry point in the group `hgpo.envs`, `"openenv:URL"` for a server, or
+`"package.module:factory"`: a class with `splits` and `tasks`, or a function annotated to return one. See
+`hgpo.plugins` for the order and for what is trusted.
 """
 
 from __future__ import annotations
@@ -74,4 +75,9 @@ def _makes_suites(factory: Callable[..., Any]) -> bool:
     return inspect.isclass(made) and _makes_suites(made)
 
 
-SUITES: Registry[SuiteFactory] = Registry("environment", "hgpo.envs", check=_reason_to_refuse)
+SUITES: Registry[SuiteFactory] = Registry(
+    "environment",
+    "hgpo.envs",
+    addressed={"openenv": "hgpo.envs.openenv.suite:openenv_suite"},
+    check=_reason_to_refuse,
+)

@@ -96,13 +96,15 @@ class LanguageModel:
 
     @cached_property
     def model(self) -> Any:
-        """The torch module, in evaluation mode.
+        """The torch module, in evaluation mode; where it is saved, its generation config names all end tokens.
 
         Raises:
             ValueError: it is not the model of this tokenizer.
         """
         model = self._load().eval()
         _check_vocabulary(model, self.tokenizer, self.encoder)
+        ends = end_tokens(model, self.tokenizer)
+        model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
         return model
 
     @cached_property

@@ -6,6 +6,7 @@ and a policy with either is not the one that was asked for.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,17 +28,45 @@ if sys.flags.optimize > 1:
 transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
 
 _MOST_NAMES = 5
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 class IncompleteModelError(ValueError):
     """A model lacks weights or has surplus ones; the message names them."""
 
 
+def check_source(source: str | Path, *, revision: str | None = None) -> None:
+    """Refuse a model that is not there, before anything is built for it. No weights are loaded.
+
+    Raises:
+        ValueError: nothing is called so on this machine or the hub, or a folder holds no weights; says which.
+    """
+    _, options = _locate(source, revision)
+    folder = Path(source)
+    if folder.is_dir():
+        for needed in ("config.json", "*.safetensors"):
+            if not any(folder.glob(needed)):
+                raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
+    try:
+        load_model_config(source, revision=revision)
+        if "gguf_file" not in options:  # there the tokenizer takes as long as the weights
+            load_tokenizer(source, revision=revision)
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        where = "" if folder.exists() else ": no folder of that name is here, and the hub gives none"
+        raise ValueError(f"no such model: {source}{where} ({reason})") from error
+
+
 def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     """The tokenizer of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
     with _foreign(source), _gguf_needed(options):
-        return AutoTokenizer.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        if "gguf_file" in options:  # transformers takes the token that begins a turn for the one that ends it
+            ends = AutoConfig.from_pretrained(name, **options).eos_token_id
+            if isinstance(ends, int):
+                tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends)
+        return tokenizer
 
 
 def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
@@ -120,6 +149,8 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
         return str(path.parent), {**options, "gguf_file": path.name}
     if path.is_dir():
         return str(source), options
+    if not _HUB_NAME.fullmatch(str(source)):
+        raise ValueError(f"no such model: {source} is no folder or .gguf file on this machine, and no name of the hub")
     return str(source), {**options, "local_files_only": False, **({} if revision is None else {"revision": revision})}
 
 
@@ -133,7 +164,12 @@ def _foreign(source: object) -> Iterator[None]:
     transformers_logging.set_verbosity_error()
     try:
         yield
-    except (ValueError, OSError, ImportError, MemoryError, torch.OutOfMemoryError):
+    except OSError as error:
+        if error.errno is not None or str(source) in str(error):
+            raise
+        problem = " ".join(str(error).split())
+        raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
+    except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a KeyError, a RecursionError, a bare Exception of the tokenizers
         problem = " ".join(str(error).split())[:200]

@@ -25,6 +25,8 @@ from hgpo.rollout.rules import RolloutRules
 Result = TypeVar("Result")
 OnProgress = Callable[[int, int], None]
 """Told after every turn how many episodes have ended, and of how many."""
+OnStep = Callable[[StepRecord], None]
+"""Told of every step as soon as it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,23 @@ class _Live:
 
     episode: Episode
     environment: Env
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who is told what, if anybody is."""
+
+    on_progress: OnProgress | None
+    on_step: OnStep | None
+
+    def step(self, record: StepRecord) -> StepRecord:
+        if self.on_step is not None:
+            self.on_step(record)
+        return record
+
+    def progress(self, ended: int, total: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(ended, total)
 
 
 def collect(
@@ -44,6 +63,7 @@ def collect(
     group_size: int = 1,
     label: str = "",
     on_progress: OnProgress | None = None,
+    on_step: OnStep | None = None,
 ) -> list[StepRecord]:
     """Play every task `group_size` times from the same start, to the end.
 
@@ -55,6 +75,7 @@ def collect(
         group_size: trajectories a task.
         label: put before group names, which keeps them unique across updates.
         on_progress: see `OnProgress`.
+        on_step: see `OnStep`.
 
     Raises:
         EnvironmentFault: an environment breaks its contract.
@@ -62,9 +83,10 @@ def collect(
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
+    told = _Told(on_progress, on_step)
     if is_async(policy):
-        return _run(_collect_apart(live, policy, rules, rng, on_progress))
-    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, on_progress)
+        return _run(_collect_apart(live, policy, rules, rng, told))
+    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, told)
 
 
 def _start(
@@ -86,7 +108,7 @@ def _collect_in_turns(
     policy: BatchPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    on_progress: OnProgress | None,
+    told: _Told,
 ) -> list[StepRecord]:
     """One batch of requests a turn, of the live episodes alone."""
     total = len(live)
@@ -97,10 +119,9 @@ def _collect_in_turns(
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
             answer = one.episode.answer(prompt, response)
-            steps.append(one.episode.finish(answer, one.environment.step(answer.action.action)))
+            steps.append(told.step(one.episode.finish(answer, one.environment.step(answer.action.action))))
         live = [one for one in live if not one.episode.ended]
-        if on_progress is not None:
-            on_progress(total - len(live), total)
+        told.progress(total - len(live), total)
     return steps
 
 
@@ -109,7 +130,7 @@ async def _collect_apart(
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    on_progress: OnProgress | None,
+    told: _Told,
 ) -> list[StepRecord]:
     """Every episode by itself, with a generator of its own: which answer comes first changes nothing."""
     ended = 0
@@ -120,10 +141,9 @@ async def _collect_apart(
         async def step(action: str) -> StepResult:
             return one.environment.step(action)
 
-        records = [record async for record, _ in play(one.episode, step, policy, rules, own)]
+        records = [told.step(record) async for record, _ in play(one.episode, step, policy, rules, own)]
         ended += 1
-        if on_progress is not None:
-            on_progress(ended, len(live))
+        told.progress(ended, len(live))
         return records
 
     seeds = rng.integers(2**63, size=len(live))

@@ -6,7 +6,7 @@ import pytest
 
 from corridor import Corridor
 from hgpo.envs.base import Task
-from hgpo.envs.contract import EnvironmentFault
+from hgpo.envs.contract import EnvironmentFault, fault_of
 from hgpo.envs.limit import LimitedEnv, LimitedSuite
 
 
@@ -275,3 +275,8 @@ class SuiteOf:
 
     def tasks(self, split: str) -> list[Task]:
         return [Task("train/1", "corridor", self.make)]
+
+
+def test_a_fault_that_says_itself_what_is_wrong_is_passed_on_with_the_task() -> None:
+    fault = fault_of("task 'train/0'", "step('go')", EnvironmentFault("the server is gone. Start it again"), below="")
+    assert str(fault) == "task 'train/0': the server is gone. Start it again"

@@ -1,5 +1,7 @@
 """Model and tokenizer together."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -57,3 +59,14 @@ def test_a_change_of_the_model_is_made_when_it_is_asked_for():
     assert not made
     assert changed.model is changed.model is made[0]
     assert len(made) == 1
+
+
+def test_where_it_is_saved_its_generation_config_names_every_end_token(tmp_path):
+    """Else `generate` elsewhere would write on after an end that only the tokenizer names."""
+    tokenizer, model = build_tokenizer(["go left"]), build_model(64, hidden_size=16, layers=1, heads=2, max_tokens=48)
+    ends = sorted({tokenizer.eos_token_id, 5})
+    model.generation_config.eos_token_id = 5
+    LanguageModel.of(model, tokenizer, USAGE).model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == ends
+    assert len(ends) == 2

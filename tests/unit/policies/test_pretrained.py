@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.pretrained import IncompleteModelError, load_model, load_tokenizer
+from hgpo.policies.pretrained import IncompleteModelError, check_source, load_model, load_tokenizer
 from hgpo.policies.tiny import save_tiny_model
 from tiny_models import WORDS
 
@@ -62,6 +62,14 @@ def test_a_revision_is_for_names_of_the_hub(folder):
         load_model(folder, revision="main")
 
 
+@pytest.mark.parametrize("load", [load_tokenizer, load_model])
+def test_a_model_that_is_nowhere_is_named(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match="nobody/nowhere"):
+        load("nobody/nowhere")
+
+
 def test_a_gguf_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"no such file: .*nothing\.gguf"):
         load_model(tmp_path / "nothing.gguf")
@@ -82,3 +90,27 @@ def test_a_file_that_transformers_did_not_expect_is_an_error_that_names_the_mode
     (folder / name).write_text(content)
     with pytest.raises(ValueError, match=rf"{folder} cannot be loaded \(.*\); a file in it is damaged"):
         load_model(folder, device="cpu") and load_tokenizer(folder)
+
+
+def test_a_model_that_is_there_passes_the_first_look(folder):
+    check_source(folder)
+
+
+@pytest.mark.parametrize("name", ["./models/mine", "/models/mine", "~/mine", "a/b/c", "models/", "a b"])
+def test_what_is_no_folder_and_no_name_of_the_hub_is_said_at_once(name):
+    with pytest.raises(ValueError, match=f"no such model: {name} is no folder or .gguf file on this machine"):
+        check_source(name)
+
+
+def test_a_name_that_the_hub_does_not_give_may_have_been_a_folder(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match="no such model: models/mine: no folder of that name is here"):
+        check_source("models/mine")
+
+
+@pytest.mark.parametrize(("gone", "needed"), [("config.json", "config.json"), ("model.safetensors", "*.safetensors")])
+def test_a_folder_that_lacks_something_is_named(folder, gone, needed):
+    (folder / gone).unlink()
+    with pytest.raises(ValueError, match="no such model") as error:
+        check_source(folder)
+    assert f"{folder} has no {needed}" in str(error.value)

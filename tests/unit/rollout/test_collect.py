@@ -250,6 +250,23 @@ def test_with_a_policy_that_answers_in_its_own_time_no_episode_waits(corridor_su
         assert after.step == (before.step + 1 if before.trajectory == after.trajectory else 0)
 
 
+@pytest.mark.parametrize("policy", [AsyncWalker(delay=0.0), ScriptedPolicy(walker)], ids=["async", "batch"])
+def test_every_step_is_told_as_soon_as_it_is_done(policy, corridor_suite):
+    told, ended = [], []
+    tasks = LimitedSuite(corridor_suite, 12).tasks("train")[:2]
+    steps = collect(
+        tasks,
+        policy,
+        rules(),
+        rng(),
+        on_step=told.append,
+        on_progress=lambda done, total: ended.append((sum(step.terminated or step.truncated for step in told), done)),
+    )
+    assert {(step.trajectory, step.step) for step in told} == {(step.trajectory, step.step) for step in steps}
+    assert len(told) == len(steps)
+    assert all(over >= done for over, done in ended)
+
+
 def test_which_answer_comes_first_changes_nothing(corridor_suite):
     tasks = LimitedSuite(corridor_suite, 12).tasks("train")
     prompt, slow = (collect(tasks, AsyncWalker(delay), rules(), rng(), group_size=4) for delay in (0.0, 0.01))

@@ -13,44 +13,34 @@ from hgpo.envs.alfworld.game import TASK_TYPES
 from hgpo.envs.alfworld.game_folders import find_games, split_folder
 from hgpo.envs.alfworld.generation.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
 from hgpo.envs.alfworld.generation.json_lines import read_games
-from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, check_request, check_task_types, generate_splits
+from hgpo.envs.alfworld.generation.splits import (
+    DEFAULT_GAMES,
+    SPLITS,
+    GeneratedGames,
+    check_task_types,
+)
 from hgpo.envs.alfworld.split_tasks import SplitTasks, tasks_of_games
 from hgpo.envs.base import Task
 from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.splits import Splits
 
 DATA_VARIABLE = "ALFWORLD_DATA"
 
 
-class AlfworldSuite:
+class AlfworldSuite(Splits[SplitTasks]):
     """Tasks of one or more splits, each found or generated when first asked for. `alfworld_suite` builds it."""
-
-    def __init__(self, find: Mapping[str, Callable[[], SplitTasks]]) -> None:
-        self._find = dict(find)
-        self._found: dict[str, SplitTasks] = {}
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Names of the splits, the training split first."""
-        return tuple(self._find)
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        return self._games(split).tasks
+        return self._split(split).tasks
 
     def skipped(self, split: str) -> Mapping[str, int]:
         """How many games of a split are left out, by reason."""
-        return self._games(split).skipped
+        return self._split(split).skipped
 
     def expert(self) -> Expert:
         """A player to learn from: what it does depends on no more than a short memory can hold."""
         return Expert(order="likely", recall=False)
-
-    def _games(self, split: str) -> SplitTasks:
-        if split not in self._find:
-            raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._find)}")
-        if split not in self._found:
-            self._found[split] = self._find[split]()
-        return self._found[split]
 
 
 def alfworld_suite(
@@ -122,13 +112,10 @@ def _generated_suite(
     task_types: Sequence[str],
     seed: int,
 ) -> AlfworldSuite:
-    check_request(counts, task_types)
-    size = named_size(size)
+    made = GeneratedGames(seed, counts, named_size(size), task_types)
 
     def generate(split: str) -> SplitTasks:
-        # A split's games depend on the training games, and on no other split.
-        wanted = {"train": counts["train"], split: counts[split]}
-        return tasks_of_games(split, generate_splits(seed, wanted, size=size, task_types=task_types)[split])
+        return tasks_of_games(split, made.of(split))
 
     return AlfworldSuite({split: partial(generate, split) for split in SPLITS if counts[split]})
 

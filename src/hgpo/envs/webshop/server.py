@@ -84,9 +84,10 @@ class _Handler(LocalHandler):
             return
         if self.path == "/":
             last = len(self.server.catalog.goals) - 1
+            field = f'<input name="goal" type="number" min="0" max="{last}" value="0" required>'
             form = (
-                '<h1>WebShop</h1>\n<form method="post" action="/"><label>Goal <input name="goal" type="number" min="0" '
-                f'max="{last}" value="0" required></label> <button>Start</button></form>'
+                '<h1>Which goal?</h1>\n<form class="start" method="post" action="/"><label>Goal '
+                f"{field}</label> <button>Start</button></form>"
             )
             self._show(document("WebShop", form))
             return

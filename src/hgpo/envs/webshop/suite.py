@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count, islice
@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from hgpo.envs.base import Task
 from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.splits import TasksByNumber, TaskSplits
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import SIZE_EXAMPLE, SIZES, ShopSize, named_size
@@ -24,23 +25,12 @@ _UNSEEN_SHOPS = 1_000_000
 """Numbers of shops from here on are never used for training."""
 
 
-class WebShopSuite:
+class WebShopSuite(TaskSplits):
     """Tasks of one or more splits. `webshop_suite` builds it; `description` says what it is made of."""
 
-    def __init__(self, splits: Mapping[str, _SplitTasks], description: Mapping[str, Any]) -> None:
-        self._splits = dict(splits)
+    def __init__(self, make: Mapping[str, Callable[[], _SplitTasks]], description: Mapping[str, Any]) -> None:
+        super().__init__(make)
         self.description = dict(description)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Names of the splits, the training split first."""
-        return tuple(self._splits)
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        if split not in self._splits:
-            raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._splits)}")
-        return self._splits[split]
 
     def expert(self) -> Expert:
         """A player to learn from."""
@@ -127,8 +117,8 @@ def make_env(
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
 
 
-class _SplitTasks(Sequence[Task]):
-    """The tasks of a split, made when asked for, of (source, goal) pairs."""
+class _SplitTasks(TasksByNumber):
+    """The tasks of a split, of (source, goal) pairs."""
 
     def __init__(
         self,
@@ -138,25 +128,17 @@ class _SplitTasks(Sequence[Task]):
         sizes: tuple[int, int],
         steps: int | None,
     ) -> None:
+        super().__init__(len(pairs))
         self._split, self._pairs, self._mode, self._sizes, self._steps = split, pairs, mode, sizes, steps
 
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        source, goal = self._pairs[index]
+    def _task(self, number: int) -> Task:
+        source, goal = self._pairs[number]
         catalog = source.open()
         if goal >= len(catalog.goals):
             raise ValueError(f"shop {source.shop} has only {len(catalog.goals)} different goals; give it more products")
         wanted = catalog.goals[goal]
         shop = f"shop{source.shop}-" if source.size else ""
-        name = f"{self._split}/{range(len(self))[index]:04d}-{shop}goal{goal}-{wanted.asin}"
+        name = f"{self._split}/{number:04d}-{shop}goal{goal}-{wanted.asin}"
         make = partial(make_env, source, goal, self._mode, self._sizes, self._steps)
         return Task(name, catalog.products[wanted.product].category, make)
 
@@ -165,8 +147,8 @@ def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: in
     names = split_names(scheme)
     all_goals, sizes = source.open().goals, (RESULTS, PAGE_SIZE)
     splits = {
-        name: _SplitTasks(name, _SourceGoals(source, split_goals(all_goals, scheme, name)), mode, sizes, max_steps)
-        for name in names
+        name: partial(_SplitTasks, name, _SourceGoals(source, goals), mode, sizes, max_steps)
+        for name, goals in ((name, split_goals(all_goals, scheme, name)) for name in names)
     }
     return WebShopSuite(splits, {**asdict(source), "split_scheme": scheme, "observation_mode": mode})
 
@@ -219,7 +201,7 @@ def _generated_suite(
         sources = (CatalogSource(size=shop_size, shop=number, seed=seed, nouns=nouns) for number in numbers)
         pairs = list(islice(((source, goal) for source in sources for goal in goals), counts[split]))
         if pairs:
-            splits[split] = _SplitTasks(split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
+            splits[split] = partial(_SplitTasks, split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
     description = {"size": asdict(shop_size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
     return WebShopSuite(splits, description)
 

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import comb
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import FloorPlan, Size, named_size
@@ -19,6 +22,7 @@ from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
 from hgpo.envs.alfworld.household.rooms import APPLIANCES, LAMP_KIND, LAMP_PLACES, OPENABLE_KINDS
 
 _MOST_OF_A_KIND = 1000
+_ALL_KINDS = frozenset(OBJECT_KINDS)
 
 _SENTENCES: Mapping[str, tuple[str, str]] = {
     "pick_and_place_simple": ("put a {object} in {target}.", "put some {object} on {target}."),
@@ -54,16 +58,16 @@ def make_game(
     rng: np.random.Generator,
     *,
     size: str | Size | Mapping[str, Any] = "small",
-    object_kinds: Collection[str] | None = None,
+    object_kinds: frozenset[str] = _ALL_KINDS,
 ) -> Game:
-    """Furnish a task instance: place its objects and others of `object_kinds` (default: all that fit the room)."""
+    """Furnish a task instance: place its objects and others of `object_kinds` that fit the room."""
     goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
-    wanted = _kinds_to_place(instance, rng, named_size(size), OBJECT_KINDS if object_kinds is None else object_kinds)
+    wanted = _kinds_to_place(instance, rng, named_size(size), object_kinds)
     objects: list[GameObject] = []
     numbers: Counter[str] = Counter()
     for kind in wanted:
-        place = _draw_place(kind, goal, receptacles, rng)
+        place = _draw_place(kind, goal, plan, rng)
         if place is not None:
             numbers[kind] += 1
             objects.append(_object(kind, numbers[kind], place))
@@ -83,6 +87,29 @@ def make_game(
     )
 
 
+def most_games(instance: TaskInstance, size: Size) -> int:
+    """No more games than this can be made of a task instance that differ in what stands where.
+
+    The objects that the task needs, in all their places, times every set of others; where another is of the kind that
+    the task needs, some are counted twice.
+    """
+    goal, plan = instance.goal, instance.plan
+
+    def places(kind: str) -> int:
+        return len(_places(kind, _excluded(kind, goal), plan)[0])
+
+    needed = _needed(goal)
+    placements = comb(places(goal.object_kind) + needed - 1, needed)
+    if goal.task_type == "look_at_obj_in_light":
+        placements *= places(LAMP_KIND)
+    others = sum(places(kind) for kind in _possible_kinds(plan, _ALL_KINDS))
+    # Sets of at most so many of `others` things, each as often as one likes: as many as sets of exactly so many of one
+    # thing more, which stands for "none".
+    drawn = max(0, size.objects[1] - needed)
+    return placements * comb(others + drawn, drawn)
+
+
+@lru_cache(maxsize=512)
 def _receptacles(plan: FloorPlan) -> tuple[Receptacle, ...]:
     kinds_and_numbers = ((kind, number) for kind, count in plan.counts for number in range(1, count + 1))
     return tuple(
@@ -98,16 +125,12 @@ def _receptacles(plan: FloorPlan) -> tuple[Receptacle, ...]:
 
 
 def _kinds_to_place(
-    instance: TaskInstance, rng: np.random.Generator, size: Size, object_kinds: Collection[str]
+    instance: TaskInstance, rng: np.random.Generator, size: Size, object_kinds: frozenset[str]
 ) -> list[str]:
     """The kinds that the task needs, first, and then others up to a number of objects drawn from the size's range."""
-    goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
-    needed = [goal.object_kind] * (2 if goal.task_type == "pick_two_obj_and_place" else 1)
-    possible = [
-        kind
-        for kind, properties in OBJECT_KINDS.items()
-        if kind in object_kinds and plan.room in properties.rooms and not present.isdisjoint(properties.places)
-    ]
+    goal = instance.goal
+    needed = [goal.object_kind] * _needed(goal)
+    possible = _possible_kinds(instance.plan, object_kinds)
     fewest, most = size.objects
     others = int(rng.integers(fewest, most + 1)) - len(needed)
     drawn = [possible[index] for index in rng.integers(len(possible), size=others)] if others > 0 else []
@@ -115,21 +138,48 @@ def _kinds_to_place(
     return needed + lamp + drawn
 
 
-def _draw_place(
-    kind: str, goal: Goal, receptacles: Sequence[Receptacle], rng: np.random.Generator
-) -> Receptacle | None:
-    """A receptacle for an object, likelier where its kind is likelier found; None where there is no place for it.
+def _needed(goal: Goal) -> int:
+    return 2 if goal.task_type == "pick_two_obj_and_place" else 1
 
-    What only has to be moved does not start where it should end.
-    """
-    shares = LAMP_PLACES if kind == LAMP_KIND else OBJECT_KINDS[kind].places
-    excluded = goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
-    places = [receptacle for receptacle in receptacles if receptacle.kind in shares and receptacle.kind != excluded]
+
+@lru_cache(maxsize=512)
+def _possible_kinds(plan: FloorPlan, object_kinds: frozenset[str]) -> list[str]:
+    """What can lie about on a floor plan."""
+    present = plan.kinds
+    return [
+        kind
+        for kind, properties in OBJECT_KINDS.items()
+        if kind in object_kinds and plan.room in properties.rooms and not present.isdisjoint(properties.places)
+    ]
+
+
+def _draw_place(kind: str, goal: Goal, plan: FloorPlan, rng: np.random.Generator) -> Receptacle | None:
+    """A receptacle for an object, likelier where its kind is likelier found; None where there is no place for it."""
+    places, cumulative = _places(kind, _excluded(kind, goal), plan)
     if not places:
         return None
+    # What `rng.choice(len(places), p=...)` does, without its checks of every p: a split is thousands of draws.
+    return places[int(cumulative.searchsorted(rng.random(), side="right"))]
+
+
+def _excluded(kind: str, goal: Goal) -> str | None:
+    """What only has to be moved does not start where it should end."""
+    return goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
+
+
+@lru_cache(maxsize=4096)
+def _places(kind: str, excluded: str | None, plan: FloorPlan) -> tuple[tuple[Receptacle, ...], NDArray[np.float64]]:
+    """Where an object can start, and the cumulative probabilities of that."""
+    shares = _shares(kind)
+    places = tuple(one for one in _receptacles(plan) if one.kind in shares and one.kind != excluded)
     copies = Counter(place.kind for place in places)
     weights = np.array([shares[place.kind] / copies[place.kind] for place in places])
-    return places[int(rng.choice(len(places), p=weights / weights.sum()))]
+    cumulative = (weights / weights.sum()).cumsum()
+    return places, cumulative / cumulative[-1:]
+
+
+def _shares(kind: str) -> Mapping[str, int]:
+    return LAMP_PLACES if kind == LAMP_KIND else OBJECT_KINDS[kind].places
 
 
 def _object(kind: str, number: int, place: Receptacle) -> GameObject:

@@ -13,20 +13,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
-from hgpo.envs.alfworld.generation.furnishing import make_game
+from hgpo.envs.alfworld.generation.furnishing import make_game, most_games
 from hgpo.envs.alfworld.generation.task_instances import TaskInstance, task_instances
+from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
 from hgpo.envs.options import LARGEST_SEED, check_whole_number
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
 """More training games than a warm start takes by default: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500
+_REMEDY = "ask for fewer, for a larger size, for more task types or for more training games"
 
 
 def generate_splits(
@@ -40,18 +43,53 @@ def generate_splits(
 
     Example: `generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task`.
     """
-    check_request(counts, task_types)
-    check_whole_number("seed", seed, most=LARGEST_SEED)
-    size = named_size(size)
-    rngs = dict(zip(SPLITS, np.random.default_rng(seed).spawn(len(SPLITS)), strict=True))
-    seen = {task_type: task_instances(size, task_type, False) for task_type in task_types}
-    made = _collect("train", counts, _Source(size, seen), rngs, taken=())
-    train = tuple(game for _, game in made)
-    sources = {"valid_seen": _seen_source(size, made), "valid_unseen": _unseen_source(size, task_types, train)}
-    splits = {"train": train}
-    for split, source in sources.items():
-        splits[split] = tuple(game for _, game in _collect(split, counts, source, rngs, taken=train))
-    return splits
+    made = GeneratedGames(seed, counts, named_size(size), task_types)
+    return {split: made.of(split) for split in SPLITS}
+
+
+class GeneratedGames:
+    """The games of each split, made when they are asked for; the training games, which all depend on, once.
+
+    Args:
+        seed: of everything drawn.
+        counts: split -> how many games; a split left out gets none.
+
+    Raises:
+        ValueError: the request cannot be met; some of that shows only when games are made.
+
+    Example: `GeneratedGames(0, {"train": 300, "valid_unseen": 60}, SIZES["small"], TASK_TYPES).of("valid_unseen")`.
+    """
+
+    def __init__(self, seed: int, counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
+        check_request(counts, task_types)
+        check_whole_number("seed", seed, most=LARGEST_SEED)
+        check_enough(counts, size, task_types)
+        self._seed, self._counts, self._size, self._task_types = seed, counts, size, task_types
+
+    def of(self, split: str) -> tuple[Game, ...]:
+        """The games of a split, whatever others are asked for."""
+        if split == "train":
+            return self._train
+        return tuple(game for _, game in self._draw(split, self._source_of(split), taken=self._train))
+
+    @cached_property
+    def _made(self) -> list[tuple[TaskInstance, Game]]:
+        """The training games with their instances."""
+        seen = {task_type: task_instances(self._size, task_type, False) for task_type in self._task_types}
+        return self._draw("train", _Source(self._size, seen), taken=())
+
+    @cached_property
+    def _train(self) -> tuple[Game, ...]:
+        return tuple(game for _, game in self._made)
+
+    def _source_of(self, split: str) -> _Source:
+        if split == "valid_seen":
+            return _seen_source(self._size, self._made)
+        return _unseen_source(self._size, self._task_types, self._train)
+
+    def _draw(self, split: str, source: _Source, taken: Iterable[Game]) -> list[tuple[TaskInstance, Game]]:
+        rng = np.random.default_rng(self._seed).spawn(len(SPLITS))[SPLITS.index(split)]
+        return _collect(split, self._counts.get(split, 0), source, rng, taken)
 
 
 def vocabulary(games: Iterable[Game]) -> frozenset[str]:
@@ -75,7 +113,7 @@ class _Source:
 
     size: Size
     instances: Mapping[str, Sequence[TaskInstance]]
-    object_kinds: frozenset[str] | None = None
+    object_kinds: frozenset[str] = frozenset(OBJECT_KINDS)
     words: frozenset[str] | None = None
 
     def draw(self, rng: np.random.Generator, task_type: str) -> tuple[TaskInstance, Game] | None:
@@ -111,24 +149,17 @@ def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game])
 
 
 def _collect(
-    split: str,
-    counts: Mapping[str, int],
-    source: _Source,
-    rngs: Mapping[str, np.random.Generator],
-    taken: Iterable[Game],
+    split: str, count: int, source: _Source, rng: np.random.Generator, taken: Iterable[Game]
 ) -> list[tuple[TaskInstance, Game]]:
     """So many games, the task types in turn, none twice and none that is taken."""
     known = {game_key(game) for game in taken}
     task_types = list(source.instances)
     made: list[tuple[TaskInstance, Game]] = []
-    for number in range(counts.get(split, 0)):
+    for number in range(count):
         turn = number % len(task_types) if task_types else 0
-        found = _draw_new(rngs[split], task_types[turn:] + task_types[:turn], source, known)
+        found = _draw_new(rng, task_types[turn:] + task_types[:turn], source, known)
         if found is None:
-            raise ValueError(
-                f"{split}: found only {number} different games of the {counts[split]} asked for; ask for fewer, for a "
-                "larger size, for more task types or for more training games"
-            )
+            raise ValueError(f"{split}: found only {number} different games of the {count} asked for; {_REMEDY}")
         known.add(game_key(found[1]))
         made.append(found)
     return made
@@ -155,6 +186,27 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
     if any(counts.values()) and not counts.get("train"):
         raise ValueError("validation games are defined relative to the training games; ask for some, e.g. train=100")
     check_task_types(task_types)
+
+
+def check_enough(counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
+    """Refuse, with a `ValueError`, more games than there can be, before any is made.
+
+    There may be fewer than this lets pass; then generation itself says so, in the end.
+    """
+    sides = (("train", "valid_seen"), False), (("valid_unseen",), True)
+    for splits, unseen in sides:
+        asked = sum(counts.get(split, 0) for split in splits)
+        most = 0
+        for task_type in task_types:
+            for instance in task_instances(size, task_type, unseen) if most < asked else ():
+                most += most_games(instance, size)
+                if most >= asked:
+                    break
+        if most < asked:
+            raise ValueError(
+                f"{' and '.join(splits)}: {asked} games asked for, and of this size and these task types there are at "
+                f"most {most} different ones; {_REMEDY}"
+            )
 
 
 def check_task_types(task_types: Sequence[str]) -> None:
