@@ -246,12 +246,32 @@ def check_finished(run: RunDirectory, name: str) -> None:
     Raises:
         RunDirectoryError: it is another, or `summary.json`, which says so, is damaged.
     """
-    if not run.complete:
-        return
     try:
-        check_record(run.path, name, read_json(run.summary).get("files"))
+        check_record(run.path, name, _finished_with(run))
+    except ChangedFileError as error:
+        raise RunDirectoryError(str(error)) from error
+
+
+def lost_evaluations(run: RunDirectory) -> list[Path]:
+    """The evaluations that a run was finished with and that are gone since.
+
+    Raises:
+        RunDirectoryError: `summary.json`, which lists them, is damaged.
+    """
+    folder = run.evaluation("before").parent
+    files = (run.path / name for name in sorted(_finished_with(run)))
+    return [file for file in files if file.parent == folder and not file.exists()]
+
+
+def _finished_with(run: RunDirectory) -> Mapping[str, object]:
+    """The facts on the files of a finished run, by their names below it; none of an unfinished run's."""
+    if not run.complete:
+        return {}
+    try:
+        files = read_json(run.summary).get("files")
     except ValueError as error:
         raise RunDirectoryError(str(error)) from error
+    return files if isinstance(files, Mapping) else {}
 
 
 def check_records(run: RunDirectory, records: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hgpo.evaluation import Evaluation, Rate, gain
 from hgpo.runs.evaluations import evaluation_names, update_of
-from hgpo.runs.folder import RunDirectory
+from hgpo.runs.folder import RunDirectory, lost_evaluations
 from hgpo.runs.panel import panel_text, run_evaluation
 
 
@@ -47,7 +47,7 @@ class HeldOutResults:
 
 
 def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
-    """Read the evaluations that training made; one that is damaged becomes a problem, and the others are read."""
+    """Read the evaluations that training made; one that is damaged or gone becomes a problem, the others are read."""
     found: list[tuple[int, str, Evaluation]] = []
     problems = []
     for name in evaluation_names(run):
@@ -58,9 +58,17 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
             found.append((update, name, run_evaluation(run, name).evaluation))
         except (ValueError, OSError) as error:
             problems.append(f"an evaluation is left out: {error}")
+    problems += _lost(run)
     found.sort(key=lambda one: (one[0], one[1] == "after"))
     points = tuple(HeldOut(name, update, one.success, panel_text(one)) for update, name, one in found)
     return HeldOutResults(points, _gain([one for *_, one in found]), tuple(problems))
+
+
+def _lost(run: RunDirectory) -> list[str]:
+    try:
+        return [f"an evaluation is left out: {path} is gone" for path in lost_evaluations(run)]
+    except ValueError as error:
+        return [f"which evaluations there were is not known: {error}"]
 
 
 def _gain(evaluations: list[Evaluation]) -> Rate | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hgpo.config import Config, dump_config
 from hgpo.evaluation import Evaluation
-from hgpo.runs.folder import RunDirectory
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
 from hgpo.runs.panel import percent, seeds_text, stored_evaluation
 
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
@@ -23,6 +23,9 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
         run: whose policy it is.
         config: its settings.
         checkpoint: "start" or an update's number.
+
+    Raises:
+        RunDirectoryError: an evaluation of the run is damaged or gone.
     """
     updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
     built_here = config.policy.model == "tiny"
@@ -65,6 +68,11 @@ def _without_place(config: Config) -> Config:
 
 def _evaluations(run: RunDirectory) -> Iterator[str]:
     """A table of every evaluation that the run has."""
+    if lost := lost_evaluations(run):
+        raise RunDirectoryError(
+            f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete {run.summary.name} "
+            f"and `hgpo train --resume {run.path}` plays it again"
+        )
     folder = run.evaluation("before").parent
     found = [(path.stem, stored_evaluation(run, path.stem)) for path in sorted(folder.glob("*.json"))]
     evaluations = [(name, evaluation) for name, evaluation in found if evaluation is not None]

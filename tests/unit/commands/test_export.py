@@ -66,6 +66,18 @@ def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
     assert "](y)" not in card
 
 
+def test_an_evaluation_that_is_gone_is_missed_by_name_and_played_again(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = trained_run / "evaluations" / "after.json"
+    after.unlink()
+    assert f"{after} is gone" in refused(capsys, trained_run, "-o", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    (trained_run / "summary.json").unlink()
+    assert main(["train", "--resume", str(trained_run), "--trust", "--quiet"]) == 0
+    assert main(["export", str(trained_run), "-o", str(tmp_path / "x")]) == 0
+
+
 def test_what_cannot_be_exported_is_said(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
