@@ -70,8 +70,8 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     """A table of every evaluation that the run has."""
     if lost := lost_evaluations(run):
         raise RunDirectoryError(
-            f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete {run.summary.name} "
-            f"and `hgpo train --resume {run.path}` plays it again"
+            f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete "
+            f"{run.summary.name} and `hgpo train --resume {run.path}` plays it again"
         )
     folder = run.evaluation("before").parent
     found = [(path.stem, stored_evaluation(run, path.stem)) for path in sorted(folder.glob("*.json"))]
