@@ -109,3 +109,11 @@ def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out
     assert sorted(path.name for path in aside.iterdir()) == ["update-1.1.json", "update-2.1.json"]
     assert json.loads((aside / "update-2.1.json").read_text()) == wrong
     assert untimed(run) == untimed(finished)
+
+
+def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(tmp_path, capsys):
+    run = killed_in_evaluation("after", tmp_path)
+    run.evaluation("update-1").unlink()
+    resume(run.path, quiet())
+    assert f"{run.evaluation('update-1')} is gone" in capsys.readouterr().err
+    assert run.complete

@@ -252,14 +252,19 @@ def check_finished(run: RunDirectory, name: str) -> None:
         raise RunDirectoryError(str(error)) from error
 
 
-def lost_evaluations(run: RunDirectory) -> list[Path]:
-    """The evaluations that a run was finished with and that are gone since.
+def lost_evaluations(run: RunDirectory, records: object = None) -> list[Path]:
+    """The evaluations that `records` list, else those that a run was finished with, and that are gone since.
+
+    Args:
+        run: whose.
+        records: of a checkpoint, as `check_records` takes them.
 
     Raises:
-        RunDirectoryError: `summary.json`, which lists them, is damaged.
+        RunDirectoryError: `summary.json`, which lists what a run was finished with, is damaged.
     """
+    listed = _finished_with(run) if records is None else records
     folder = run.evaluation("before").parent
-    files = (run.path / name for name in sorted(_finished_with(run)))
+    files = [run.path / name for name in sorted(listed)] if isinstance(listed, Mapping) else []
     return [file for file in files if file.parent == folder and not file.exists()]
 
 

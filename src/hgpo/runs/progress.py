@@ -34,6 +34,10 @@ class Reporter:
         """One line that stays; it may hold what an environment or a server said."""
         self.console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """A line on standard error, in quiet, too: what comes out is not what it would have been."""
+        Console(stderr=True).print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
+
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:
         """A bar for work of known size; yields the callback `(done, total, note="")`."""

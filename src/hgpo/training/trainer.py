@@ -31,6 +31,7 @@ from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
     check_records,
+    lost_evaluations,
     create_run_directory,
     discard_unbegun,
     open_run_directory,
@@ -271,6 +272,12 @@ class _Trainer:
         trained = with_adapter(start, self.config)
         return trained, make_optimizer(trained.model, self.config.training)
 
+    def _miss_evaluations(self, records: object) -> None:
+        """Name those that are gone; the one from before training is played again."""
+        for file in lost_evaluations(self.run, records):
+            if file != self.run.evaluation("before"):
+                self.reporter.warn(f"{file} is gone, and its policy may be, too: the run goes on without it")
+
     def _restore(self, start: LanguageModel) -> tuple[LanguageModel, torch.optim.Optimizer] | None:
         """Continue from the newest complete checkpoint; None if there is none."""
         folder = newest_complete(self.run.checkpoints)
@@ -284,6 +291,7 @@ class _Trainer:
             self.update_rng = restore_generator(state["update_rng"])
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
             check_records(self.run, state.get("records"))
+            self._miss_evaluations(state.get("records", {}))
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
