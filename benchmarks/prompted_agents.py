@@ -33,7 +33,7 @@ AGENTS = ("direct", "react", "reflexion")
 ENVIRONMENTS = {"alfworld": ["environment.options.size=small"], "webshop": ["environment.options.size=small"]}
 """Generated games, and generated shops."""
 NAMES = {"alfworld": "household games", "webshop": "shops", "transformers": "`transformers serve`", "vllm": "vLLM"}
-HEAD = ("played", "agent", "server", "success", "score", "steps", "tokens a game", "seconds a request", "failed")
+HEAD = ("played", "agent", "server", "success", "score", "steps", "valid actions", "tokens a game", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,13 @@ def row(stored: StoredEvaluation) -> dict[str, Any]:
     """The figures of one evaluation."""
     success, episodes = stored.evaluation.success, stored.episodes_played
     assert stored.tokens is not None, "`hgpo eval -o` writes them"
-    assert stored.latency is not None, "as well"
     return {
         "success": {"mean": success.mean, "low": success.low, "high": success.high, "games": success.tasks},
         "success_by_trial": stored.success_by_trial,
         "score": stored.evaluation.score,
         "steps": stored.evaluation.episode_length,
+        "valid_actions": stored.evaluation.valid_actions,
         "tokens_per_game": stored.tokens.total / episodes,
-        "seconds_per_request": stored.latency.mean,
         "failed": stored.failed,
     }
 
@@ -182,8 +181,8 @@ def cells(one: dict[str, Any]) -> tuple[str, ...]:
         f"{mean} % [{low}, {high}] of {one['success']['games']}",
         f"{one['score']:.3f}",
         f"{one['steps']:.1f}",
+        f"{100 * one['valid_actions']:.1f} %",
         f"{one['tokens_per_game']:,.0f}",
-        f"{one['seconds_per_request']:.1f}",
         str(one["failed"]),
     )
 
@@ -194,7 +193,7 @@ def with_table(page: str, found: dict[str, Any]) -> str:
     caption = (
         f"{found['model']}, {limits['games']} games each, at most {limits['max_steps']} steps, answers of at most "
         f"{limits['response_tokens']} tokens, {limits['trials']} trials of `reflexion`; generated games and shops; "
-        "success with 95 % intervals."
+        "success with 95 % intervals; a valid action is one whose answer has the agent's form."
     )
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{caption}\n\n{table(found)}\n\n{END}{rest.partition(END)[2]}"

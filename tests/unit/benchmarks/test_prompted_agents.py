@@ -11,7 +11,7 @@ import pytest
 
 import prompted_agents
 from hgpo.evaluation import Evaluation, Rate
-from hgpo.runs.evaluation_files import Latency, StoredEvaluation, TokenCount, write_evaluation
+from hgpo.runs.evaluation_files import StoredEvaluation, TokenCount, write_evaluation
 from prompted_agents import BEGIN, END, FOUND, PAGE, cells, main, row, table, with_table
 from real_servers import Start, free_port, serving, start_of
 
@@ -30,7 +30,7 @@ EVALUATION = Evaluation(
     tasks_won={"a": 1.0},
 )
 STORED = StoredEvaluation(
-    EVALUATION, episodes=24, failed=1, tokens=TokenCount(22_000, 2_000), requests=300, latency=Latency(1.25, 2.0)
+    EVALUATION, episodes=24, failed=1, tokens=TokenCount(22_000, 2_000), requests=300
 )
 FULL_ROW: dict[str, Any] = {"server": "vllm", "environment": "webshop", "agent": "react", **row(STORED)}
 
@@ -43,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
 def test_a_row() -> None:
     assert cells(FULL_ROW) == (
         *("shops", "`react`", "vLLM"),
-        *("25.0 % [12.0, 45.0] of 24", "0.300", "12.5", "1,000", "1.2", "1"),
+        *("25.0 % [12.0, 45.0] of 24", "0.300", "12.5", "50.0 %", "1,000", "1"),
     )
 
 
