@@ -69,9 +69,11 @@ class PromptEncoder:
         lately is kept.
         """
         fresh = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._recent))
-        encoded = self._recent | dict(zip(fresh, self._encode(fresh), strict=True))
-        self._recent = dict(islice(encoded.items(), max(0, len(encoded) - _KEPT_PROMPTS), None))
-        return [encoded[prompt] for prompt in prompts]
+        self._recent.update(zip(fresh, self._encode(fresh), strict=True))
+        encoded = [self._recent[prompt] for prompt in prompts]
+        for oldest in list(islice(self._recent, max(0, len(self._recent) - _KEPT_PROMPTS))):
+            del self._recent[oldest]
+        return encoded
 
     def encode_fitting(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """As `encode_prompts`, where each prompt is short enough.
