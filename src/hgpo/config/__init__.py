@@ -7,9 +7,10 @@ from hgpo.config.loading import as_tree, describe_settings, dump_config, load_co
 from hgpo.config.names import check_names
 from hgpo.config.problems import ConfigError
 from hgpo.config.recipes import apply_override
-from hgpo.config.settings import Config, Loss, LossAggregation, TrainingSettings, WarmStartSettings
+from hgpo.config.settings import VLLM_ON_CPU, Config, Loss, LossAggregation, TrainingSettings, WarmStartSettings
 
 __all__ = [
+    "VLLM_ON_CPU",
     "Config",
     "ConfigError",
     "Loss",

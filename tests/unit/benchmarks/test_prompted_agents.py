@@ -29,9 +29,7 @@ EVALUATION = Evaluation(
     admissible_actions=None,
     tasks_won={"a": 1.0},
 )
-STORED = StoredEvaluation(
-    EVALUATION, episodes=24, failed=1, tokens=TokenCount(22_000, 2_000), requests=300
-)
+STORED = StoredEvaluation(EVALUATION, episodes=24, failed=1, tokens=TokenCount(22_000, 2_000), requests=300)
 FULL_ROW: dict[str, Any] = {"server": "vllm", "environment": "webshop", "agent": "react", **row(STORED)}
 
 

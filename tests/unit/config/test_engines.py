@@ -16,6 +16,7 @@ from settings_reads import settings_read, settings_read_in
 SOURCE = Path(hgpo.__file__).parent
 OWN = {"built-in": ["training"], "verl": ["integrations/verl"]}
 OF_UPDATES = ("training.", "policy.lora.")
+ANSWERED_FOR_BOTH = {"verl.rollout"}  # `Config.recomputes_log_probs` asks it where the engine is verl
 START = ("policies", "starting_policy", "warm_start")  # the start of a run is the same on either engine
 # What an engine runs beside its own room. Settings of the update and of what is trained in it are left out of that:
 # others only tell of them, or read them on behalf of the engine that may have them.
@@ -56,7 +57,7 @@ def test_an_engine_reads_what_is_said_of_it_and_nothing_else(engine: str) -> Non
     """A setting that is missing here: read it (verl: map it in integrations/verl), or name it in config/engines.py."""
     said = {name for name in names() if engine in engines_of(name)}
     assert said - read_by(engine) == set()
-    assert read_by(engine) - said == set()
+    assert read_by(engine) - said - ANSWERED_FOR_BOTH == set()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -52,6 +52,7 @@ from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)
 
+_POLL_SECONDS = 0.2  # between two looks for finished groups; verl's own 2 s are up to 2 s of every update
 _PANEL_ATTEMPTS = 3  # how often a validation game is played whose environment was lost
 
 
@@ -78,9 +79,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     # ---- tasks and rollout -------------------------------------------------------------------------------------
 
     def _build_replay_buffer(self) -> ResamplingBuffer:
-        rollout = self.recipe.rollout
+        rollout, buffer = self.recipe.rollout, super()._build_replay_buffer()
+        buffer.poll_interval = _POLL_SECONDS
         return ResamplingBuffer(
-            super()._build_replay_buffer(),
+            buffer,
             group_size=rollout.group_size,
             attempts=rollout.resample_uniform_groups,
             draw=lambda count: self._submit_batch_to_rollout(self._next_train_batch(count)),

@@ -12,9 +12,10 @@ from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.cluster_check import check_cluster, said
 from hgpo.integrations.verl.cluster_needs import cpus_to_start_with, needs_of
+from hgpo.integrations.verl.cpu.vllm_build import vllm_environment
 from hgpo.integrations.verl.lost_nodes import PATIENCE, NodeWatch, look_for_lost_nodes
 from hgpo.integrations.verl.lost_processes import naming_lost_processes
-from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of
+from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of, vllm_on_cpu
 from hgpo.integrations.verl.ownership import claim, claim_empty, release
 from hgpo.integrations.verl.start_check import findings_here, look, refuse
 from hgpo.integrations.verl.starting import prepare_start_apart
@@ -210,8 +211,12 @@ def _set_environment(config: Config) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if config.run.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.run.threads)
+    # TransferQueue asks for 8 threads at every message, and warns each time where there are fewer cores.
+    os.environ.setdefault("TQ_NUM_THREADS", str(min(8, config.run.threads or os.cpu_count() or 1)))
     if on_cpu(config):
         os.environ["VERL_PLATFORM"] = "cpu"
+    if vllm_on_cpu(config):
+        os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
 
 
 def _start_ray(config: Config, verl_config: Any, *, quiet: bool) -> None:

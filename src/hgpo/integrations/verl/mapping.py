@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError
 from hgpo.envs.registry import SUITES
 from hgpo.integrations.verl.cluster_needs import storage_units
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
@@ -24,6 +24,17 @@ LOCATION_FILE = "verl.json"
 TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
+_VLLM_ON_CPU: Tree = {
+    "enforce_eager": True,
+    "free_cache_engine": False,  # its worker has no memory to give back, and so does not sleep
+    "engine_kwargs": {
+        "vllm": {
+            "enable_sleep_mode": False,
+            "kv_cache_memory_bytes": 2**30,
+            "worker_extension_cls": "hgpo.integrations.verl.cpu.vllm_worker.CpuWorkerExtension",
+        }
+    },
+}
 _DEVICES = ("auto", "cuda", "cpu")
 _ENDLESS = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
@@ -48,7 +59,14 @@ def check_for_verl(config: Config) -> None:
             f"policy.device = {config.policy.device!r}: verl gives each training process a GPU of its own, and takes "
             f"{' or '.join(map(repr, _DEVICES))}; which GPUs there are is said by CUDA_VISIBLE_DEVICES"
         )
+    if config.verl.rollout == VLLM_ON_CPU and not on_cpu(config):
+        raise ConfigError(f"verl.rollout = {VLLM_ON_CPU!r} answers on CPUs alone: set policy.device = cpu, or vllm")
     policy = config.policy
+    if vllm_on_cpu(config) and policy.lora.rank:
+        raise ConfigError(
+            f"policy.lora.rank = {policy.lora.rank}: verl 0.9 hands adapters to functions of vLLM 0.24, which has no "
+            f"build for CPUs that PyPI's PyTorch fits; leave verl.rollout = {VLLM_ON_CPU!r} out"
+        )
     if not config.warm_start.enabled and (policy.revision is not None or policy.model.lower().endswith(".gguf")):
         raise ConfigError(
             f"policy.model = {policy.model!r}, policy.revision = {policy.revision!r}: verl loads folders and the main "
@@ -144,6 +162,7 @@ def suggested_settings(config: Config) -> Tree:
                 "max_num_batched_tokens": max(8192, tokens),
                 "dtype": arithmetic(config),
                 **({"load_format": "safetensors"} if adapters else {}),  # once; then it is sent adapters alone
+                **(_VLLM_ON_CPU if vllm_on_cpu(config) else {}),
             },
         },
         "critic": {"enable": False},
@@ -201,10 +220,21 @@ def _data(config: Config) -> Tree:
     }
 
 
+def vllm_on_cpu(config: Config) -> bool:
+    """Whether vLLM's build for CPUs answers."""
+    return on_cpu(config) and config.verl.rollout == VLLM_ON_CPU
+
+
+def _rollout_name(config: Config) -> str:
+    if vllm_on_cpu(config):
+        return "vllm"
+    return CPU_ROLLOUT if on_cpu(config) else config.verl.rollout
+
+
 def _rollout(config: Config) -> Tree:
     evaluation = config.evaluation
     return {
-        "name": CPU_ROLLOUT if on_cpu(config) else config.verl.rollout,
+        "name": _rollout_name(config),
         "mode": "async",
         "n": config.rollout.group_size,
         "temperature": config.rollout.temperature,

