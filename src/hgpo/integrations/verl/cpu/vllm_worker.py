@@ -22,18 +22,14 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
     def update_weights_from_ipc(
         self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
-        """Take all weights; or those of an adapter, once the base is there."""
-        if self.device is None:
-            self.device = torch.device("cpu")
-        if peft_config and base_sync_done:
-            super().update_weights_from_ipc(peft_config, base_sync_done, use_shm)
-            return
+        """Take all weights. Adapters are refused when a run starts (`mapping.check_for_verl`)."""
+        device = torch.device("cpu")
         received: list[tuple[str, torch.Tensor]] = []
 
         def take(weights: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
             received.extend((name, weight.clone()) for name, weight in weights)
 
-        receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=self.device, use_shm=use_shm)
+        receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=device, use_shm=use_shm)
         receiver.receive_weights(on_bucket_received=take)
         self.reload_weights(weights_iterator=iter(received))
         pack_tied_anew(self.model_runner.model)
