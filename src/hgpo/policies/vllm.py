@@ -67,7 +67,7 @@ def make_vllm_policy(
 
 
 def _whole_prompts(length: int) -> dict[str, Any]:
-    """A prompt read in pieces rewinds its request's generator, which PyTorch's for CPUs cannot: the engine would end."""
+    """A prompt in pieces rewinds its request's generator, which PyTorch's for CPUs cannot, and the engine ends."""
     return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, length)}
 
 
