@@ -23,12 +23,14 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.episodes import plain_fields
 from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
 from hgpo.integrations.verl.mapping import mapped_settings
+from hgpo.integrations.verl.minibatches import Cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import estimate
@@ -38,6 +40,7 @@ from hgpo.training.importance import importance_weights
 pytestmark = pytest.mark.slow
 
 PARTITION = "train"
+READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,6 +127,7 @@ def row(record: StepRecord) -> dict[str, Any]:
         "responses": torch.from_numpy(record.token_ids.astype(np.int64)),
         "rollout_log_probs": torch.from_numpy(record.log_probs),
         "response_mask": torch.ones(len(record.token_ids), dtype=torch.int64),
+        **{name: torch.ones(1, dtype=torch.int64) for name in ("input_ids", "position_ids", "loss_mask")},
         "extra_fields": {RECORD_KEY: plain_fields(record)},
     }
 
@@ -195,12 +199,9 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
-@pytest.mark.parametrize("recompute", [True, False])
-def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
-    tmp_path: Path, recompute: bool
-) -> None:
+def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, KVBatchMeta]:
+    """A trainer before it writes advantages, and its batch in the queue."""
     config = settings("hgpo").model_copy(update={"training": TrainingSettings(recompute_log_probs=recompute)})
-    prefix = f"w{recompute}"
     batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=2)
     old = [torch.full(mask.shape, -0.5) for mask in column(batch, "response_mask")]
     fields = {"old_log_probs": torch.nested.as_nested_tensor(old, layout=torch.jagged)}
@@ -208,12 +209,22 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
         keys=batch.keys, partition_id=PARTITION, fields=TensorDict(fields, batch_size=len(batch.keys))
     )
     trainer = object.__new__(HgpoTrainer)
-    trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(tmp_path), 1
-    algorithm = mapped_settings(config, "m", tmp_path)["algorithm"]
-    trainer.config = OmegaConf.create({"algorithm": algorithm})
+    trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
+    trainer.config = OmegaConf.create(mapped_settings(config, "m", path))
+    trainer.actor_rollout_wg = trainer.ref_policy_wg = Ranks()
+    trainer._cut = Cut(1, len(batch.keys), 2)
     trainer._steps = read_steps(batch)
     trainer._step_batch, trainer._advantages = estimate(trainer._steps.records, config)
     trainer._trained = trainer._steps.records
+    return trainer, batch
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
+    tmp_path: Path, recompute: bool
+) -> None:
+    trainer, batch = trainer_of(tmp_path, recompute, f"w{recompute}")
+    old = column(batch, "old_log_probs")
     metrics: dict[str, Any] = {}
     trainer._compute_advantage(batch, metrics)
     assert len(column(batch, "advantages")) == len(batch.keys)
@@ -227,6 +238,41 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
                 np.testing.assert_allclose(
                     weight_N, importance_weights(trainer_N.numpy(), engine_N.numpy(), 2.0), rtol=1e-6
                 )
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+class Seen(Exception):
+    """The columns that the ranks were handed."""
+
+
+class Ranks:
+    """Stands for the training processes, and reads of a batch what they do."""
+
+    def update_actor(self, batch: KVBatchMeta) -> None:
+        raise Seen(set(kv_batch_meta2batch_meta(batch).field_names))
+
+    compute_log_prob = compute_ref_log_prob = update_actor
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_the_ranks_are_handed_the_weights_of_the_correction_and_no_records(tmp_path: Path, recompute: bool) -> None:
+    """verl's update reads what the batch names, and leaves out in silence what it does not."""
+    trainer, batch = trainer_of(tmp_path, recompute, f"r{recompute}")
+    answer = trainer._compute_advantage(batch, {})
+    with pytest.raises(Seen) as seen:
+        trainer._update_actor(answer, {})
+    [read] = seen.value.args
+    assert read == {*READ, "old_log_probs", "advantages", *(["rollout_is_weights"] if recompute else [])}
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+@pytest.mark.parametrize("score", [HgpoTrainer._compute_old_log_prob, HgpoTrainer._compute_ref_log_prob])
+def test_the_ranks_score_without_the_records(tmp_path: Path, score: Any) -> None:
+    trainer, batch = trainer_of(tmp_path, True, f"s{score.__name__}")
+    trainer.ref_in_actor = False
+    with pytest.raises(Seen) as seen:
+        score(trainer, batch, {})
+    assert seen.value.args == (READ,)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

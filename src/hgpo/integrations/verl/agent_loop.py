@@ -14,6 +14,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from hgpo.envs.contract import EnvironmentFault
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
+from hgpo.integrations.verl.episode_client import EpisodeClient
 from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely
 from hgpo.integrations.verl.mapping import AGENT_LOOP
 from hgpo.integrations.verl.policy import EnginePolicy
@@ -72,9 +73,13 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
         limit = shared.config.policy.max_response_tokens
-        policy = EnginePolicy(self.server_manager, shared.encoder, sampling_params, limit)
+        client = EpisodeClient(self.server_manager)
+        policy = EnginePolicy(client, shared.encoder, sampling_params, limit)
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # validation has its own
-        return await play_remotely(_assignment(row), shared.pool, policy, rules)
+        try:
+            return await play_remotely(_assignment(row), shared.pool, policy, rules)
+        finally:
+            client.leave()
 
 
 def _assignment(row: dict[str, Any]) -> Assignment:

@@ -26,6 +26,12 @@ from hgpo.integrations.verl.episodes import record_from
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
 
+SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
+"""Columns that the ranks read to score a batch. Left to itself verl hands them every column, the records among them."""
+
+TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
+"""Columns that an update reads; the last two only where the recipe has them written."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps:

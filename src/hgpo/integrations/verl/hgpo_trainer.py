@@ -26,7 +26,7 @@ from verl.utils.py_functional import rename_dict
 from hgpo.config import check_names
 from hgpo.evaluation import Evaluation, summarise_panel
 from hgpo.integrations.verl.adapters import keep_adapter
-from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
+from hgpo.integrations.verl.batches import SCORED, TRAINED, leave_out, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.checkpoints import STATE_NAME, delete_old_folders, mend_tracker, publish, verl_folder
 from hgpo.integrations.verl.compose import recipe_of
 from hgpo.integrations.verl.correction import put_correction
@@ -127,6 +127,14 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         self._cut = cut(self._steps_in_batch, self.recipe.training.mini_batch_size, dp_size)
         return self._cut.mini_batches * self._cut.size
 
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.fields = [*SCORED]
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.fields = [*SCORED]
+        return super()._compute_ref_log_prob(batch, metrics)
+
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         answer = put_advantages(batch, self._steps, self._advantages)
         if self.recipe.recomputes_log_probs and self._trained:
@@ -139,6 +147,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         if not self._trained:
             logger.warning("nothing is trained in update %d: all its steps are skipped", self.global_steps)
             return batch
+        batch.fields = [*TRAINED]
         actor = self.config.actor_rollout_ref.actor
         batch.extra_info.update(
             {
