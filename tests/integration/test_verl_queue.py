@@ -201,7 +201,8 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
 
 def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, KVBatchMeta]:
     """A trainer before it writes advantages, and its batch in the queue."""
-    config = settings("hgpo").model_copy(update={"training": TrainingSettings(recompute_log_probs=recompute)})
+    training = TrainingSettings(recompute_log_probs=recompute, entropy_coefficient=0.0)
+    config = settings("hgpo").model_copy(update={"training": training})
     batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=2)
     old = [torch.full(mask.shape, -0.5) for mask in column(batch, "response_mask")]
     fields = {"old_log_probs": torch.nested.as_nested_tensor(old, layout=torch.jagged)}
@@ -242,14 +243,14 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
 
 
 class Seen(Exception):
-    """The columns that the ranks were handed."""
+    """The columns that the ranks were handed, and whether they were to compute the entropy."""
 
 
 class Ranks:
     """Stands for the training processes, and reads of a batch what they do."""
 
     def update_actor(self, batch: KVBatchMeta) -> None:
-        raise Seen(set(kv_batch_meta2batch_meta(batch).field_names))
+        raise Seen(set(kv_batch_meta2batch_meta(batch).field_names), batch.extra_info["calculate_entropy"])
 
     compute_log_prob = compute_ref_log_prob = update_actor
 
@@ -261,7 +262,8 @@ def test_the_ranks_are_handed_the_weights_of_the_correction_and_no_records(tmp_p
     answer = trainer._compute_advantage(batch, {})
     with pytest.raises(Seen) as seen:
         trainer._update_actor(answer, {})
-    [read] = seen.value.args
+    read, entropy = seen.value.args
+    assert entropy is not recompute  # the pass before has said what it is
     assert read == {*READ, "old_log_probs", "advantages", *(["rollout_is_weights"] if recompute else [])}
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
@@ -272,7 +274,7 @@ def test_the_ranks_score_without_the_records(tmp_path: Path, score: Any) -> None
     trainer.ref_in_actor = False
     with pytest.raises(Seen) as seen:
         score(trainer, batch, {})
-    assert seen.value.args == (READ,)
+    assert seen.value.args[0] == READ
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

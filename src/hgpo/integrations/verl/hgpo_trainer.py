@@ -36,6 +36,7 @@ from hgpo.integrations.verl.minibatches import Cut, cut
 from hgpo.integrations.verl.resampling import ResamplingBuffer
 from hgpo.integrations.verl.tasks import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.integrations.verl.trackers import keep_in
+from hgpo.integrations.verl.update_settings import update_needs_entropy
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import build_suite, estimate, evaluation_tasks
@@ -151,7 +152,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         actor = self.config.actor_rollout_ref.actor
         batch.extra_info.update(
             {
-                "calculate_entropy": True,
+                "calculate_entropy": update_needs_entropy(self.recipe),
                 "distillation_use_topk": False,
                 "distillation_only": False,
                 "global_batch_size": self._cut.size,

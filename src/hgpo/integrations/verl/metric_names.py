@@ -17,6 +17,7 @@ _NAMES = {
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
 }
+_SCORED_ENTROPY = "actor/entropy"  # of the pass that computes old log-probs
 _BY_TOKEN = [_NAMES[name] for name in ("clip_fraction", "dual_clip_fraction", "approximate_kl")]
 _OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
 _PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
@@ -41,6 +42,8 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
     `loss` is put together from its terms as the built-in trainer does.
     """
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
+    if _SCORED_ENTROPY in verl_metrics:
+        found.setdefault("entropy", float(verl_metrics[_SCORED_ENTROPY]))
     if "policy_loss" in found:
         found["loss"] = (
             found["policy_loss"]

@@ -48,7 +48,7 @@ def actor(config: Config) -> Tree:
         "policy_loss": {"loss_mode": LOSSES[training.loss]},
         "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
         "loss_scale_factor": config.policy.max_response_tokens,  # read by the "constant" aggregation alone
-        "calculate_entropy": True,
+        "calculate_entropy": update_needs_entropy(config),
         "entropy_coeff": training.entropy_coefficient,
         "use_kl_loss": training.kl_coefficient > 0,
         "kl_loss_coef": training.kl_coefficient,
@@ -62,6 +62,14 @@ def actor(config: Config) -> Tree:
         },
         "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
     }
+
+
+def update_needs_entropy(config: Config) -> bool:
+    """Whether the update has to compute the entropy, and keep what its gradient takes: as much as the logits again.
+
+    Where it is no part of the loss, and old log-probs are computed anyway, that pass says what it is.
+    """
+    return config.training.entropy_coefficient > 0 or not config.recomputes_log_probs
 
 
 def algorithm(config: Config) -> Tree:

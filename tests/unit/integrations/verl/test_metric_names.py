@@ -20,6 +20,12 @@ def test_names_and_the_loss_that_its_terms_make() -> None:
     }
 
 
+def test_the_entropy_is_the_updates_or_else_that_of_the_pass_before_it() -> None:
+    scored = {"actor/entropy": 0.7}
+    assert update_metrics(scored, TrainingSettings()) == {"entropy": 0.7}
+    assert update_metrics({**scored, "actor/entropy_loss": 0.6}, TrainingSettings()) == {"entropy": 0.6}
+
+
 def test_a_figure_that_verl_does_not_give_is_absent() -> None:
     assert update_metrics({"actor/grad_norm": 1.0}, TrainingSettings()) == {"gradient_norm": 1.0}
 
