@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SERVERS = ("transformers", "vllm")
-_BLOCK_TOKENS = 256
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _VLLM = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -55,11 +54,8 @@ def start_of(server: str, python: Path, model: Path, port: int, *, max_tokens: i
     where = ["--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
     if server == "transformers":
         command = [str(python.with_name("transformers")), "serve", model.name, *where, "--device", "cpu"]
-        # Left to itself, the cache of continuous batching takes the machine's memory, and the system ends the server.
-        blocks = -(-max_tokens * at_once // _BLOCK_TOKENS)
-        command += ["--continuous-batching", "--cb-block-size", str(_BLOCK_TOKENS), "--cb-num-blocks", str(blocks)]
-        command += ["--cb-max-batch-tokens", "2048", "--no-cb-use-cuda-graph", "--log-level", "info"]
-        return Start(command, model.parent, _OFFLINE)
+        # Not `--continuous-batching`: on a CPU every token of a batch looks at the prompts of all (transformers 5.19).
+        return Start([*command, "--log-level", "info"], model.parent, _OFFLINE)
     # Not `vllm serve`: the command of the build for CPUs does not start (vllm-cpu 0.32).
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model.name, *where]
     command += ["--enforce-eager", "--max-model-len", str(max_tokens), "--max-num-seqs", str(at_once)]

@@ -15,7 +15,7 @@ from hgpo.runs.evaluation_files import StoredEvaluation, TokenCount, write_evalu
 from prompted_agents import BEGIN, END, FOUND, PAGE, cells, main, row, table, with_table
 from real_servers import Start, free_port, serving, start_of
 
-LIMITS = {"games": 24, "max_steps": 15, "trials": 2, "response_tokens": 96}
+LIMITS = {"games": 24, "max_steps": 8, "trials": 2, "response_tokens": 64}
 EVALUATION = Evaluation(
     split="valid_unseen",
     temperature=0.4,
