@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,22 @@ from typing import Any
 import pytest
 
 from hgpo.runs.folder import RunDirectory, append_metrics
-from verl_rows import Watched, figures, kind_of, table
+from verl_rows import (
+    BEFORE,
+    BEGIN,
+    BUILT_IN,
+    END,
+    PAGE,
+    VERL,
+    Watched,
+    figures,
+    imported_from,
+    kind_of,
+    table,
+    with_table,
+)
+
+STORED = PAGE.parents[1] / "benchmarks" / "verl_rows.json"
 
 
 def row(update: int, seconds: float) -> dict[str, Any]:
@@ -37,13 +54,49 @@ def test_every_process_has_a_kind() -> None:
     assert kind_of("sleep 1") == "other"
 
 
+def measured(collecting: float, updating: float, **kinds: float) -> dict[str, Any]:
+    milliseconds = {"collecting": collecting, "advantages": 0.1, "updating": updating}
+    return {"rows_per_update": 100.0, "milliseconds": milliseconds, "cpu_milliseconds": kinds}
+
+
+FOUND = {
+    "updates": 4,
+    BUILT_IN: measured(1.0, 2.0, other=3.0),
+    VERL: measured(4.0, 6.0, TransferQueue=0.5),
+    BEFORE: measured(5.0, 9.0, TransferQueue=0.75),
+}
+
+
 def test_a_kind_that_one_engine_has_is_nothing_to_the_other() -> None:
-    own = {"milliseconds": {"collecting": 1.0, "advantages": 0.1, "updating": 2.0}, "cpu_milliseconds": {"other": 3.0}}
-    verl = {**own, "cpu_milliseconds": {"TransferQueue": 0.5}}
-    assert table({"built-in": own, "verl": verl}) == [
-        ("collecting, ms a row", "1.00", "1.00"),
-        ("advantages, ms a row", "0.10", "0.10"),
-        ("updating, ms a row", "2.00", "2.00"),
-        ("CPU, TransferQueue, ms a row", "0.00", "0.50"),
-        ("CPU, other, ms a row", "3.00", "0.00"),
+    assert table(FOUND) == [
+        ("collecting", "1.00", "5.00", "4.00"),
+        ("advantages", "0.10", "0.10", "0.10"),
+        ("updating", "2.00", "9.00", "6.00"),
+        ("collecting and updating, beyond the model", "", "11.00", "7.00"),
+        ("CPU: TransferQueue", "0.00", "0.75", "0.50"),
+        ("CPU: other", "3.00", "0.00", "0.00"),
     ]
+
+
+def test_the_page_keeps_what_stands_around_the_table() -> None:
+    page = with_table(f"above\n{BEGIN}\nold\n{END}\nbelow", FOUND)
+    assert page.startswith(f"above\n{BEGIN}\n")
+    assert page.endswith(f"{END}\nbelow")
+    assert "| updating | 2.00 | 9.00 | 6.00 |" in page
+    assert with_table(page, FOUND) == page
+
+
+def test_another_checkout_is_what_its_runs_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src" / "hgpo").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", "known")
+    with imported_from(tmp_path):
+        assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path / "src"), "known"]
+    assert os.environ["PYTHONPATH"] == "known"
+    with pytest.raises(SystemExit, match="no checkout of this project"), imported_from(tmp_path / "src"):
+        pass
+
+
+def test_the_page_shows_the_stored_figures() -> None:
+    found = json.loads(STORED.read_text())
+    text = PAGE.read_text()
+    assert with_table(text, found) == text
