@@ -84,7 +84,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     check_limits(folder / "settings.json", {"model": arguments.model.name, **limits_of(limits)})
     model = as_folder(arguments.model, served_folder(arguments.model, folder))
-    for server in arguments.servers:
+    for server in () if arguments.show else arguments.servers:
         if todo := [one for one in missing if one.server == server]:
             play(server, todo, folder, model, limits, arguments)
     found = figures(asked, folder, model.name, limits)
@@ -220,6 +220,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=8, help="games under way (default: 8)")
     parser.add_argument("--start-seconds", type=float, default=1800, help="a server may take (default: 1800)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is missing, and end")
+    parser.add_argument("--show", action="store_true", help="play nothing: the table of what is there")
     parser.add_argument("--write", action="store_true", help="the JSON file and the page")
     return parser.parse_args()
 
