@@ -1,7 +1,7 @@
 """Train with several estimators from one start, paired by seed: which of them can be told apart, and by how much.
 
     python benchmarks/campaign.py run FOLDER --at-once 2              # ten seeds of eight estimators; hours
-    python benchmarks/campaign.py run FOLDER --estimators gigpo atd   # some of it
+    python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # some of it, shorter
     python benchmarks/campaign.py show                                # what there is
     python benchmarks/campaign.py page [--check]                      # the table of docs/choosing.md
 
