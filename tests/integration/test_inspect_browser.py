@@ -437,6 +437,37 @@ def test_no_view_is_wider_than_the_window(browser: Any, plain: tuple[Path, Path]
         watched.wait_until_no_wider_than(width)
 
 
+def test_nothing_is_squeezed_or_cut_on_a_telephone(browser: Any, plain: tuple[Path, Path]) -> None:
+    watched = Watched(browser, plain[1].as_uri())
+    page = watched.page
+    page.set_viewport_size({"width": 390, "height": 500})
+    page.keyboard.press("?")
+    assert page.evaluate("document.getElementById('help').scrollTop") == 0  # its button, which has the focus, is below
+    page.keyboard.press("Escape")
+    watched.open("compare", "#compare")
+    page.wait_for_selector("#disagreements td.said")
+    narrowest = "all => Math.min(...all.map(one => one.clientWidth))"
+    assert page.eval_on_selector_all("#disagreements td.said", narrowest) >= 130
+    watched.open("step", step_link(rollouts(1, seed=1)[5]) + "&estimator=paper")
+    page.wait_for_selector("#chart-waterfall svg .mark-text text")
+    ends = "all => all.map(one => one.getBoundingClientRect().right)"
+    labels = page.eval_on_selector_all("#chart-waterfall svg .mark-text text", ends)
+    assert max(labels) <= page.eval_on_selector_all("#chart-waterfall svg", ends)[0]
+    assert watched.noted == []
+
+
+def test_headings_stand_over_their_figures_and_marks_of_an_axis_differ(watched: Watched) -> None:
+    watched.open("overview", "#overview")
+    assert watched.page.locator("#levels th.figure").count() == 15
+    watched.page.wait_for_selector("#chart-weight svg")
+    axes = watched.page.eval_on_selector_all(
+        ".charts svg .role-axis-label",
+        "all => all.map(axis => [...axis.querySelectorAll('text')].map(t => t.textContent))",
+    )
+    assert len(axes) >= 12
+    assert all(len(set(marks)) == len(marks) for marks in axes), axes
+
+
 def test_every_chart_says_what_it_shows_and_lists_its_values(watched: Watched) -> None:
     watched.open("overview", "#overview")
     drawn = watched.page.locator(".charts [role=img]").all()

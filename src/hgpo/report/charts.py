@@ -14,6 +14,8 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 CHART_HEIGHT = 150
 UPDATES = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
 """What every chart has along its bottom."""
+PERCENT = {"format": "~%"}
+"""An axis of shares; with as many decimals as tell its marks apart."""
 
 Rows = list[dict[str, Any]]
 
@@ -140,7 +142,7 @@ def _lines(
     values = [{key: value for key, value in row.items() if key in kept} for row in rows if row.get(field) is not None]
     if not values:
         return None
-    axis = {"format": ".0%"} if percent else {}
+    axis = PERCENT if percent else {}
     y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": field != "reward"}}
     encoding: dict[str, Any] = {"x": dict(UPDATES), "y": y}
     levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))
@@ -150,9 +152,12 @@ def _lines(
     encoding["color"] = _by_level(levels, PALETTE) if levels else {"value": PALETTE[0]}
     window = window_of(len({row["update"] for row in values}))
     values = with_means(values, field, window) if window > 1 else values
+    if band and window > 1:  # else the legend shows the band's discs
+        encoding["color"]["legend"] = {"symbolType": "stroke"}
     layers = lines_of(encoding, window > 1)
     if band:
-        limits = {"x": UPDATES, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}, "color": encoding["color"]}
+        limits = {"x": UPDATES, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}}
+        limits["color"] = encoding["color"]
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15}, "encoding": limits})
     spec = {"width": "container", "height": CHART_HEIGHT, "data": {"values": values}, "layer": layers}
     return {"id": name, "title": title, "note": f"{note}{smoothing_note(window)}", "spec": spec}

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from hgpo.drawing import DASHES, PALETTE
-from hgpo.report.charts import CHART_HEIGHT, UPDATES, Rows, is_number, lines_of, smoothing_note, window_of, with_means
+from hgpo.report.charts import (
+    CHART_HEIGHT,
+    PERCENT,
+    UPDATES,
+    Rows,
+    is_number,
+    lines_of,
+    smoothing_note,
+    window_of,
+    with_means,
+)
 from hgpo.report.payload import Columns, pack
 from hgpo.report.rendering import page_of
 from hgpo.report.run_facts import RunFacts
@@ -102,6 +112,6 @@ def _encoding(labels: Sequence[str], field: str, percent: bool) -> dict[str, Any
         scale = {"domain": list(labels), "range": list(values[: len(labels)])}
         return {"field": "run", "type": "nominal", "title": None, "scale": scale}
 
-    axis = {"format": ".0%"} if percent else {}
+    axis = PERCENT if percent else {}
     y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": percent}}
     return {"x": dict(UPDATES), "y": y, "color": by_run(PALETTE), "strokeDash": by_run(DASHES)}

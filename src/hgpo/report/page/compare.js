@@ -19,7 +19,7 @@ function compareView(data, chosen) {
         h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
         link(data.taskLink(data.steps.task[step]), shown(shortened(data.taskId(data.steps.task[step]), 40))),
         shown(shortened(actionOf(data, step), 40)),
-        number(data.steps.return[step]),
+        figureCell(number(data.steps.return[step])),
         figureCell(number(spreads[step], 3), { "data-value": spreads[step] }),
         ...data.estimators.map((estimator) => h("td", { class: "figure", "data-key": estimator.key, "data-value": estimator.advantage[step] }, badge(estimator.advantage[step]))),
       ],

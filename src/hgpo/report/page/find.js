@@ -81,7 +81,7 @@ function findView(data, query) {
     query ? longTable(["step", "observation", "action", "return", "advantage"], steps, (step) => [
       h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
       shown(shortened(data.stepText("observation", step), 70)), shown(shortened(actionOf(data, step), 50)),
-      number(data.steps.return[step]), badge(data.estimators[0].advantage[step]),
+      figureCell(number(data.steps.return[step])), badge(data.estimators[0].advantage[step]),
     ], { id: "found-steps" }) : "",
   ];
 }

@@ -97,7 +97,7 @@ function onKey(event) {
   const { view } = readHash();
   const tab = TABS[Number(event.key) - 1];
   if (event.key === "/") document.getElementById("query").focus();
-  else if (event.key === "?") document.getElementById("help").showModal();
+  else if (event.key === "?") showHelp();
   else if (tab && data.size) go(tab[2](data, place));
   else if (view === "step" && (event.key === "ArrowLeft" || event.key === "ArrowRight")) walk(event.key === "ArrowRight" ? 1 : -1);
   else if (view === "task" && (event.key === "[" || event.key === "]")) nextTask(event.key === "]" ? 1 : -1);
@@ -126,6 +126,13 @@ function drawHelp() {
   const list = (entries) => h("dl", { class: "help" }, entries.map(([key, meaning]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, meaning)]));
   const help = document.getElementById("help");
   help.append(h("h2", {}, "Keys"), list(KEYS), h("h2", {}, "What can be found"), list(FILTER_HELP), h("button", { type: "button", click: () => help.close() }, "close"));
+}
+
+/* From its first line: the button at its end, which gets the focus, would scroll there on a small screen. */
+function showHelp() {
+  const help = document.getElementById("help");
+  help.showModal();
+  help.scrollTop = 0;
 }
 
 async function refreshed(version) {
@@ -189,7 +196,7 @@ async function start() {
     return;
   }
   drawHelp();
-  document.getElementById("help-button").addEventListener("click", () => document.getElementById("help").showModal());
+  document.getElementById("help-button").addEventListener("click", showHelp);
   document.getElementById("search").addEventListener("submit", (event) => {
     event.preventDefault();
     document.activeElement.blur();

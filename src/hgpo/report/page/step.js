@@ -67,7 +67,7 @@ function waterfall(estimator, step) {
   const colours = { field: "sign", type: "nominal", legend: null, scale: { domain: ["above", "below", "zero", "total"], range: ["#0072B2", "#D55E00", "#888888", css("--ink")] } };
   const y = { field: "name", type: "nominal", sort: null, title: null };
   const spec = {
-    width: "container", height: 24 * bars.length, data: { values: bars },
+    width: "container", height: 24 * bars.length, padding: { top: 5, bottom: 5, left: 5, right: 48 }, data: { values: bars },
     layer: [
       { mark: { type: "bar", height: 14 }, encoding: { y, x: { field: "from", type: "quantitative", title: "weight × advantage, added up" }, x2: { field: "to" }, color: colours } },
       { mark: { type: "text", align: "left", dx: 5 }, encoding: { y, x: { field: "end", type: "quantitative" }, text: { field: "text" } } },

@@ -1,14 +1,17 @@
-/* Tables of plain cells. Rows that lead somewhere hold a link, so that the keyboard reaches them. */
+/* Tables of plain cells. Rows that lead somewhere hold a link, so that the keyboard reaches them. A heading over figures
+   stands where they stand, to the right. */
 
 function table(headings, rows, attributes = {}) {
+  const cells = rows.map((row) => row.map(cell));
+  const overFigures = (column) => cells.length > 0 && cells.every((row) => row[column]?.classList.contains("figure"));
   return h(
     "div",
     { class: "scroll" },
     h(
       "table",
       attributes,
-      h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))),
-      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map(cell)))),
+      h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: overFigures(column) && "figure" }, heading)))),
+      h("tbody", {}, cells.map((row) => h("tr", {}, row))),
     ),
   );
 }
@@ -16,7 +19,13 @@ function table(headings, rows, attributes = {}) {
 function cell(value) {
   if (typeof value === "number") return h("td", { class: "figure" }, number(value));
   if (value instanceof Node && value.nodeName === "TD") return value;
-  return h("td", {}, value);
+  return h("td", { class: isText(value) && "said" }, value);
+}
+
+/* What was said, or a link that says it: such a column is not squeezed to a few letters a line. */
+function isText(value) {
+  const inner = value instanceof Element && value.localName === "a" ? value.firstElementChild : value;
+  return inner instanceof Element && inner.localName === "bdi";
 }
 
 function figureCell(text, attributes = {}) {
