@@ -70,7 +70,7 @@ def _results(seen: Sequence[Piece], session: Session) -> Iterator[str]:
         yield f'<article class="card">{_picture(title, card[0].text)}{texts}{_button(card[0], session)}</article>'
     yield "</div>"
     if not session.view.products:
-        yield "<p>No products on this page.</p>"
+        yield '<p class="nothing">No products on this page.</p>'
 
 
 def _item(seen: Sequence[Piece], session: Session) -> Iterator[str]:
@@ -111,7 +111,8 @@ def _text(seen: Sequence[Piece], session: Session) -> Iterator[str]:
         yield f'<p class="search">{field} <button>Search</button></p>'
         return
     head, rest = _head(seen, session)
-    yield f'{head}\n<section class="card">{_all(rest, session)}</section>'
+    text = _all(rest, session) or '<p class="nothing">Nothing is said here.</p>'
+    yield f'{head}\n<section class="card">{text}</section>'
 
 
 def _done(seen: Sequence[Piece], session: Session) -> Iterator[str]:

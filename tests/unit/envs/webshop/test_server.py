@@ -120,6 +120,17 @@ def test_every_text_is_escaped() -> None:
     assert "&lt;script&gt;" in pages[0]
 
 
+def test_a_page_with_nothing_on_it_says_so() -> None:
+    session = Session(small_catalog(), 0)
+    for action in ("search[mug]", "click[mug2]", "click[description]"):
+        session.act(action)
+    assert '<p class="nothing">Nothing is said here.</p>' in page(session, "/")
+    for action in ("click[< prev]", "click[< prev]", "click[mug1]", "click[description]"):
+        session.act(action)
+    assert "Keeps tea warm." in page(session, "/")
+    assert "Nothing is said" not in page(session, "/")
+
+
 def test_a_running_episode_can_be_served() -> None:
     environment = WebShopEnv(small_catalog(), "brief", max_steps=3)
     with pytest.raises(RuntimeError, match="no episode is running"):
