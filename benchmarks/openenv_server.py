@@ -2,8 +2,10 @@
 
     python benchmarks/openenv_server.py                            1,000 episodes of TextCraft, 64 at a time
     python benchmarks/openenv_server.py --environment alfworld --episodes 200
-    python benchmarks/openenv_server.py --client openenv           OpenEnv's own client (pip install openenv-core)
+    python benchmarks/openenv_server.py --client hgpo              only as a training here plays
 
+Three clients play the same, each at a server of its own: a bare WebSocket; the project's environment `openenv:URL`,
+whose open episodes are stepped one after another, as in a training; and OpenEnv's own, where it is installed.
 The commands are an expert's, found out beforehand, so that nobody has to think while time is taken. The server is a
 process of its own. Times are wall time of the whole, so run it on an idle machine.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import subprocess
 import sys
@@ -23,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.envs import make
+from hgpo.envs.batch import BatchedEnv
 from hgpo.envs.limit import LimitedSuite
 
 SPLIT = "train"
 MOST_STEPS = 100
 Play = Callable[[str, "Script"], Awaitable[None]]
+CLIENTS = {"websocket": "a bare WebSocket", "hgpo": "as a training here plays", "openenv": "OpenEnv's own client"}
 
 
 @dataclass(frozen=True)
@@ -115,16 +120,36 @@ async def play_openenv(address: str, script: Script) -> None:
         assert result.done, script
 
 
-async def play_served(address: str, played: Sequence[Script], at_once: int, play: Play) -> float:
-    """Seconds of all episodes at the server, so many at a time."""
+async def play_at_once(address: str, played: Sequence[Script], at_once: int, play: Play) -> None:
+    """All episodes at the server, so many at a time."""
     free = asyncio.Semaphore(at_once)
 
     async def one(script: Script) -> None:
         async with free:
             await play(address, script)
 
-    started = time.perf_counter()
     await asyncio.gather(*(one(script) for script in played))
+
+
+def play_as_trained(address: str, played: Sequence[Script], at_once: int) -> None:
+    """All episodes with the project's client, so many open at a time, stepped one after another as in a training."""
+    tasks = make(f"openenv:{address}").tasks(SPLIT)
+    for first in range(0, len(played), at_once):
+        scripts, batch = played[first : first + at_once], BatchedEnv()
+        batch.reset([tasks[script.task] for script in scripts], seeds=0)
+        for step in range(max(len(script.commands) for script in scripts)):
+            batch.step({slot: scripts[slot].commands[step] for slot in batch.live})
+        assert not batch.live, "an expert's episode did not end"
+
+
+def play_served(client: str, address: str, played: Sequence[Script], at_once: int) -> float:
+    """Seconds of all episodes at the server."""
+    started = time.perf_counter()
+    if client == "hgpo":
+        play_as_trained(address, played, at_once)
+    else:
+        play = play_openenv if client == "openenv" else play_plain
+        asyncio.run(play_at_once(address, played, at_once, play))
     return time.perf_counter() - started
 
 
@@ -140,22 +165,25 @@ def main() -> None:
     parser.add_argument("--environment", default="textcraft", help="(default: textcraft)")
     parser.add_argument("--episodes", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--at-once", type=int, default=64, help="(default: 64)")
-    parser.add_argument("--client", choices=["plain", "openenv"], default="plain", help="(default: plain)")
+    parser.add_argument("--client", choices=CLIENTS, help="(default: all that are installed)")
     chosen = parser.parse_args()
+    installed = [name for name in CLIENTS if name != "openenv" or importlib.util.find_spec(name)]
     played = scripts(chosen.environment, chosen.episodes)
     steps = sum(len(script.commands) for script in played)
     play_here(chosen.environment, played[: chosen.at_once])  # games are generated and read before time is taken
     here = play_here(chosen.environment, played)
-    play = play_openenv if chosen.client == "openenv" else play_plain
-    with server(chosen.environment, chosen.at_once) as (address, process):
-        asyncio.run(play_served(address, played[: chosen.at_once], chosen.at_once, play))
-        before = memory(process, "VmRSS")
-        there = asyncio.run(play_served(address, played, chosen.at_once, play))
-        most = memory(process, "VmHWM")
     print(f"{chosen.episodes:,} episodes of {chosen.environment}, {steps:,} steps, {chosen.at_once} at a time")
-    print(f"in the process  {steps / here:10,.0f} steps/s")
-    print(f"served          {steps / there:10,.0f} steps/s, {there / here:.1f}x the time ({chosen.client} client)")
-    print(f"server's memory {most:10,.0f} MiB at most, {most - before:,.1f} more than after the first {chosen.at_once}")
+    print(f"{'in the process':<33} {steps / here:8,.0f} steps/s")
+    for client in [chosen.client] if chosen.client else installed:
+        with server(chosen.environment, chosen.at_once) as (address, process):
+            play_served(client, address, played[: chosen.at_once], chosen.at_once)
+            before = memory(process, "VmRSS")
+            there = play_served(client, address, played, chosen.at_once)
+            most = memory(process, "VmHWM")
+        print(
+            f"served, {CLIENTS[client]:<25} {steps / there:8,.0f} steps/s, {there / here:5.1f} times as long; the "
+            f"server {most:,.0f} MiB at most, {most - before:,.1f} more than after the first {chosen.at_once}"
+        )
 
 
 if __name__ == "__main__":
