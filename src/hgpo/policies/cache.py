@@ -8,10 +8,13 @@ Shape suffixes: B rows, H key heads, C capacity in tokens, S tokens seen, Q new 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Self
 
 import torch
 from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from hgpo.policies.adapters import base_model
 
 
 class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -117,6 +120,12 @@ class ResponseCache(DynamicCache):  # type: ignore[misc]
         for layer in self.layers:
             if isinstance(layer, PreallocatedLayer):
                 layer.show(rows, start, end)
+
+
+def cache_name(model: Any) -> str:
+    """By what name a model is given its cache, and gives it back: newer releases of transformers call it `cache`."""
+    taken = inspect.signature(base_model(model).forward).parameters
+    return "cache" if "cache" in taken else "past_key_values"
 
 
 def select_rows(cache: Any, index_B: torch.Tensor, device: torch.device) -> None:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.policies.attention import decoding_attention
-from hgpo.policies.cache import ResponseCache, select_rows
+from hgpo.policies.cache import ResponseCache, cache_name, select_rows
 from hgpo.policies.padding import TokenIds, cuts
 from hgpo.policies.shared_prefixes import PromptLayout, lay_out_apart, lay_out_together
 
@@ -118,6 +118,7 @@ class _Decoder:
     ) -> None:
         self.model = model
         self.device = model.device
+        self._cache_name = cache_name(model)
         self._pace = _CPU if self.device.type == "cpu" else _ACCELERATOR
         self._end_tokens = torch.tensor(sorted(end_tokens), device=self.device)
         self._token_BT = torch.full((len(prompts), max_tokens), pad_token, device=self.device)
@@ -183,11 +184,11 @@ class _Decoder:
             input_ids=ids,
             attention_mask=mask.long(),
             position_ids=(mask.cumsum(-1) - 1).clamp_(min=0)[:, -ids.shape[1] :],
-            past_key_values=self._cache,
+            **{self._cache_name: self._cache},
             use_cache=True,
             logits_to_keep=1,
         )
-        self._cache = output.past_key_values
+        self._cache = getattr(output, self._cache_name)
         return output.logits[:, -1]  # type: ignore[no-any-return]
 
     def step(self, t: int, uniform_A: torch.Tensor | None, temperature: float) -> bool:
@@ -204,7 +205,7 @@ class _Decoder:
             input_ids=self._token_BT[self.row_A, t].unsqueeze(-1),
             attention_mask=self._mask_AL[:, : self._prompt_width + t + 1],
             position_ids=(self._length_A + t).unsqueeze(-1),
-            past_key_values=self._cache,
+            **{self._cache_name: self._cache},
             use_cache=True,
         )
         self._logits_AV = output.logits[:, -1]

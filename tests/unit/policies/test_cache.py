@@ -3,7 +3,7 @@ import torch
 from transformers import AutoConfig, LlamaConfig
 from transformers.cache_utils import DynamicLayer
 
-from hgpo.policies.cache import PreallocatedLayer, ResponseCache, select_rows
+from hgpo.policies.cache import PreallocatedLayer, ResponseCache, cache_name, select_rows
 from tiny_models import tiny_model
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -74,9 +74,25 @@ def test_under_autocast_it_holds_the_type_that_attention_computes_in():
     for dtype, enabled in ((torch.bfloat16, True), (torch.float32, False)):
         cache = ResponseCache.of(model, 1, 5)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            model(input_ids=ids, past_key_values=cache, use_cache=True)
+            model(input_ids=ids, **{cache_name(model): cache}, use_cache=True)
         assert {layer.keys.dtype for layer in cache.layers} == {dtype}
         assert {layer.values.dtype for layer in cache.layers} == {dtype}
+
+
+class Older(torch.nn.Module):
+    def forward(self, input_ids, past_key_values=None, **options): ...
+
+
+class Newer(torch.nn.Module):
+    def forward(self, input_ids, cache=None, **options): ...
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_a_cache_has_the_name_that_the_model_knows():
+    assert (cache_name(Older()), cache_name(Newer())) == ("past_key_values", "cache")
+    model = tiny_model().model
+    output = model(input_ids=torch.tensor([[5, 6]]), **{cache_name(model): ResponseCache.of(model, 1, 4)})
+    assert isinstance(getattr(output, cache_name(model)), ResponseCache)
 
 
 @pytest.mark.parametrize(("window", "in_place"), [(16, True), (15, False)])
