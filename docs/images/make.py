@@ -15,8 +15,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-TASK = "46/1/train/3458-pick_clean_then_place_in_recep-Pan-None-CounterTop-kitchen00"
-STEP = f"#step=46/{TASK.replace('/', '%2F')}%232/3"
+TASK = "36/1/train/13167-pick_heat_then_place_in_recep-Plate-None-CounterTop-kitchen17"
+STEP = f"#step=36/{TASK.replace('/', '%2F')}%237/5"
 SIZE = {"width": 1100, "height": 780}
 LARGEST = 200_000
 
