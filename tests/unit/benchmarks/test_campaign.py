@@ -95,3 +95,8 @@ def test_a_page_without_a_place_for_the_table_is_named(tmp_path: Path, monkeypat
 def test_every_contender_is_a_recipe_that_loads() -> None:
     for settings in campaign.ESTIMATORS.values():
         load_config(Path("quickstart"), list(settings))
+
+
+def test_the_page_shows_the_trainings_that_are_stored() -> None:
+    if campaign.rows(campaign.stored()):
+        assert campaign.write_page(check=True) == 0
