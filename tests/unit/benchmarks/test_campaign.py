@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import campaign
+import campaign_table
 from hgpo.config import load_config
 
 
-def trained(estimator: str, seed: int, after: float, during: float = 0.5, start: str = "one") -> campaign.Trained:
-    return campaign.Trained(estimator, seed, "quickstart", start, 0.3, after, during, 1.0)
+def trained(estimator: str, seed: int, after: float, during: float = 0.5, start: str = "one") -> campaign_table.Trained:
+    return campaign_table.Trained(estimator, seed, "quickstart", start, 0.3, after, during, 1.0)
 
 
 def test_differences_are_paired_by_seed() -> None:
     done = [trained("gigpo", seed, 0.5 + 0.1 * seed) for seed in range(4)]
     done += [trained("atd", seed, 0.52 + 0.1 * seed) for seed in range(4)]
-    reference, atd = campaign.rows(done)
+    reference, atd = campaign_table.rows(done)
     assert (reference.estimator, reference.lead, reference.half) == ("gigpo", 0, 0)
     assert atd.lead == pytest.approx(2)
     assert atd.half == pytest.approx(0, abs=1e-9)  # every pair differs by as much, however far the seeds are apart
@@ -28,19 +30,19 @@ def test_differences_are_paired_by_seed() -> None:
 def test_the_interval_is_students() -> None:
     done = [trained("gigpo", seed, 0.5) for seed in range(4)]
     done += [trained("atd", seed, 0.5 + lead) for seed, lead in enumerate((0.0, 0.02, 0.04, 0.06))]
-    atd = campaign.rows(done)[1]
+    atd = campaign_table.rows(done)[1]
     assert atd.lead == pytest.approx(3)
     assert atd.half == pytest.approx(3.182 * 2.582 / 2, rel=2e-3)  # t(3) = 3.182, std 2.582, 4 seeds
     assert not atd.told_apart
-    assert campaign.claim(atd) == "Not told apart from gigpo."
+    assert campaign_table.claim(atd) == "Not told apart from gigpo."
 
 
 def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
     done = [trained(name, seed, 0.5) for name in ("gigpo", "atd") for seed in range(5)]
-    assert campaign.rows(done)[0].seeds == 5
-    assert campaign.rows(done[:-1])[0].seeds == 4
-    assert campaign.rows([*done[:-1], trained("atd", 4, 0.5, start="another")])[0].seeds == 4
-    assert campaign.rows(done[:-3]) == []  # two seeds say nothing
+    assert campaign_table.rows(done)[0].seeds == 5
+    assert campaign_table.rows(done[:-1])[0].seeds == 4
+    assert campaign_table.rows([*done[:-1], trained("atd", 4, 0.5, start="another")])[0].seeds == 4
+    assert campaign_table.rows(done[:-3]) == []  # two seeds say nothing
 
 
 @pytest.mark.parametrize(
@@ -54,49 +56,68 @@ def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
     ],
 )
 def test_a_claim_is_what_the_intervals_allow(lead: tuple[float, float], during: tuple[float, float], says: str) -> None:
-    assert campaign.claim(campaign.Row("atd", 10, 50.0, 50.0, *lead, *during)) == says
+    assert campaign_table.claim(campaign_table.Row("atd", 10, 50.0, 50.0, *lead, *during)) == says
 
 
 def test_trainings_of_other_settings_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "STORED", tmp_path / "campaign.json")
-    campaign.store([trained("gigpo", 0, 0.5)])
-    assert campaign.stored() == [trained("gigpo", 0, 0.5)]
-    assert len(json.loads(campaign.STORED.read_text())) == 1
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    campaign_table.store([trained("gigpo", 0, 0.5)])
+    assert campaign_table.stored() == [trained("gigpo", 0, 0.5)]
+    assert len(json.loads(campaign_table.STORED.read_text())) == 1
     with pytest.raises(SystemExit, match="move it away"):
         campaign.Campaign(tmp_path, "quickstart", ["training.updates=3"])
     assert len(campaign.Campaign(tmp_path, "quickstart", []).done) == 1
 
 
-def test_a_campaign_of_too_few_trainings_says_how_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_campaign_of_too_few_trainings_says_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(campaign, "STORED", tmp_path / "campaign.json")
-    monkeypatch.setattr(campaign, "PAGE", tmp_path / "choosing.md")
-    campaign.store([trained("gigpo", seed, 0.5) for seed in range(3)])
-    campaign.PAGE.write_text("<!-- campaign -->\n")
-    assert "3 trainings of 1 estimators" in str(campaign.write_page(check=False))
-    with pytest.raises(SystemExit, match="3 trainings of 1 estimators"):
-        campaign.show()
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    monkeypatch.setattr(campaign_table, "PAGE", tmp_path / "choosing.md")
+    campaign_table.store([trained("gigpo", seed, 0.5) for seed in range(2)])
+    campaign_table.PAGE.write_text("<!-- campaign: quickstart -->\n")
+    assert "no table yet" in str(campaign_table.write_page(check=False))
+    campaign.show()
+    assert "quickstart: 2 trainings of gigpo" in capsys.readouterr().out
+
+
+def test_every_recipe_has_a_table_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    monkeypatch.setattr(campaign_table, "PAGE", tmp_path / "choosing.md")
+    household = [trained(name, seed, 0.5) for name in ("gigpo", "atd") for seed in range(4)]
+    shops = [replace(one, settings="webshop-tiny training.updates=3", after=0.25) for one in household if one.seed < 3]
+    campaign_table.store([*shops, *household])
+    assert {name: table[0].seeds for name, table in campaign_table.tables().items()} == {
+        "quickstart": 4,
+        "webshop-tiny": 3,
+    }
+    campaign_table.PAGE.write_text("<!-- campaign: quickstart -->\n\nand\n\n<!-- campaign: webshop-tiny -->\nEnd.\n")
+    assert campaign_table.write_page(check=False) == 0
+    before, after = campaign_table.PAGE.read_text().split("\nand\n")
+    assert "| atd | 50.0 |" in before
+    assert "| atd | 25.0 |" in after
+    assert after.endswith("\nEnd.\n")
+    assert len(campaign.Campaign(tmp_path, "alfworld-tiny", []).done) == len(household) + len(shops)
 
 
 def test_a_page_without_a_place_for_the_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "STORED", tmp_path / "campaign.json")
-    monkeypatch.setattr(campaign, "PAGE", tmp_path / "choosing.md")
-    campaign.store([trained(name, seed, 0.5) for name in ("gigpo", "atd") for seed in range(4)])
-    campaign.PAGE.write_text("# Choosing\n")
-    assert "choosing.md has no line" in str(campaign.write_page(check=False))
-    campaign.PAGE.write_text("# Choosing\n<!-- campaign -->\nEnd.\n")
-    assert "does not show" in str(campaign.write_page(check=True))
-    assert campaign.write_page(check=False) == 0
-    assert "| atd | 50.0 | +0.0 ± 0.0 |" in campaign.PAGE.read_text()
-    assert campaign.write_page(check=True) == 0
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    monkeypatch.setattr(campaign_table, "PAGE", tmp_path / "choosing.md")
+    campaign_table.store([trained(name, seed, 0.5) for name in ("gigpo", "atd") for seed in range(4)])
+    campaign_table.PAGE.write_text("# Choosing\n")
+    assert "choosing.md has no line" in str(campaign_table.write_page(check=False))
+    campaign_table.PAGE.write_text("# Choosing\n<!-- campaign: quickstart -->\nEnd.\n")
+    assert "does not show" in str(campaign_table.write_page(check=True))
+    assert campaign_table.write_page(check=False) == 0
+    assert "| atd | 50.0 | +0.0 ± 0.0 |" in campaign_table.PAGE.read_text()
+    assert campaign_table.write_page(check=True) == 0
 
 
 def test_every_contender_is_a_recipe_that_loads() -> None:
-    for settings in campaign.ESTIMATORS.values():
+    for settings in campaign_table.ESTIMATORS.values():
         load_config(Path("quickstart"), list(settings))
 
 
 def test_the_page_shows_the_trainings_that_are_stored() -> None:
-    if campaign.rows(campaign.stored()):
-        assert campaign.write_page(check=True) == 0
+    if campaign_table.rows(campaign_table.stored()):
+        assert campaign_table.write_page(check=True) == 0

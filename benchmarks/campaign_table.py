@@ -1,0 +1,196 @@
+"""The campaign's trainings as they are stored, and the tables that they make: benchmarks/campaign.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hgpo.files import write_text
+from long_games.tables import student_95
+
+HERE = Path(__file__).parent
+STORED = HERE / "campaign.json"
+PAGE = HERE.parent / "docs" / "choosing.md"
+REFERENCE = "gigpo"
+ESTIMATORS: dict[str, tuple[str, ...]] = {
+    REFERENCE: ("advantage.estimator=gigpo",),
+    "hgpo paper": ("advantage.estimator=hgpo",),
+    "hgpo verl-agent": ("advantage.estimator=hgpo", "advantage.options.preset=verl-agent"),
+    "grpo": ("advantage.estimator=grpo",),
+    "atd": ("advantage.estimator=atd", "advantage.options.mode=batch_std"),
+    "mixed_effects": ("advantage.estimator=mixed_effects",),
+    "g2po": ("advantage.estimator=g2po", "rollout.state=published_g2po"),
+    "graphgpo": ("advantage.estimator=graphgpo",),
+}
+"""What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
+FEWEST_SEEDS = 3
+"""Of a table; two say nothing of a spread."""
+_MARKED = re.compile(r"<!-- campaign: (\S+) -->\n(?:\|.*\n)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One finished training.
+
+    Attributes:
+        estimator, seed: which.
+        settings: the recipe and what was changed in it for all of its trainings, as given on the command line.
+        start: first digits of the SHA-256 of the start's weights; only trainings from one start are compared.
+        before, after: success on the held-out tasks, 0-1. during: mean success of the rollouts over all updates.
+        minutes: how long it took, other work beside it.
+
+    Example: `Trained("atd", 0, "quickstart", "1f0a22c4", 0.32, 0.57, 0.61, 3.9)`.
+    """
+
+    estimator: str
+    seed: int
+    settings: str
+    start: str
+    before: float
+    after: float
+    during: float
+    minutes: float
+
+    @property
+    def recipe(self) -> str:
+        """Its name."""
+        return self.settings.split()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One estimator over the complete seeds, in points of success.
+
+    Attributes:
+        after, during: means. lead: mean of after less the reference's, paired by seed; half: of its 95 % interval.
+        lead_during, half_during: the same of the success while training.
+
+    Example: `Row("atd", 10, 57.1, 60.9, 1.2, 1.9, 0.4, 0.8)`.
+    """
+
+    estimator: str
+    seeds: int
+    after: float
+    during: float
+    lead: float
+    half: float
+    lead_during: float
+    half_during: float
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the interval of the held-out lead leaves out 0."""
+        return abs(self.lead) > self.half
+
+
+def stored() -> list[Trained]:
+    """All finished trainings."""
+    return [Trained(**row) for row in json.loads(STORED.read_text(encoding="utf-8"))] if STORED.exists() else []
+
+
+def store(done: list[Trained]) -> None:
+    """Write them, a line each."""
+    ordered = sorted(done, key=lambda one: (one.recipe, one.seed, one.estimator))
+    lines = ",\n".join(json.dumps(asdict(one)) for one in ordered)
+    write_text(STORED, f"[\n{lines}\n]\n")
+
+
+def rows(done: list[Trained]) -> list[Row]:
+    """The table of one recipe: seeds in which every estimator that is there has finished, from one start."""
+    names = [name for name in ESTIMATORS if any(one.estimator == name for one in done)]
+    found = {(one.estimator, one.seed): one for one in done}
+    seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
+    if len(seeds) < FEWEST_SEEDS:
+        return []
+    after_ES = 100.0 * np.array([[found[name, seed].after for seed in seeds] for name in names])
+    during_ES = 100.0 * np.array([[found[name, seed].during for seed in seeds] for name in names])
+    base = names.index(REFERENCE)
+    return [
+        Row(
+            name,
+            len(seeds),
+            after_S.mean(),
+            during_S.mean(),
+            *_lead(after_S, after_ES[base]),
+            *_lead(during_S, during_ES[base]),
+        )
+        for name, after_S, during_S in zip(names, after_ES, during_ES, strict=True)
+    ]
+
+
+def tables() -> dict[str, list[Row]]:
+    """Every recipe that was trained, and its rows; none while it has too few seeds."""
+    done = stored()
+    return {recipe: rows([one for one in done if one.recipe == recipe]) for recipe in sorted({o.recipe for o in done})}
+
+
+def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int) -> bool:
+    starts = {found[name, seed].start for name in names if (name, seed) in found}
+    return len(starts) == 1 and all((name, seed) in found for name in names)
+
+
+def _lead(value_S: Any, base_S: Any) -> tuple[float, float]:
+    """Mean paired difference, and half of its 95 % interval by Student's t."""
+    difference_S = value_S - base_S
+    error = difference_S.std(ddof=1) / np.sqrt(len(difference_S))
+    return float(difference_S.mean()), float(student_95(len(difference_S) - 1) * error)
+
+
+def claim(row: Row) -> str:
+    """One sentence on what the row allows to say."""
+    if row.estimator == REFERENCE:
+        return "What the others are compared with."
+    if row.told_apart:
+        return f"{'Better' if row.lead > 0 else 'Worse'} than {REFERENCE} on held-out games."
+    while_training = abs(row.lead_during) > row.half_during
+    if while_training:
+        direction = "more" if row.lead_during > 0 else "less"
+        return f"Wins {direction} often than {REFERENCE} while it trains; held-out games do not tell them apart."
+    return f"Not told apart from {REFERENCE}."
+
+
+def as_markdown(found: list[Row]) -> str:
+    """The table of the page."""
+    lines = [
+        f"| estimator | after, % | over {REFERENCE} | while training, % | over {REFERENCE} | what may be said |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        leads = (
+            ("", "")
+            if row.estimator == REFERENCE
+            else (show_lead(row.lead, row.half), show_lead(row.lead_during, row.half_during))
+        )
+        lines.append(
+            f"| {row.estimator} | {row.after:.1f} | {leads[0]} | {row.during:.1f} | {leads[1]} | {claim(row)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def show_lead(lead: float, half: float) -> str:
+    """A difference with half of its interval, in points."""
+    return f"{lead:+.1f} ± {half:.1f}"
+
+
+def write_page(check: bool) -> str | int:
+    """Put the tables into the page, or say in words that it would change (0: it would not)."""
+    text, found = PAGE.read_text(encoding="utf-8"), {recipe: there for recipe, there in tables().items() if there}
+    if not found:
+        return f"no table yet: it takes {FEWEST_SEEDS} seeds of every estimator from one start"
+    for recipe in found.keys() - {mark[1] for mark in _MARKED.finditer(text)}:
+        return f"{PAGE.name} has no line '<!-- campaign: {recipe} -->' to put the table under"
+    made = _MARKED.sub(lambda mark: _filled(mark, found), text)
+    if check:
+        return 0 if made == text else f"{PAGE.name} does not show the stored figures"
+    PAGE.write_text(made, encoding="utf-8")
+    return 0
+
+
+def _filled(mark: re.Match[str], found: dict[str, list[Row]]) -> str:
+    recipe = mark[1]
+    return f"<!-- campaign: {recipe} -->\n{as_markdown(found[recipe])}" if recipe in found else mark[0]
