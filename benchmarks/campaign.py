@@ -106,9 +106,10 @@ def success_of(run: RunDirectory) -> tuple[float, float, float]:
 
 def show() -> None:
     """The tables in the terminal."""
+    done = stored()
     for recipe, found in tables().items():
-        there = [one for one in stored() if one.recipe == recipe]
         if not found:
+            there = [one for one in done if one.recipe == recipe]
             named = ", ".join(sorted({one.estimator for one in there}))
             print(f"{recipe}: {len(there)} trainings of {named}; a table takes {FEWEST_SEEDS} seeds of each")
             continue
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
     made.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
     verbs.add_parser("show", help="what there is")
-    made = verbs.add_parser("page", help="write the table into docs/choosing.md")
+    made = verbs.add_parser("page", help="write the tables into docs/choosing.md")
     made.add_argument("--check", action="store_true", help="change nothing, exit with 1 if anything would change")
     options = parser.parse_args(arguments)
     if options.verb == "page":

@@ -102,7 +102,7 @@ def store(done: list[Trained]) -> None:
 
 def rows(done: list[Trained]) -> list[Row]:
     """The table of one recipe: seeds in which every estimator that is there has finished, from one start."""
-    names = [name for name in ESTIMATORS if any(one.estimator == name for one in done)]
+    names = [name for name in ESTIMATORS if name in {REFERENCE, *(one.estimator for one in done)}]
     found = {(one.estimator, one.seed): one for one in done}
     seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
     if len(seeds) < FEWEST_SEEDS:
@@ -187,7 +187,7 @@ def write_page(check: bool) -> str | int:
     made = _MARKED.sub(lambda mark: _filled(mark, found), text)
     if check:
         return 0 if made == text else f"{PAGE.name} does not show the stored figures"
-    PAGE.write_text(made, encoding="utf-8")
+    write_text(PAGE, made)
     return 0
 
 

@@ -43,6 +43,7 @@ def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
     assert campaign_table.rows(done[:-1])[0].seeds == 4
     assert campaign_table.rows([*done[:-1], trained("atd", 4, 0.5, start="another")])[0].seeds == 4
     assert campaign_table.rows(done[:-3]) == []  # two seeds say nothing
+    assert campaign_table.rows([one for one in done if one.estimator == "atd"]) == []  # nothing to compare with
 
 
 @pytest.mark.parametrize(
