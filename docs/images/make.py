@@ -15,8 +15,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-TASK = "36/1/train/13167-pick_heat_then_place_in_recep-Plate-None-CounterTop-kitchen17"
-STEP = f"#step=36/{TASK.replace('/', '%2F')}%237/5"
+TASK = "21/3/train/6963-pick_heat_then_place_in_recep-Bread-None-SideTable-kitchen03"
+STEP = f"#step=21/{TASK.replace('/', '%2F')}%233/6"
 SIZE = {"width": 1100, "height": 780}
 LARGEST = 200_000
 
