@@ -31,12 +31,14 @@ from campaign_table import (
     STORED,
     Trained,
     claim,
+    settings_of,
     show_lead,
     store,
     stored,
     tables,
     write_page,
 )
+from hgpo.config import load_config
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.runs.panel import run_evaluation
 from runs import train
@@ -51,6 +53,7 @@ class Campaign:
     def __init__(self, folder: Path, recipe: str, overrides: list[str]) -> None:
         self.folder, self.recipe, self.overrides = folder.resolve() / recipe, recipe, overrides
         self.settings = " ".join([recipe, *overrides])
+        self.environment = load_config(Path(recipe), overrides).environment.name
         self.done = stored()
         self._lock = Lock()
         strange = {one.settings for one in self.done if one.recipe == recipe} - {self.settings}
@@ -81,7 +84,7 @@ class Campaign:
         return train(self.folder, "start", Path(self.recipe), options).start
 
     def _train(self, name: str, seed: int, start: Path) -> None:
-        options = [*self.overrides, *ESTIMATORS[name], f"run.seed={seed}", "run.threads=1"]
+        options = [*self.overrides, *settings_of(name, self.environment), f"run.seed={seed}", "run.threads=1"]
         options += [f"policy.model={start}", "warm_start.enabled=false"]
         began = time.monotonic()
         run = train(self.folder, f"{name.replace(' ', '-')}-{seed}", Path(self.recipe), options)

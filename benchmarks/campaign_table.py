@@ -24,10 +24,12 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "grpo": ("advantage.estimator=grpo",),
     "atd": ("advantage.estimator=atd", "advantage.options.mode=batch_std"),
     "mixed_effects": ("advantage.estimator=mixed_effects",),
-    "g2po": ("advantage.estimator=g2po", "rollout.state=published_g2po"),
+    "g2po": ("advantage.estimator=g2po",),
     "graphgpo": ("advantage.estimator=graphgpo",),
 }
 """What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
+IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": ("rollout.state=published_g2po",)}
+"""What belongs to a row in household games besides: the published G2PO has a state key of its own there alone."""
 FEWEST_SEEDS = 3
 """Of a table; two say nothing of a spread."""
 _MARKED = re.compile(r"<!-- campaign: (\S+) -->\n(?:\|.*\n)*")
@@ -86,6 +88,11 @@ class Row:
     def told_apart(self) -> bool:
         """Whether the interval of the held-out lead leaves out 0."""
         return abs(self.lead) > self.half
+
+
+def settings_of(estimator: str, environment: str) -> tuple[str, ...]:
+    """What makes a row of the table in an environment, named as in `environment.name`."""
+    return ESTIMATORS[estimator] + (IN_HOUSEHOLDS.get(estimator, ()) if environment == "alfworld" else ())
 
 
 def stored() -> list[Trained]:

@@ -114,9 +114,19 @@ def test_a_page_without_a_place_for_the_table_is_named(tmp_path: Path, monkeypat
     assert campaign_table.write_page(check=True) == 0
 
 
-def test_every_contender_is_a_recipe_that_loads() -> None:
-    for settings in campaign_table.ESTIMATORS.values():
-        load_config(Path("quickstart"), list(settings))
+@pytest.mark.parametrize("recipe", ["quickstart", "webshop-tiny", "alfworld-tiny"])
+def test_every_contender_is_a_recipe_that_loads(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", ".")
+    environment = load_config(Path(recipe)).environment.name
+    for name in campaign_table.ESTIMATORS:
+        load_config(Path(recipe), list(campaign_table.settings_of(name, environment)))
+
+
+def test_only_household_games_have_the_published_state_key_of_g2po() -> None:
+    key = "rollout.state=published_g2po"
+    assert key in campaign_table.settings_of("g2po", "alfworld")
+    assert key not in campaign_table.settings_of("g2po", "webshop")
+    assert campaign_table.settings_of("gigpo", "alfworld") == campaign_table.ESTIMATORS["gigpo"]
 
 
 def test_the_page_shows_the_trainings_that_are_stored() -> None:
