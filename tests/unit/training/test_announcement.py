@@ -52,5 +52,5 @@ def test_model_device_memory_and_plan_are_said() -> None:
     model, plan, note = announcement(config, outline, on_device(CPU, estimate_run(config, outline, CPU)))
     assert model.startswith(f"Model: tiny, at most {outline.parameters:,} parameters, on cpu with ")
     assert model.endswith(" GiB at most")
-    assert plan.startswith("Plan: 150 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
+    assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
     assert note.startswith("Note: training.learning_rate")

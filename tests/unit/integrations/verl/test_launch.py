@@ -148,7 +148,7 @@ def test_what_a_run_will_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     launch.announce(load_config(Path("quickstart"), settings), reporter)
     model, plan, note = said
     assert model.endswith("parameters, on verl with 2 processes without a GPU")
-    assert plan.startswith("Plan: 150 updates, each of 16 games played 8 times")
+    assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times")
     assert note.startswith("Note: training.learning_rate = 1e-06 is a language model's")
 
 
