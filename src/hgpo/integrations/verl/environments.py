@@ -197,10 +197,7 @@ class EnvironmentPool:
         worker.waiting.append(waiting)
         if len(worker.waiting) == 1:
             self._set_clock(worker)
-        assert worker.process.stdin is not None
-        worker.process.stdin.write((json.dumps({"number": number, **request}) + "\n").encode())
-        with contextlib.suppress(ConnectionError):  # the reader finds out that the process died, and says so
-            await worker.process.stdin.drain()
+        await _write_line(worker.process, {"number": number, **request})
         answer = await waiting.done
         if "error" in answer:
             raise EpisodeLost(f"the environment raised {answer['error']}")
@@ -257,6 +254,16 @@ class RemoteEnvironment:
         if not self._over:
             self._over = True
             self._pool._loads[self._place] -= 1
+
+
+async def _write_line(process: asyncio.subprocess.Process, request: dict[str, Any]) -> None:
+    """Send a request, unless nobody reads any more: the reader of the answers finds that out, and says so."""
+    assert process.stdin is not None
+    if process.stdin.is_closing():  # uvloop, which Ray's workers run on, raises RuntimeError for a write from here on
+        return
+    process.stdin.write((json.dumps(request) + "\n").encode())
+    with contextlib.suppress(ConnectionError):
+        await process.stdin.drain()
 
 
 async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:

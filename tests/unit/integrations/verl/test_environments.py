@@ -18,6 +18,7 @@ from hgpo.envs.limit import LimitedSuite
 from hgpo.integrations.verl.environment_worker import EnvironmentHost
 from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
 
+Loops = Callable[[], asyncio.AbstractEventLoop]
 TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
 import os, time
@@ -71,8 +72,17 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
     return WorkerSettings("fickle:FickleSuite", {}, max_steps=5, step_timeout=30.0)
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loops(request: pytest.FixtureRequest) -> Loops:
+    """What makes an event loop: Python's own, and Ray's, whose pipes have their own ways."""
+    if request.param == "asyncio":
+        return asyncio.new_event_loop
+    return pytest.importorskip("uvloop", reason="uvloop comes with verl").new_event_loop
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]], loops: Loops = asyncio.new_event_loop) -> None:
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(asyncio.wait_for(test(), 60))
 
 
 def test_an_episode_is_played_as_in_this_process(settings: WorkerSettings) -> None:
@@ -125,7 +135,9 @@ def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
     ("command", "reason"),
     [("die", "its process died"), ("hang", "took longer than 1 s"), ("fork", "took longer than 1 s")],
 )
-def test_a_worker_that_dies_or_hangs_is_replaced(settings: WorkerSettings, command: str, reason: str) -> None:
+def test_a_worker_that_dies_or_hangs_is_replaced(
+    settings: WorkerSettings, command: str, reason: str, loops: Loops
+) -> None:
     async def test() -> None:
         pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
         victim, neighbour = [await pool.start("train", 0, seed=n) for n in range(2)]
@@ -140,10 +152,30 @@ def test_a_worker_that_dies_or_hangs_is_replaced(settings: WorkerSettings, comma
         assert pool._loads == [0]
         await pool.close()
 
-    run(test)
+    run(test, loops)
 
 
-def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings) -> None:
+def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: WorkerSettings, loops: Loops) -> None:
+    """Where the input is known to be closed before the reader of the output had its turn, Ray's loop refuses writes."""
+
+    async def test() -> None:
+        pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
+        worker = await pool._living(0)
+        assert worker.reader is not None
+        assert worker.process.stdin is not None
+        worker.reader.cancel()  # its turn does not come
+        worker.process.kill()
+        while not worker.process.stdin.is_closing():
+            await asyncio.sleep(0.01)
+        with pytest.raises(EpisodeLost, match="is gone"):
+            await pool.start("train", 0, seed=0)
+        assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
+        await pool.close()
+
+    run(test, loops)
+
+
+def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings, loops: Loops) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
         episode = await pool.start("train", 0, seed=0)
@@ -154,7 +186,7 @@ def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerS
         assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
         await pool.close()
 
-    run(test)
+    run(test, loops)
 
 
 def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: WorkerSettings) -> None:
