@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -30,6 +32,14 @@ def test_the_readmes_example_prints_what_it_says():
     done = subprocess.run([sys.executable, "-c", example.code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == list(example.prints)
     assert len(set(example.prints)) == 3
+
+
+def test_the_readmes_badges_say_what_the_package_says():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"img\.shields\.io/badge/(\w+)-((?:--|[^-)])+)-", text))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    says = {name: unquote(value.replace("--", "-")) for name, value in shown.items()}
+    assert says == {"arXiv": "2602.22817", "python": project["requires-python"], "license": project["license"]}
 
 
 @pytest.mark.parametrize("recipe", sorted(ROOT.glob("recipes/**/*.toml")), ids=lambda path: str(path.relative_to(ROOT)))
