@@ -1,7 +1,7 @@
 """Prints how large the project is: lines and files of src/, words of docs, and how often the whole `Config` is passed.
 
-    python tools/sizes.py            the working tree
-    python tools/sizes.py COMMIT     any commit, beside the working tree
+python tools/sizes.py            the working tree
+python tools/sizes.py COMMIT     any commit, beside the working tree
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ class Starter:
 STARTERS = {
     "alfworld": Starter("quickstart", "language-models/alfworld"),
     "webshop": Starter("webshop-tiny", "language-models/webshop"),
-    "textcraft": Starter("textcraft-tiny", "language-models/textcraft"),
 }
 """By environment."""
 

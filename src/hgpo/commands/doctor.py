@@ -85,7 +85,6 @@ def _examine_machine() -> int:
         *_registry_rows(),
         _alfworld_data_row(),
         ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
-        ("TextCraft worlds", "generated", "for Minecraft's recipes: option data_dir, see docs/textcraft.md"),
     ]
     _show(rows)
     trains = torch_loads and all(packages[package] is not None for package in PACKAGES)

@@ -11,7 +11,7 @@ Ctrl-C. A reset names a task by `task` (its number) and `split`, or by `seed`; w
 action is {"text": COMMAND}. docs/openenv.md has every field.
 
 examples:
-  hgpo serve-env textcraft
+  hgpo serve-env webshop
   hgpo serve-env alfworld --option data_dir=~/alfworld/data --split train
   hgpo serve-env webshop --port 8001 --max-sessions 64 --max-steps 15
   hgpo train recipe.toml environment.name=openenv:http://127.0.0.1:8000     another hgpo that trains on it
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     limits = Limits()
     parser.description = DESCRIPTION
-    parser.add_argument("name", help="alfworld, webshop, textcraft, or package.module:factory")
+    parser.add_argument("name", help="alfworld, webshop, an installed package's environment, or package.module:factory")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
     )

@@ -23,7 +23,7 @@ games it has not seen. Everything goes to runs/<run.name>/.
 
 examples:
   hgpo train quickstart            a tiny policy on household games, on a CPU
-  hgpo train --env webshop         the same in shops: the recipe webshop-tiny; --env textcraft: in crafting worlds
+  hgpo train --env webshop         the same in shops: the recipe webshop-tiny
   hgpo train --env alfworld policy.model=Qwen/Qwen2.5-1.5B-Instruct
   hgpo train quickstart run.name=gigpo advantage.estimator=gigpo
   hgpo train quickstart run.name=presets advantage.options.preset=verl-agent

@@ -11,7 +11,6 @@ from hgpo.runs.trust import allow_imports
 
 _OF_AN_ENVIRONMENT = {
     "webshop": ("agent.template=reasoning", "environment.max_steps=15"),
-    "textcraft": ("agent.template=reasoning", "environment.max_steps=40"),
 }
 """What is other than the default there, as published."""
 _OF_A_SERVER = ("agent.template=reasoning",)

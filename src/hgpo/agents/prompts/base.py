@@ -71,7 +71,6 @@ TEMPLATES: Registry[Template] = Registry(
     {
         "compact": "hgpo.agents.prompts.compact:COMPACT",
         "reasoning": "hgpo.agents.prompts.reasoning:REASONING",
-        "crafting-compact": "hgpo.agents.prompts.crafting:CRAFTING_COMPACT",
         "household-compact": "hgpo.agents.prompts.household:HOUSEHOLD_COMPACT",
         "household-reasoning": "hgpo.agents.prompts.household:HOUSEHOLD_REASONING",
     },

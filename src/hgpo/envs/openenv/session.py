@@ -19,7 +19,7 @@ ACTION_FIELD = "text"
 class Served:
     """What a server hands out: the splits of a suite, their tasks in turn or by number.
 
-    Example: `Served("textcraft", LimitedSuite(suite, 50), ("train",)).choose({"seed": 3})`.
+    Example: `Served("alfworld", LimitedSuite(suite, 50), ("train",)).choose({"seed": 3})`.
     """
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:

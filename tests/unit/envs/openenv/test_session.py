@@ -10,7 +10,7 @@ import pytest
 from environment_servers import FEW, served
 from hgpo.envs.openenv.messages import BadMessage, as_text, read_json
 from hgpo.envs.openenv.session import Served, Session
-from hgpo.envs.textcraft.expert import Expert
+from hgpo_textcraft.expert import Expert
 
 
 @pytest.fixture(scope="module")

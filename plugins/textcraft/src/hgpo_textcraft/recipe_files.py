@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.textcraft.recipes import NAMESPACE, Ingredient, Recipe, RecipeBook
+from hgpo_textcraft.recipes import NAMESPACE, Ingredient, Recipe, RecipeBook
 
 INSTALLED = "installed"
 _MOST_FILES = 100_000

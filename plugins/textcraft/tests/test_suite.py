@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hgpo.envs.limit import LimitedSuite
-from hgpo.envs.textcraft import textcraft_suite
-from hgpo.envs.textcraft.suite import TextCraftSuite
+from hgpo_textcraft import textcraft_suite
+from hgpo_textcraft.suite import TextCraftSuite
 
 COUNTS = {"train": 24, "valid_seen": 8, "valid_unseen": 8}
 

@@ -15,12 +15,11 @@ import numpy as np
 from hgpo.envs.base import Task
 from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
 from hgpo.envs.splits import TaskSplits
-from hgpo.envs.textcraft.challenge import draw_challenge
-from hgpo.envs.textcraft.env import OBSERVATION_MODES, TextCraftEnv
-from hgpo.envs.textcraft.expert import Expert
-from hgpo.envs.textcraft.generator import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
-from hgpo.envs.textcraft.recipe_files import find_recipes, read_book
-from hgpo.envs.textcraft.recipes import RecipeBook, shown
+from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
+from hgpo_textcraft.expert import Expert
+from hgpo_textcraft.generator import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
+from hgpo_textcraft.recipe_files import find_recipes, read_book
+from hgpo_textcraft.recipes import RecipeBook, shown
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}

