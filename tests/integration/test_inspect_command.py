@@ -12,9 +12,9 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import Config, dump_config
-from hgpo.report.payload import unpack
 from hgpo.report.rendering import MARKER
 from hgpo.storage.writing import write_table
+from packed_reports import unpack
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
 pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')

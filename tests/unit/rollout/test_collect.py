@@ -12,11 +12,11 @@ from hgpo.envs.base import Task
 from hgpo.envs.contract import EnvironmentFault
 from hgpo.envs.limit import LimitedSuite
 from hgpo.policies.base import Response
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.prompts import fit_prompts
 from hgpo.rollout.records import outcomes
 from hgpo.rollout.rules import RolloutError, RolloutRules
+from scripted_policy import ScriptedPolicy
 
 
 def rules(**changes):
