@@ -15,7 +15,6 @@ class ParsedAction:
     """What to send, and whether the response kept to the format.
 
     `fault` says in a few words what was wrong; it is empty exactly when `valid` is true.
-    Example: `ParsedAction("go to fridge 1", valid=True, fault="")`.
     """
 
     action: str

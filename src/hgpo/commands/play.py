@@ -144,7 +144,7 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     """A person in the agent's place."""
     from hgpo.agents import get_template
     from hgpo.config import apply_override
-    from hgpo.envs.limit import LimitedEnv
+    from hgpo.envs.limit import LimitedSuite
     from hgpo.envs.registry import make
     from hgpo.rollout.episode import Episode, EpisodeIds
     from hgpo.rollout.rules import RolloutRules
@@ -152,14 +152,13 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     options: dict[str, object] = {}
     for option in arguments.option:
         apply_override(options, option)
-    suite = make(arguments.what, **options)
+    suite = LimitedSuite(make(arguments.what, **options), sys.maxsize)
     tasks = suite.tasks(arguments.split or suite.splits[0])
     task = tasks[_game(arguments.game, len(tasks))]
     environment = task.make()
-    played = LimitedEnv(environment, sys.maxsize, task.id)  # checks what a user's own environment returns
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
-    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *played.reset())
-    return _play(episode, played)
+    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *environment.reset())
+    return _play(episode, environment)
 
 
 def _play(episode: Episode, environment: Env) -> int:

@@ -35,10 +35,7 @@ class Env(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One start state of a suite, buildable any number of times.
-
-    Example: `Task(id="train/17", kind="pick_two_obj_and_place", make=lambda: AlfworldEnv(game))`.
-    """
+    """One start state of a suite, buildable any number of times."""
 
     id: str
     kind: str

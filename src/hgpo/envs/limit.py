@@ -1,6 +1,6 @@
 """A step limit for any environment, so that an agent that never finishes still ends its episode.
 
-Every episode, expert and task of a run passes here, so this is also where they are held to their contract.
+Every episode, expert and task of a run passes here, so this is also the one place where their contract is checked.
 """
 
 from __future__ import annotations

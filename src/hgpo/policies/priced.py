@@ -16,7 +16,7 @@ class OverBudget(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Of a million tokens, in whatever currency. Example: `Prices(prompt=0.15, response=0.6)`."""
+    """Of a million tokens, in whatever currency."""
 
     prompt: float = 0.0
     response: float = 0.0

@@ -20,10 +20,7 @@ TASK_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """A fixed place that can hold objects. `kind` is the PDDL type less its suffix, e.g. `"SinkBasin"`.
-
-    Example: `Receptacle(id="Fridge_bar_1", name="fridge 1", kind="Fridge", location="loc_3", openable=True)`.
-    """
+    """A fixed place that can hold objects. `kind` is the PDDL type less its suffix, e.g. `"SinkBasin"`."""
 
     id: str
     name: str

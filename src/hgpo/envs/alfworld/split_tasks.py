@@ -16,10 +16,7 @@ UNSOLVABLE = "not marked solvable"
 
 @dataclass(frozen=True, slots=True)
 class SplitTasks:
-    """The tasks of a split, in a fixed order, and how many games were left out for which reason.
-
-    Example: `SplitTasks(tasks, {"not marked solvable": 2, "sliced object": 31})`.
-    """
+    """The tasks of a split, in a fixed order, and how many games were left out for which reason."""
 
     tasks: tuple[Task, ...]
     skipped: Mapping[str, int]

@@ -22,8 +22,6 @@ class Play:
         fields: what its answers mean.
         action_field: which field of an action is the command.
         same_start: whether two starts of one task must look the same.
-
-    Example: `Play(server, Fields(), "text", same_start=True)`.
     """
 
     server: Server
@@ -59,8 +57,6 @@ class OpenEnvEnv:
 
     `start` is what resets are sent, a task by its number and split or by its seed; with a number, the seed of `reset`
     is sent as well.
-
-    Example: `OpenEnvEnv(play, {"split": "train", "task": 3}, FirstSeen()).reset(seed=1)`.
     """
 
     play: Play

@@ -44,8 +44,6 @@ class Fields:
         score: how well, from 0 to 1.
         win_reward: see `won`.
         most_characters: of a text; a longer one is cut at its end.
-
-    Example: `Fields(text="messages.-1.content", win_reward=1.0).read(data)`.
     """
 
     text: str | None = None

@@ -37,8 +37,6 @@ class Limits:
         sessions: most at a time; another is told so and turned away.
         message_bytes: longest message of a client; a longer one ends its session.
         idle_seconds: a session ends after so long without a message, or with an answer that is not taken.
-
-    Example: `Limits(sessions=64, message_bytes=65_536, idle_seconds=600.0)`.
     """
 
     sessions: int = 256

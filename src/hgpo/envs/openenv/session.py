@@ -17,10 +17,7 @@ ACTION_FIELD = "text"
 
 
 class Served:
-    """What a server hands out: the splits of a suite, their tasks in turn or by number.
-
-    Example: `Served("textcraft", LimitedSuite(suite, 50), ("train",)).choose({"seed": 3})`.
-    """
+    """What a server hands out: the splits of a suite, their tasks in turn or by number."""
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:
         """Look up the tasks of every split, which may generate them.
@@ -65,10 +62,7 @@ class Served:
 
 @dataclass(slots=True)
 class Session:
-    """The game of one client. `answer` takes its messages in order.
-
-    Example: `Session(served).answer({"type": "reset", "data": {"seed": 3}})["data"]["observation"]["text"]`.
-    """
+    """The game of one client. `answer` takes its messages in order."""
 
     served: Served
     _environment: Env | None = None

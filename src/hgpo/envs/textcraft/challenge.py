@@ -18,8 +18,6 @@ class Challenge:
         goal: id of the item to craft.
         recipes: those whose commands are shown, in that order.
         groups: group -> its items, of the groups among these recipes; as told.
-
-    Example: `draw_challenge(book, "minecraft:oak_door", 10, np.random.default_rng(0)).text`.
     """
 
     goal: str

@@ -22,10 +22,7 @@ class _Shown:
 
 
 class Expert:
-    """Makes the first missing part of the first recipe that leads to the goal; fetches what no command makes.
-
-    Example: `expert = Expert(); expert.reset(observation, info); command = expert.act(observation, info)`.
-    """
+    """Makes the first missing part of the first recipe that leads to the goal; fetches what no command makes."""
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Read the task, which is `info["task"]`."""

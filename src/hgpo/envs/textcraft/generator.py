@@ -24,8 +24,6 @@ class WorldSize:
     layer's items are of two kinds that are as good as each other. A task shows up to `distractors` commands that it
     does not need. Crafted items have names of `words` words, 1 or 2. All worlds draw from the same `vocabulary` words
     for each sort of item: few for a model that learns from little.
-
-    Example: `WorldSize(raw=6, layers=2, width=4, ingredients=2, most=3, groups=0, distractors=3, words=1)`.
     """
 
     raw: int = 6

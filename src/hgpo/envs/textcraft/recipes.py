@@ -24,7 +24,7 @@ def item_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ingredient:
-    """So many of one item, or of any item of a group. Example: `Ingredient("minecraft:planks", 2, is_group=True)`."""
+    """So many of one item, or of any item of a group."""
 
     id: str
     count: int
@@ -33,10 +33,7 @@ class Ingredient:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a craft command makes of what. `group` is the group that the made item belongs to, if any.
-
-    Example: `Recipe("minecraft:stick", 4, (Ingredient("minecraft:planks", 2, is_group=True),))`.
-    """
+    """What a craft command makes of what. `group` is the group that the made item belongs to, if any."""
 
     item: str
     count: int
@@ -63,8 +60,6 @@ class RecipeBook:
         by_group: group -> the recipes of its items.
         groups: ids that stand for several items and cannot be held.
         group_of: item -> its group.
-
-    Example: `RecipeBook([stick, planks], items={"minecraft:oak_log"}, groups={"minecraft:planks"})`.
     """
 
     def __init__(

@@ -49,8 +49,6 @@ class Expert:
 
     A product without one of the wanted options is left and not opened again. Where no page has one that fits, it
     searches once more and makes do with the first.
-
-    Example: `expert = Expert(); expert.reset(observation, info); action = expert.act(observation, info)`.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:

@@ -29,8 +29,6 @@ class ShopSize:
     values per option; `attribute_words` is how many of its department's words a kind comes in. A page of results
     shows `page_size` products of `results` found. `description_words` invented words fill each description:
     0 for an agent that reads, many where only the search engine's load matters.
-
-    Example: `ShopSize(products=40, kinds=5, attributes=1, values=2, page_size=3, results=9)`.
     """
 
     products: int
@@ -93,7 +91,7 @@ def generate_catalog(
 
     No two goals of a shop read the same.
 
-    A goal reads `wool scarf , color blue , price under 30`. Example: `generate_catalog("small").goals[0]`.
+    A goal reads `wool scarf , color blue , price under 30`.
     """
     size = named_size(size)
     rng = random.Random(f"{seed}/{shop}")

@@ -33,9 +33,6 @@ class Goal:
 
     `options` is a dict (name -> value) for a synthetic goal and a list of values for a human one. `product` is the
     position of the product that the goal was made from. `weight` is the chance to be drawn, relative to others.
-
-    Example: `Goal(product=3, asin="B000000001", instruction="Find me dishwasher safe mugs with color: blue, and price
-    lower than 30.00 dollars", attributes=("dishwasher safe",), options={"color": "blue"}, price_upper=30.0)`.
     """
 
     product: int

@@ -35,10 +35,7 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One visible string. `name` is the option's name for an option, the product's position for a product.
-
-    Example: `Piece("navy | red", PieceKind.OPTION, "color")`.
-    """
+    """One visible string. `name` is the option's name for an option, the product's position for a product."""
 
     text: str
     kind: PieceKind = PieceKind.PLAIN
@@ -48,10 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a customer is: all that a page shows.
-
-    Example: `View("results", keywords=("blue", "mug"), page=1, total=2, products=((4, mug), (0, other_mug)))`.
-    """
+    """Where a customer is: all that a page shows."""
 
     kind: str  # search, results, item, sub, done
     instruction: str

@@ -21,10 +21,6 @@ class Product:
 
     `options` maps an option's name to its values, lower case, in the order of the page. `prices` is one price, or
     the two ends of a range. `query` is the search phrase under which the product was collected.
-
-    Example: `Product(asin="B000000001", title="Blue Mug", description="", bullet_points=("Holds 300 ml.",),
-    options={"color": ("blue", "red")}, prices=(9.5,), attributes=("dishwasher safe",), category="garden",
-    query="mugs", product_category="Home & Kitchen › Kitchen & Dining › Mugs")`.
     """
 
     asin: str

@@ -72,10 +72,7 @@ class FloorPlan:
 
 
 def named_size(size: str | Size | Mapping[str, Any]) -> Size:
-    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is.
-
-    Example: `named_size({"receptacles": [8, 8], "objects": [2, 4]})`.
-    """
+    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is."""
     if isinstance(size, Size):
         return size
     if isinstance(size, Mapping):
