@@ -35,7 +35,13 @@ class Env(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One start state of a suite, buildable any number of times."""
+    """One start state of a suite.
+
+    Attributes:
+        id: unique in its suite; metrics and stored steps name the task by it.
+        kind: the type by which success is also reported, such as `"pick_two_obj_and_place"`.
+        make: builds the environment, any number of times.
+    """
 
     id: str
     kind: str

@@ -83,7 +83,12 @@ class CheckedExpert:
 
 @dataclass(frozen=True, slots=True)
 class LimitedSuite:
-    """A suite whose environments all end after `max_steps`."""
+    """A suite whose environments all end after `max_steps`, and whose contract is checked.
+
+    Attributes:
+        suite: the suite below.
+        max_steps: of each episode.
+    """
 
     suite: TaskSuite
     max_steps: int

@@ -217,7 +217,13 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What every level of a batch is looked at with: the steps, their returns, and the spread of each task's."""
+    """What the figures of every level are computed from.
+
+    Attributes:
+        batch: the steps.
+        return_N: their returns.
+        tasks: spread of the returns within tasks.
+    """
 
     batch: StepBatch
     return_N: FloatArray

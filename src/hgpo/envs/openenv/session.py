@@ -1,4 +1,4 @@
-"""One client's game, without input or output: a message in, an answer out."""
+"""One client's session, without input or output: a message in, an answer out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTION_FIELD = "text"
 
 
 class Served:
-    """What a server hands out: the splits of a suite, their tasks in turn or by number."""
+    """The tasks that a server offers: the splits of a suite, their tasks in turn or by number."""
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:
         """Look up the tasks of every split, which may generate them.
@@ -62,7 +62,11 @@ class Served:
 
 @dataclass(slots=True)
 class Session:
-    """The game of one client. `answer` takes its messages in order."""
+    """The session of one client. `answer` takes its messages in order.
+
+    Attributes:
+        served: where the session's tasks come from.
+    """
 
     served: Served
     _environment: Env | None = None

@@ -14,7 +14,13 @@ _FAR = 10**6
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A craft command as told: the item, its count, and (name, count) of what it takes."""
+    """A craft command as the task lists it.
+
+    Attributes:
+        item: what it makes.
+        count: how many.
+        parts: pairs (name, count) of what it takes.
+    """
 
     item: str
     count: int

@@ -24,7 +24,13 @@ def item_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ingredient:
-    """So many of one item, or of any item of a group."""
+    """A number of one item, or of any item of a group.
+
+    Attributes:
+        id: of the item or group.
+        count: how many.
+        is_group: whether `id` names a group.
+    """
 
     id: str
     count: int
@@ -33,7 +39,14 @@ class Ingredient:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a craft command makes of what. `group` is the group that the made item belongs to, if any."""
+    """What a craft command makes of what.
+
+    Attributes:
+        item: what it makes.
+        count: how many.
+        ingredients: what it takes.
+        group: the group that `item` belongs to, if any.
+    """
 
     item: str
     count: int

@@ -35,7 +35,14 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One visible string. `name` is the option's name for an option, the product's position for a product."""
+    """One visible string.
+
+    Attributes:
+        text: the string.
+        kind: what it is.
+        name: the option's name, for an option.
+        product: the product's position in the catalogue, for a product.
+    """
 
     text: str
     kind: PieceKind = PieceKind.PLAIN
@@ -45,9 +52,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a customer is: all that a page shows."""
+    """The state of a session that a page shows.
 
-    kind: str  # search, results, item, sub, done
+    Attributes:
+        kind: "search", "results", "item", "sub" or "done".
+        instruction: the goal's sentence.
+        session: the session's name in addresses.
+        keywords: words searched for.
+        page: number of the page of results, from 1.
+        total: number of products found.
+        products: pairs (position in the catalogue, product) on the page of results.
+        product: the product that is looked at.
+        chosen: option name -> value clicked.
+        sub_page: which part of the product's text is shown.
+        reward: of the purchase.
+    """
+
+    kind: str
     instruction: str
     session: str
     keywords: tuple[str, ...] = ()

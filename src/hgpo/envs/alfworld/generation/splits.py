@@ -104,7 +104,14 @@ def game_key(game: Game) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the games of a split come from: its task instances per task type and, if limited, its kinds and words."""
+    """Where the games of a split come from.
+
+    Attributes:
+        size: of the games.
+        instances: task type -> its task instances.
+        object_kinds: kinds that may be placed.
+        words: words that the games may use; None for any.
+    """
 
     size: Size
     instances: Mapping[str, Sequence[TaskInstance]]
