@@ -84,7 +84,7 @@ class EnvironmentServer:
                 max_size=self._limits.message_bytes,
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
-                ping_interval=None,  # a client that computes for minutes answers no ping; idle_seconds ends dead sessions
+                ping_interval=None,  # a client that computes for minutes answers no ping; idle_seconds ends it
                 process_request=self._before_the_session,
                 server_header=None,
             )
