@@ -59,7 +59,7 @@ class LimitedEnv:
 
 
 class CheckedExpert:
-    """An expert whose errors and answers are held to the contract."""
+    """An expert whose errors and answers are checked."""
 
     def __init__(self, expert: Expert) -> None:
         """Around a suite's own."""

@@ -1,8 +1,8 @@
-"""One episode without input or output of its own: what the agent is told next, and what became of its action.
+"""One episode without input or output of its own: the agent's next prompt, and the result of its action.
 
-Whoever drives an episode has its situation answered, carries the action out and hands back what the environment said.
-Batches of episodes in turns, episodes that run by themselves beside an engine, experts and people all drive this one.
-The results must keep the environment contract: `hgpo.envs.limit` checks it, so tasks come from a `LimitedSuite`.
+The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
+episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
+contract: `hgpo.envs.limit` does, so tasks come from a `LimitedSuite`.
 
     situation() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()
@@ -26,7 +26,7 @@ from hgpo.rollout.state_keys import make_key
 
 @dataclass(frozen=True, slots=True)
 class EpisodeIds:
-    """Which episode it is, with every id said outright."""
+    """The ids of an episode."""
 
     group: str
     trajectory: str
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What an environment said to an action.
+    """The result of an action.
 
     Attributes:
         reward: what the step is paid in training.
