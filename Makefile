@@ -18,7 +18,7 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	@$(PYTEST) -m slow
 
-# A hostile campaign: kills, full disks, damaged files, hostile input, bad clients. `MINUTES=60 make torture` for longer.
+# A hostile campaign: kills, full disks, damaged files, hostile input. `MINUTES=60 make torture` for longer.
 MINUTES ?= 15
 torture: $(INSTALLED)
 	@cd tests && ../$(BIN)/python -m torture --minutes $(MINUTES)

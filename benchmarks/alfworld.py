@@ -23,15 +23,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hgpo.envs.alfworld import AlfworldEnv, generate_games
 from hgpo.envs.alfworld.game_folders import split_folder
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
-from hgpo.envs.base import Task
-from hgpo.envs.batch import BatchedEnv
 
 WORKER = Path(__file__).with_name("alfworld_reference.py")
 SEED = 0
@@ -112,20 +109,22 @@ def play_together(files: list[str], steps: int) -> tuple[dict[str, float], list[
     """All games side by side: speed and memory, and the commands that were drawn."""
     gc.collect()
     memory_before = resident_mb()
-    batch = BatchedEnv()
-    starts = batch.reset([Task(file, "", partial(AlfworldEnv, file)) for file in files])
-    admissible = {slot: start[1]["admissible_commands"] for slot, start in starts.items()}
+    environments = [AlfworldEnv(file) for file in files]
+    admissible = {number: env.reset()[1]["admissible_commands"] for number, env in enumerate(environments)}
     rng = random.Random(SEED)
     commands: list[list[str]] = [[] for _ in files]
     seconds = 0.0
     for _ in range(steps):
-        chosen = {slot: draw(rng, admissible[slot]) for slot in batch.live}
+        chosen = {number: draw(rng, those) for number, those in admissible.items()}  # of the games that have not ended
         before = time.process_time()
-        results = batch.step(chosen)
+        results = {number: environments[number].step(command) for number, command in chosen.items()}
         seconds += time.process_time() - before
-        for slot, result in results.items():
-            admissible[slot] = result[4]["admissible_commands"]
-            commands[slot].append(chosen[slot])
+        for number, (_, _, terminated, truncated, info) in results.items():
+            commands[number].append(chosen[number])
+            if terminated or truncated:
+                del admissible[number]
+            else:
+                admissible[number] = info["admissible_commands"]
     gc.collect()
     figures = {
         "batch_steps_per_second": sum(map(len, commands)) / seconds,

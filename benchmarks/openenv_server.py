@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.envs import make
-from hgpo.envs.batch import BatchedEnv
 from hgpo.envs.limit import LimitedSuite
 
 SPLIT = "train"
@@ -135,11 +134,17 @@ def play_as_trained(address: str, played: Sequence[Script], at_once: int) -> Non
     """All episodes with the project's client, so many open at a time, stepped one after another as in a training."""
     tasks = make(f"openenv:{address}").tasks(SPLIT)
     for first in range(0, len(played), at_once):
-        scripts, batch = played[first : first + at_once], BatchedEnv()
-        batch.reset([tasks[script.task] for script in scripts], seeds=0)
+        scripts = played[first : first + at_once]
+        environments = [tasks[script.task].make() for script in scripts]
+        for environment in environments:
+            environment.reset(seed=0)
         for step in range(max(len(script.commands) for script in scripts)):
-            batch.step({slot: scripts[slot].commands[step] for slot in batch.live})
-        assert not batch.live, "an expert's episode did not end"
+            for script, environment in zip(scripts, environments, strict=True):
+                if step < len(script.commands):
+                    terminated, truncated = environment.step(script.commands[step])[2:4]
+                    assert (terminated or truncated) == (step + 1 == len(script.commands)), (
+                        "the expert's episode differs"
+                    )
 
 
 def play_served(client: str, address: str, played: Sequence[Script], at_once: int) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,19 @@ def tiny_model(
         seed=seed,
     )
     return LanguageModel.of(model, tokenizer, Usage(max_prompt_tokens, max_response_tokens, precision))
+
+
+def save_tiny_model(folder: Path | str, texts: Iterable[str], **model_options: Any) -> Path:
+    """Build tokenizer and model for `texts` and write them to `folder` in Hugging Face format; returns the folder.
+
+    `model_options` go to `build_model`.
+    """
+    tokenizer = build_tokenizer(texts)
+    model = build_model(len(tokenizer), **model_options)
+    folder = Path(folder)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return folder
 
 
 def tiny_policy(

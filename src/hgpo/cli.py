@@ -23,7 +23,7 @@ VERBS = {
     "compare": "runs, evaluations and models in one table",
     "inspect": "see which steps each step was compared with, as an HTML report",
     "export": "write a run's policy as a Hugging Face folder",
-    "play": "play a game yourself in the terminal or a browser, or watch an agent",
+    "play": "play a game yourself in the terminal, or watch an agent",
     "serve-env": "serve an environment to OpenEnv's clients",
     "generate-games": "write household games to files",
     "doctor": "say what is installed, what runs here and what is missing",

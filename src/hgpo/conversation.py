@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation. Example: `Message("user", "You are in a room. What do you do?")`."""
+    """One turn of a conversation."""
 
     role: Literal["user", "assistant"]
     text: str

@@ -29,7 +29,7 @@ EVALUATED_TOGETHER = 256
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A mean over tasks with its 95 % interval. Example: `Rate(mean=0.62, low=0.56, high=0.68, tasks=256)`."""
+    """A mean over tasks with its 95 % interval."""
 
     mean: float
     low: float

@@ -15,8 +15,9 @@ from hgpo.config import load_config
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
-def block(language: str, number: int = 0) -> str:
-    return re.findall(rf"``{language}\n(.*?)``", PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
+def block(language: str) -> str:
+    """The page's first block of code in a language."""
+    return re.findall(rf"``{language}\n(.*?)``", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
 
 
 @pytest.fixture
@@ -34,11 +35,6 @@ def python(folder: Path, *words: str) -> str:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
-
-
-def test_the_pages_code_runs_as_it_stands(folder: Path) -> None:
-    (folder / "many.py").write_text(block("python", 1) + "print(batch.live, results[0][0])\n", encoding="utf-8")
-    assert python(folder, "many.py") == "(0, 1) you are at place 1\n"
 
 
 def test_the_pages_recipe_asks_for_no_more_tasks_than_there_are(folder: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from corridor_runs import RECIPE
 from hgpo.cli import main
-from hgpo.policies.tiny import save_tiny_model
 from hgpo.training import trainer
+from tiny_models import save_tiny_model
 
 
 def test_a_model_that_cannot_be_loaded_does_not_block_the_next(

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -27,7 +26,6 @@ from hgpo.report.consistency import prompt_consistency
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.report.run_facts import RunFacts
-from hgpo.report.serve import LiveReport, make_server
 from hgpo.report.several import render_runs
 from hgpo.runs.held_out import HeldOut, HeldOutResults
 from hgpo.storage.reading import read_rollouts
@@ -370,26 +368,6 @@ def test_the_policy_would_stop_what_got_through(browser: Any, plain: tuple[Path,
         assert outcome != "done", code
         assert reason in outcome
     assert page.evaluate("window.acted") is None
-
-
-def test_a_live_report_shows_updates_as_they_arrive(browser: Any, tmp_path: Path) -> None:
-    write(tmp_path / "00001.jsonl", rollouts(1, seed=1))
-    server = make_server(LiveReport(tmp_path, lambda: build_report(tmp_path)), port=0)
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        page = browser.new_page()
-        page.goto(f"http://127.0.0.1:{server.server_port}/")
-        page.wait_for_selector("#main[data-view=overview]")
-        assert "in 1 update." in page.inner_text("#counts")
-        write(tmp_path / "00002.jsonl", rollouts(2, seed=2))
-        page.wait_for_function(
-            "() => document.getElementById('counts').innerText.includes('in 2 updates')", polling=50, timeout=20_000
-        )
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import Config, dump_config
-from hgpo.report.payload import unpack
 from hgpo.report.rendering import MARKER
 from hgpo.storage.writing import write_table
+from packed_reports import unpack
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
 pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
@@ -166,7 +166,6 @@ def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: 
         (["-o", "run"], "--output: run is a folder; name a file, e.g. run/report.html"),
         (["-o", "run", "--force"], "--output: run is a folder"),
         (["-o", "r.toml/report.html"], "--output: r.toml is a file; name another folder"),
-        (["--serve", "--port", "99999"], "port 99999: ports are 1 to 65535"),
     ],
 )
 def test_places_that_cannot_be_written_to_are_named(
@@ -213,7 +212,6 @@ def test_runs_are_set_side_by_side(run: Path, tmp_path: Path, capsys: pytest.Cap
     ("words", "said"),
     [
         (["--update", "1"], "--update is about one run"),
-        (["--serve"], "--serve is about one run"),
         ([], "no run directory"),
     ],
 )

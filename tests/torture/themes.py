@@ -6,7 +6,6 @@ import importlib
 
 import torch
 
-from torture.clients import clients
 from torture.corruptions import corruptions
 from torture.disks import disks
 from torture.hostile import hostile
@@ -28,7 +27,6 @@ THEMES: dict[str, Theme] = {
     "hostile": hostile,
     "strangers": strangers,
     "traps": traps,
-    "clients": clients,
 }
 SHARES = {
     "kills": 3.0,
@@ -38,5 +36,4 @@ SHARES = {
     "hostile": 2.5,
     "strangers": 1.0,
     "traps": 0.8,
-    "clients": 0.7,
 }

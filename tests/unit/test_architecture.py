@@ -125,7 +125,7 @@ def test_the_decision_shows_the_layers() -> None:
         ("| 4 | `storage` |", "| 4 | storage |", "storage is not in the table"),
         ("| 4 | `storage` |", "| 4 | `cellar` |", "cellar is in the table and not in the code"),
         ("| 4 | `storage` |", "| 3 | `storage` |", "storage is on floor 4, the table says 3"),
-        ("(`batch.py`) | all below but `estimators` |", "(`batch.py`) | all below |", "envs -> estimators: the table"),
+        ("of servers) | all below but `estimators` |", "of servers) | all below |", "envs -> estimators: the table"),
     ],
 )
 def test_a_wrong_table_is_found(old: str, new: str, problem: str) -> None:

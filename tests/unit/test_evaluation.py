@@ -4,8 +4,8 @@ import pytest
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
 from hgpo.evaluation import Evaluation, evaluate, gain, rate, wilson_interval
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.rules import RolloutRules
+from scripted_policy import ScriptedPolicy
 
 RULES = RolloutRules(get_template("compact"), history_length=2, temperature=1.0)
 

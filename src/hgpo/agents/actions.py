@@ -12,10 +12,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """What to send, and whether the response kept to the format.
+    """An action read from a response.
 
-    `fault` says in a few words what was wrong; it is empty exactly when `valid` is true.
-    Example: `ParsedAction("go to fridge 1", valid=True, fault="")`.
+    Attributes:
+        action: what is sent to the environment.
+        valid: whether the response kept to the format.
+        fault: what was wrong, in a few words; "" exactly where `valid` is true.
     """
 
     action: str

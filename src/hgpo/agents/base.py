@@ -25,8 +25,6 @@ class Surroundings:
         environment: name of the environment, such as "alfworld".
         template: name of the prompt template, for agents that take any.
         history_length: K, remembered steps, for agents that do not remember everything.
-
-    Example: `Surroundings("alfworld", "household-reasoning", history_length=2)`.
     """
 
     environment: str
@@ -44,8 +42,6 @@ class Agent:
         trials: how often a game is tried until it is won.
         reflect: the prompt after a trial that was lost, made of the situation at its end; its answer is the lesson that
             later trials are told (`Situation.lessons`). None where there is one trial.
-
-    Example: `Agent(get_template("household-reasoning"), history_length=2)`.
     """
 
     template: Template

@@ -32,7 +32,6 @@ examples:
   hgpo inspect rollouts.parquet --estimator hgpo --option history_length=4 --gamma 0.95 -o report.html
   hgpo inspect conversations.jsonl --trajectories -o report.html
   hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
-  hgpo inspect runs/quickstart --serve
   hgpo inspect runs/quickstart --figures out/
   hgpo inspect runs/grpo-1 runs/hgpo-1 -o runs.html
 """
@@ -61,10 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     add_file_arguments(parser)
     parser.add_argument(
-        "--serve", action="store_true", help="show it on 127.0.0.1 and follow the run; no file is written"
-    )
-    parser.add_argument("--port", type=int, default=8765, help="port for --serve; 0: any free one (default: 8765)")
-    parser.add_argument(
         "--figures", type=Path, metavar="DIR", help="write figures (PDF, PNG) here instead of the report"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -82,8 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
     if arguments.others:
         return _side_by_side(arguments, console)
-    if arguments.serve:
-        return _serve(arguments, console)
     output = arguments.output or _default_output(arguments.path)
     write_page = arguments.figures is None or arguments.output is not None
     if arguments.figures is not None:
@@ -227,7 +220,7 @@ def _write_figures(report: Report, folder: Path, console: Console) -> None:
     console.print(f"\n{len(written)} figures in {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
-_OF_STEPS = ("serve", "figures", "update", "estimator", "option", "gamma", "column")
+_OF_STEPS = ("figures", "update", "estimator", "option", "gamma", "column")
 """What says something of one run's steps, and nothing of several runs."""
 
 
@@ -257,21 +250,3 @@ def _facts_of(path: Path) -> RunFacts:
         raise ValueError(f"{path} is no run directory, and only those are set side by side; `hgpo compare` takes files")
     run, config = open_run_directory(path)
     return run_facts(run, config, read_metrics(run))
-
-
-def _serve(arguments: argparse.Namespace, console: Console) -> int:
-    from hgpo.report.serve import LiveReport, make_server
-    from hgpo.report.summary import print_report
-
-    with make_server(LiveReport(arguments.path, lambda: report_of(arguments)), arguments.port) as server:
-        print_report(console, report_of(arguments))
-        console.print(
-            f"\nhttp://{server.hosts[0]}/ follows {arguments.path}; Ctrl-C ends",
-            markup=False,
-            soft_wrap=True,
-        )
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            console.print("Ended.")
-    return 0

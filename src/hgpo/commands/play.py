@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from hgpo.commands import TRUST_HELP
@@ -21,8 +18,7 @@ DESCRIPTION = """\
 Play one game in the terminal, or watch one being played.
 
 You play where an environment is named: type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D
-ends. With --browser the same game can also be played in a browser on this machine, at the address that is printed; in
-the terminal, an action that does nothing (say, "look") shows what the browser did. Only WebShop has such pages.
+ends.
 
 A policy plays where a run is named, or a model with --policy: every step with the length of the prompt, the answer, the
 action, what was seen and the reward. Agents are those of `hgpo eval`. A file of stored steps is shown in the same way.
@@ -32,7 +28,6 @@ examples:
   hgpo play alfworld --split valid_unseen --game 3
   hgpo play alfworld --option data_dir=~/alfworld/data --split valid_seen
   hgpo play webshop --option size=medium --option observation_mode=text
-  hgpo play webshop --browser
   hgpo play runs/quickstart --game 3                                  a run's policy
   hgpo play alfworld --policy HuggingFaceTB/SmolLM2-135M-Instruct --agent react --prompts
   hgpo play webshop --policy my-model --server http://127.0.0.1:8000/v1 --agent reflexion
@@ -48,14 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
-    )
-    parser.add_argument(
-        "--browser",
-        type=int,
-        nargs="?",
-        const=0,
-        metavar="PORT",
-        help="serve the game as plain HTML on 127.0.0.1 as well (default: any free port)",
     )
     parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
     parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
@@ -157,7 +144,7 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     """A person in the agent's place."""
     from hgpo.agents import get_template
     from hgpo.config import apply_override
-    from hgpo.envs.limit import LimitedEnv
+    from hgpo.envs.limit import LimitedSuite
     from hgpo.envs.registry import make
     from hgpo.rollout.episode import Episode, EpisodeIds
     from hgpo.rollout.rules import RolloutRules
@@ -165,18 +152,13 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     options: dict[str, object] = {}
     for option in arguments.option:
         apply_override(options, option)
-    suite = make(arguments.what, **options)
+    suite = LimitedSuite(make(arguments.what, **options), sys.maxsize)
     tasks = suite.tasks(arguments.split or suite.splits[0])
     task = tasks[_game(arguments.game, len(tasks))]
     environment = task.make()
-    played = LimitedEnv(environment, sys.maxsize, task.id)  # checks what a user's own environment returns
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
-    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *played.reset())
-    if arguments.browser is None:
-        return _play(episode, played)
-    with _served(environment, arguments.browser, arguments.what) as address:
-        _show(f"[also at {address}]")
-        return _play(episode, played)
+    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *environment.reset())
+    return _play(episode, environment)
 
 
 def _play(episode: Episode, environment: Env) -> int:
@@ -202,22 +184,6 @@ def _admissible(info: Info) -> list[str]:
     """What can be typed. A search bar takes any words, so no environment lists them one by one."""
     search = ["search[words]"] if info.get("available_actions", {}).get("has_search_bar") else []
     return [*search, *(info.get("admissible_commands") or ())] or ["This environment lists none."]
-
-
-@contextmanager
-def _served(environment: Env, port: int, name: str) -> Iterator[str]:
-    """The running game's address in a browser, as long as the context lasts."""
-    serve = getattr(environment, "serve", None)
-    if serve is None:
-        raise ValueError(f"--browser: {name} has no pages for a browser; leave it out to play in the terminal")
-    with serve(port) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server.running_address
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _ask() -> str:

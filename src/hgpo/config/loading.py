@@ -85,7 +85,7 @@ def describe_settings() -> list[tuple[str, str, str]]:
 
 
 def setting_values(config: Config) -> dict[str, str]:
-    """Dotted name -> value, both as `describe_settings` has them. Example: `setting_values(config)["run.seed"]`."""
+    """Dotted name -> value, both as `describe_settings` has them."""
     return {name: str(value) for name, value, _ in leaves(config)}
 
 

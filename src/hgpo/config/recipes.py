@@ -33,10 +33,7 @@ _OPTIONS_OF = {"environment": "name", "policy": "backend", "advantage": "estimat
 
 @dataclass(frozen=True, slots=True)
 class RecipeFile:
-    """What one file says itself, without its base.
-
-    Example: `RecipeFile(Path("recipes/mine.toml"), {"training": {"updates": 50}})`.
-    """
+    """What one file says itself, without its base."""
 
     path: Path
     says: Tree
@@ -49,8 +46,6 @@ class Written:
     Attributes:
         files: the recipe last, before it the one that it extends, and so on; none where there is no recipe.
         overrides: `section.name=value`, applied after the files, in this order.
-
-    Example: `Written(read_chain(Path("recipes/quickstart/hgpo.toml")), ("training.updates=50",)).tree()`.
     """
 
     files: tuple[RecipeFile, ...] = ()

@@ -6,7 +6,6 @@
 """
 
 from hgpo.envs.base import Env, Info, StepResult, Task, TaskSuite
-from hgpo.envs.batch import BatchedEnv
 from hgpo.envs.registry import make, names, register
 
-__all__ = ["BatchedEnv", "Env", "Info", "StepResult", "Task", "TaskSuite", "make", "names", "register"]
+__all__ = ["Env", "Info", "StepResult", "Task", "TaskSuite", "make", "names", "register"]

@@ -35,9 +35,12 @@ class Env(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One start state of a suite, buildable any number of times.
+    """One start state of a suite.
 
-    Example: `Task(id="train/17", kind="pick_two_obj_and_place", make=lambda: AlfworldEnv(game))`.
+    Attributes:
+        id: unique in its suite; metrics and stored steps name the task by it.
+        kind: the type by which success is also reported, such as `"pick_two_obj_and_place"`.
+        make: builds the environment, any number of times.
     """
 
     id: str

@@ -1,7 +1,8 @@
-"""What environments, experts and suites promise (`hgpo.envs.base`), checked where they answer.
+"""Checks of the contract that environments, experts and suites keep (`hgpo.envs.base`).
 
-Their code is the user's, or a stranger's. What breaks the contract would otherwise surface far away, or never: a
-forgotten `won` trains to the end with a success of 0, and a text is a true `terminated`. Every error names the task.
+Without them, a broken contract would show far from its cause, or never: a run with a forgotten `won` trains to its end
+with a success of 0, and a text counts as a true `terminated`. Every error names the task. `hgpo.envs.limit` applies
+them to the tasks of a run.
 """
 
 from __future__ import annotations

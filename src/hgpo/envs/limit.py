@@ -1,6 +1,6 @@
 """A step limit for any environment, so that an agent that never finishes still ends its episode.
 
-Every episode, expert and task of a run passes here, so this is also where they are held to their contract.
+Every episode, expert and task of a run passes here, so this is also the one place where their contract is checked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LimitedEnv:
 
 
 class CheckedExpert:
-    """An expert whose errors and answers are held to the contract."""
+    """An expert whose errors and answers are checked."""
 
     def __init__(self, expert: Expert) -> None:
         """Around a suite's own."""
@@ -83,7 +83,12 @@ class CheckedExpert:
 
 @dataclass(frozen=True, slots=True)
 class LimitedSuite:
-    """A suite whose environments all end after `max_steps`."""
+    """A suite whose environments all end after `max_steps`, and whose contract is checked.
+
+    Attributes:
+        suite: the suite below.
+        max_steps: of each episode.
+    """
 
     suite: TaskSuite
     max_steps: int

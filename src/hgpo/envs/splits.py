@@ -16,8 +16,6 @@ class Splits(Generic[Made]):
 
     Args:
         make: Split -> what makes it, the training split first; called once at most.
-
-    Example: `Splits({"train": partial(find_games, folder, "train", TASK_TYPES)})`.
     """
 
     def __init__(self, make: Mapping[str, Callable[[], Made]]) -> None:
@@ -64,7 +62,7 @@ class TasksByNumber(Sequence[Task]):
 
 
 class TaskSplits(Splits[Sequence[Task]]):
-    """A suite that keeps no more than the tasks. Example: `TaskSplits({"train": lambda: [task]}).tasks("train")`."""
+    """A suite that keeps no more than the tasks."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""

@@ -51,8 +51,6 @@ class AtdOptions:
         mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.
         history_length: how many (observation, action) pairs before the observation make its context, at least 0; with
             0 every lambda is `lambda_min`.
-
-    Example: `compute_advantages(batch, "atd", lambda_min=0.7)`.
     """
 
     lambda_min: float = 0.5

@@ -63,8 +63,6 @@ class LevelSummary:
             it is Kelley's epsilon squared (1935), the adjusted R squared.
         prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
         prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
-
-    Example: `summarise_levels(batch, advantages).levels[2].usable_share`; see `summarise_levels`.
     """
 
     k: int | None
@@ -112,8 +110,6 @@ class BatchSummary:
         advantage_zero_share: share of steps whose final advantage is exactly 0.
         levels: one summary per level, `levels[k].k == k`; empty for an estimator without step groups.
         episode: the episode level, where the estimator has one.
-
-    Example: see `summarise_levels`.
     """
 
     steps: int
@@ -221,7 +217,13 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What every level of a batch is looked at with: the steps, their returns, and the spread of each task's."""
+    """What the figures of every level are computed from.
+
+    Attributes:
+        batch: the steps.
+        return_N: their returns.
+        tasks: spread of the returns within tasks.
+    """
 
     batch: StepBatch
     return_N: FloatArray

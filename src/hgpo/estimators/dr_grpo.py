@@ -22,8 +22,6 @@ class DrGrpoOptions:
 
     Attributes:
         count: "trajectory" counts each trajectory of a task once, "step" once per step.
-
-    Example: `compute_advantages(batch, "dr_grpo")`.
     """
 
     count: str = "trajectory"

@@ -31,8 +31,6 @@ class EcpoOptions:
         step_advantage_w: weight of the step term, at least 0.
         prior: kappa, how many steps with the mean return of the state are added to those of an action, at least 0.
         evidence: tau, above 0: an action that was taken n times counts tanh(n / tau).
-
-    Example: `compute_advantages(batch, "ecpo", prior=2.0)`.
     """
 
     mode: str = "mean_std_norm"

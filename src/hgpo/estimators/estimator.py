@@ -35,8 +35,6 @@ class Estimator:
 
     Raises:
         ValueError: `options` is not a dataclass.
-
-    Example: `Estimator("doubled", doubled, DoubledOptions, needs=lambda options: ("value",))` is a whole one.
     """
 
     name: str

@@ -29,8 +29,6 @@ class G2poOptions:
     Attributes:
         mode: "mean_std_norm" divides each term by its unbiased std + 1e-6, "mean_norm" none.
         step_advantage_w: weight of the two step terms (the paper's omega), at least 0.
-
-    Example: `compute_advantages(batch, "g2po", step_advantage_w=0.8)`.
     """
 
     mode: str = "mean_std_norm"

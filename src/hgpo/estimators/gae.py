@@ -22,8 +22,6 @@ class GaeOptions:
 
     Attributes:
         gae_lambda: in [0, 1]; 0 is the one-step temporal difference, 1 the return minus the value.
-
-    Example: `compute_advantages(batch, "gae", gae_lambda=1.0)`.
     """
 
     gae_lambda: float = 0.95

@@ -26,8 +26,6 @@ class GagpoOptions:
     Attributes:
         gae_lambda: in [0, 1]; 0 is the one-step temporal difference, 1 the return minus the value.
         mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.
-
-    Example: `compute_advantages(batch, "gagpo", gae_lambda=0.5)`.
     """
 
     gae_lambda: float = 0.95

@@ -28,8 +28,6 @@ class GigpoOptions:
         step_advantage_w: weight of the step term, at least 0.
         similarity_threshold: above 0 and at most 1: observations of a task whose texts have at least this similarity
             ratio count as the same, see `similar_observations`. None: only equal observations do.
-
-    Example: `compute_advantages(batch, "gigpo", step_advantage_w=0.5)`.
     """
 
     mode: str = "mean_std_norm"

@@ -38,8 +38,6 @@ class GraphgpoOptions:
         unreachable: distance of a node that no path leads from to a winning end: "farthest" is one more than the
             largest distance of the task, "zero" makes the graph return 0.
         normalize_distance: count the distance from the step's own node on: d(next) - d(here) + 1 instead of d(next).
-
-    Example: `compute_advantages(batch, "graphgpo", unreachable="zero")`.
     """
 
     mode: str = "mean_std_norm"

@@ -23,8 +23,6 @@ class SizeBin:
         highest: most members.
         groups: how many groups.
         steps: how many steps in them.
-
-    Example: `SizeBin(lowest=4, highest=7, groups=3, steps=15)`.
     """
 
     lowest: int

@@ -22,8 +22,6 @@ class GrpoOptions:
     Attributes:
         mode: "mean_std_norm" divides by the unbiased std + 1e-6, "mean_norm" does not.
         count: "trajectory" counts each trajectory of a task once, "step" once per step.
-
-    Example: `compute_advantages(batch, "grpo", mode="mean_norm")`.
     """
 
     mode: str = "mean_std_norm"

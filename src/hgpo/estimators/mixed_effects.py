@@ -53,8 +53,6 @@ class MixedEffectsOptions:
         context: what must be equal, see `group_steps`.
         early: context of steps with t < k, see `group_steps`.
         epsilon: added to the std.
-
-    Example: `compute_advantages(batch, "mixed_effects", history_length=4, mode="mean_norm")`.
     """
 
     history_length: int = 2

@@ -23,10 +23,7 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True)
 class PaceOptions(GigpoOptions):
-    """Options of PACE, which are those of GiGPO.
-
-    Example: `compute_advantages(batch, "pace", similarity_threshold=0.9)`.
-    """
+    """Options of PACE, which are those of GiGPO."""
 
 
 def pace(batch: StepBatch, gamma: float, options: PaceOptions) -> Advantages:

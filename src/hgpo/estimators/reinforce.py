@@ -24,8 +24,6 @@ class ReinforceOptions:
 
     Attributes:
         mode: "mean_norm" subtracts the mean, "mean_std_norm" also divides by the batch's std (population) + 1e-6.
-
-    Example: `compute_advantages(batch, "reinforce", mode="mean_std_norm")`.
     """
 
     mode: str = "mean_norm"

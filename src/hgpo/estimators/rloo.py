@@ -16,10 +16,7 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True)
 class RlooOptions:
-    """RLOO has no options.
-
-    Example: `compute_advantages(batch, "rloo")`.
-    """
+    """RLOO has no options."""
 
 
 def rloo(batch: StepBatch, gamma: float, options: RlooOptions) -> Advantages:

@@ -47,8 +47,6 @@ class Adapter:
         alpha: the adapter's share counts alpha / rank.
         dropout: share of an adapter's inputs that is zeroed while gradients are taken.
         targets: names of the modules that get one; "all-linear" is every linear one but the head.
-
-    Example: `Adapter(rank=16, alpha=32)`, or `Adapter(16, 32, targets=("q_proj", "v_proj"))`.
     """
 
     rank: int

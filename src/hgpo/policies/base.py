@@ -54,8 +54,6 @@ class Spent:
         requests: sent until there was an answer.
         seconds: until the answer was there, repetitions included.
         cost: of the tokens; 0 where nobody gave prices (`hgpo.policies.priced`).
-
-    Example: `Spent(prompt_tokens=812, response_tokens=64, requests=1, seconds=1.4)`.
     """
 
     prompt_tokens: int

@@ -32,8 +32,6 @@ class Order:
         prompt_ids: int32, chat template included.
         temperature: 0 is greedy, and then log-probs are those at temperature 1.
         seed: where the draws begin; None for greedy decoding.
-
-    Example: `Order(int32[57], temperature=1.0, seed=3216)`.
     """
 
     prompt_ids: TokenIds

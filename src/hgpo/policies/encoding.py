@@ -24,8 +24,6 @@ class Chat:
     Attributes:
         system_prompt: text of a system message before the prompt; empty: none, or the template's own.
         options: keywords that the template reads.
-
-    Example: `Chat("You play household games.", {"enable_thinking": False})`.
     """
 
     system_prompt: str = ""
@@ -37,8 +35,6 @@ class PromptEncoder:
 
     Prompts are untrusted: a control token spelled out in one becomes ordinary text.
     `hgpo.rollout.prompts.fit_prompts` takes an encoder in place of a policy.
-
-    Example: `PromptEncoder(AutoTokenizer.from_pretrained(folder), 4096).encode_prompts(["Say hello."])`.
     """
 
     def __init__(self, tokenizer: Any, max_prompt_tokens: int, chat: Chat | None = None) -> None:

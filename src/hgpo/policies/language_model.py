@@ -26,8 +26,6 @@ class Usage:
         response_tokens: where responses are cut, end token included.
         precision: arithmetic of the forward pass, the same for sampling and for training.
         chat: what stands around every prompt.
-
-    Example: `Usage(prompt_tokens=4096, response_tokens=512)`.
     """
 
     prompt_tokens: int = 4096

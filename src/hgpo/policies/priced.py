@@ -16,7 +16,12 @@ class OverBudget(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Of a million tokens, in whatever currency. Example: `Prices(prompt=0.15, response=0.6)`."""
+    """Prices of a million tokens, in any one currency.
+
+    Attributes:
+        prompt: of prompt tokens.
+        response: of response tokens.
+    """
 
     prompt: float = 0.0
     response: float = 0.0

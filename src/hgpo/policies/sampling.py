@@ -26,7 +26,13 @@ from hgpo.policies.shared_prefixes import PromptLayout, lay_out_apart, lay_out_t
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """One response: its tokens (end token included), their log-probs, and whether it ended by itself."""
+    """One response.
+
+    Attributes:
+        token_ids: int[T], the end token included.
+        log_probs: float32[T], of those tokens.
+        finished: whether it ended by itself.
+    """
 
     token_ids: TokenIds
     log_probs: NDArray[np.float32]

@@ -51,8 +51,6 @@ class Server:
             "max_completion_tokens" for OpenAI's reasoning models.
         sends_seed: whether requests carry their seed; a server that keeps to it gives the same answers again.
         extra: further fields of every request's body, such as `{"reasoning_effort": "low"}`.
-
-    Example: `Server("https://api.openai.com/v1", length_parameter="max_completion_tokens")`.
     """
 
     url: str
@@ -77,8 +75,6 @@ class ServerPolicy:
     """Answers each prompt through a server. See `hgpo.policies.base.AsyncPolicy`.
 
     How long a prompt may be is the server's business: `max_prompt_tokens` is None.
-
-    Example: `ServerPolicy(Server("http://127.0.0.1:8000/v1"), "Qwen/Qwen2.5-0.5B-Instruct", max_response_tokens=512)`.
     """
 
     max_prompt_tokens: int | None = None

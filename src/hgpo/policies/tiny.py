@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from math import sqrt
-from pathlib import Path
-from typing import Any
 
 import tokenizers
 import torch
@@ -40,8 +38,8 @@ _SPACE = "▁"
 _WORD = rf"{_SPACE}?(?:</?\w+>|[^\W_]+|[^\w\s]|_)"  # a tag, a word or number, or one punctuation mark
 
 
-def build_tokenizer(texts: Iterable[str], *, max_words: int | None = None) -> PreTrainedTokenizerFast:
-    """Word-level tokenizer that knows every word of `texts` (the `max_words` most frequent where given).
+def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Word-level tokenizer that knows every word of `texts`.
 
     The vocabulary depends only on the multiset of words, not on the order of `texts`. Words it does not know become
     the unknown token.
@@ -54,7 +52,7 @@ def build_tokenizer(texts: Iterable[str], *, max_words: int | None = None) -> Pr
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(_encodable(text))))
-    words = sorted(counts, key=lambda word: (-counts[word], word))[:max_words]
+    words = sorted(counts, key=lambda word: (-counts[word], word))
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *words])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     backend.normalizer = normalizer
@@ -121,19 +119,6 @@ def _first_weights(hidden_size: int) -> float:
     0.08 falls so that sums over a layer's inputs keep their size, and reaches 0.02 at a width of 2,048.
     """
     return 0.08 * min(1.0, sqrt(128 / hidden_size))
-
-
-def save_tiny_model(folder: Path | str, texts: Iterable[str], **model_options: Any) -> Path:
-    """Build tokenizer and model for `texts` and write them to `folder` in Hugging Face format; returns the folder.
-
-    `model_options` go to `build_model`.
-    """
-    tokenizer = build_tokenizer(texts)
-    model = build_model(len(tokenizer), **model_options)
-    folder = Path(folder)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
-    return folder
 
 
 def _normalizer() -> normalizers.Normalizer:

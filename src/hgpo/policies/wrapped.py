@@ -12,10 +12,7 @@ Behind = TypeVar("Behind", bound=Policy)
 
 
 class Wrapped(Generic[Behind]):
-    """All of `hgpo.policies.base.Policy`, as another policy says it.
-
-    Example: `class PricedPolicy(Wrapped[AsyncPolicy]): …`.
-    """
+    """All of `hgpo.policies.base.Policy`, as another policy says it."""
 
     def __init__(self, policy: Behind) -> None:
         """`policy` is the one behind."""

@@ -63,7 +63,6 @@ class Consistency:
         figures: see `ConsistencyFigures`.
         differs_N: whether the step's group has different prompts.
         whole_N, split_N: A_k and A_k'.
-        prompts_N: how many different prompts the group has; 0 without a group.
 
     Example: see `prompt_consistency`.
     """
@@ -72,7 +71,6 @@ class Consistency:
     differs_N: BoolArray
     whole_N: FloatArray
     split_N: FloatArray
-    prompts_N: IntArray
 
 
 def prompt_consistency(
@@ -113,7 +111,6 @@ def _level(k: int, prompt_N: IntArray, groups: StepGroups, return_N: FloatArray,
         to_rows(differs_N, row_N),
         whole.advantage,
         split.advantage,
-        to_rows(prompts_G[runs.run_N], row_N),
     )
 
 

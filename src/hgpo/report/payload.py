@@ -55,33 +55,9 @@ class Columns:
 
 
 def pack(header: dict[str, Any], columns: Columns) -> str:
-    """Header and columns as base64 of a zlib stream; `unpack` is its inverse, and so is the page's."""
+    """Header and columns as base64 of a zlib stream; the page's `unpack` (bytes.js) is its inverse."""
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     return base64.b64encode(zlib.compress(struct.pack("<I", len(text)) + text + columns.bytes(), 9)).decode("ascii")
-
-
-def unpack(packed: str) -> tuple[dict[str, Any], bytes]:
-    """The header and the bytes of the columns.
-
-    Raises:
-        ValueError: not something that `pack` made.
-    """
-    try:
-        raw = zlib.decompress(base64.b64decode(packed, validate=True))
-        (length,) = struct.unpack_from("<I", raw)
-        return json.loads(raw[4 : 4 + length]), raw[4 + length :]
-    except (zlib.error, struct.error, ValueError) as error:
-        raise ValueError(f"not the data of a report: {error}") from error
-
-
-def read_column(column: Column, stored: bytes) -> NDArray[Any]:
-    """The values of one column of an unpacked payload."""
-    if "value" in column:
-        return np.full(column["length"], column["value"])
-    dtype = np.dtype(column["type"]).newbyteorder("<")
-    size = column["length"] * dtype.itemsize
-    planes = np.frombuffer(stored, np.uint8, size, column["at"]).reshape(dtype.itemsize, column["length"])
-    return np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
 
 
 def _smallest(values: NDArray[Any]) -> NDArray[Any]:

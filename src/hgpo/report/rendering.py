@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -47,17 +46,17 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
     raise ValueError(f"the report is {size:,} bytes even with {report.shown_tasks} tasks; the limit is {limit:,}")
 
 
-def render_page(report: Report, live: bool = False) -> str:
-    """The whole page. `live` lets it ask the server it came from for newer data."""
-    return page_of(report.source, packed_report(report), live)
+def render_page(report: Report) -> str:
+    """The whole page."""
+    return page_of(report.source, packed_report(report))
 
 
-def page_of(title: str, data: str, live: bool = False) -> str:
+def page_of(title: str, data: str) -> str:
     """A page around packed data; what the data holds decides which views it has."""
     style = _asset("style.css")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     library = chart_library()
-    policy = content_security_policy((library, script), style, live)
+    policy = content_security_policy((library, script), style)
     return Template(_asset("page.html")).substitute(
         marker=MARKER,
         policy=html.escape(policy),
@@ -65,25 +64,17 @@ def page_of(title: str, data: str, live: bool = False) -> str:
         style=style,
         library=library,
         script=script,
-        settings=json_for_script({"live": live}),
         data=data,
     )
 
 
-def content_security_policy(scripts: Sequence[str], style: str, live: bool) -> str:
-    """Nothing but these scripts and this style; `live` allows requests to the page's own server."""
+def content_security_policy(scripts: Sequence[str], style: str) -> str:
+    """Allows these scripts and this style, and no request."""
     allowed = " ".join(map(_digest, scripts))
-    connect = "'self'" if live else "'none'"
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; connect-src {connect}; "
+        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; connect-src 'none'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types default"
     )
-
-
-def json_for_script(value: object) -> str:
-    """JSON that may stand between script tags: no character of it can end the script or start a comment."""
-    text = json.dumps(value, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache

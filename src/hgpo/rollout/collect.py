@@ -68,7 +68,7 @@ def collect(
     """Play every task `group_size` times from the same start, to the end.
 
     Args:
-        tasks: what is played.
+        tasks: what is played; those of a `LimitedSuite`, which checks the environment contract.
         policy: answers, in either form.
         rules: see `RolloutRules`.
         rng: all randomness comes from it; a group's environments are reset with one common seed.

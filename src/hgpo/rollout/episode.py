@@ -1,7 +1,8 @@
-"""One episode without input or output of its own: what the agent is told next, and what became of its action.
+"""One episode without input or output of its own: the agent's next prompt, and the result of its action.
 
-Whoever drives an episode has its situation answered, carries the action out and hands back what the environment said.
-Batches of episodes in turns, episodes that run by themselves beside an engine, experts and people all drive this one:
+The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
+episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
+contract: `hgpo.envs.limit` does, so tasks come from a `LimitedSuite`.
 
     situation() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()
@@ -16,7 +17,6 @@ from typing import Any
 from hgpo.agents import Memory, ParsedAction, Situation
 from hgpo.conversation import as_text
 from hgpo.envs.base import StepResult
-from hgpo.envs.contract import check_start, check_step
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt
 from hgpo.rollout.records import StepRecord
@@ -26,11 +26,7 @@ from hgpo.rollout.state_keys import make_key
 
 @dataclass(frozen=True, slots=True)
 class EpisodeIds:
-    """Which episode it is, with every id said outright.
-
-    Example: `EpisodeIds(group="3/17/train/17", trajectory="3/17/train/17#5", task_id="train/17",
-    task_type="pick_two_obj_and_place")`.
-    """
+    """The ids of an episode."""
 
     group: str
     trajectory: str
@@ -49,15 +45,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What an environment said to an action, checked.
+    """The result of an action.
 
     Attributes:
         reward: what the step is paid in training.
         won: whether the episode counts as won after this step.
         score: the environment's grade in 0-1; 1 or 0 where it gives none.
         terminated, truncated: as in Gymnasium.
-
-    Example: `Transition(reward=10.0, won=True, score=1.0, terminated=True, truncated=False)`.
     """
 
     reward: float
@@ -96,10 +90,8 @@ class Episode:
         """Begin with what `reset` returned, and with what was learnt in earlier trials of the same game.
 
         Raises:
-            EnvironmentFault: the environment breaks its contract.
             RolloutError: the rules ask for commands and there are none.
         """
-        observation, info = check_start(ids.task_id, (observation, info))
         rules.check_start(ids.task_id, info)
         self.ids, self.observation, self.info = ids, observation, info
         self.step = 0
@@ -129,11 +121,7 @@ class Episode:
         return Answer(prompt, response, self._rules.template.parse(response.text))
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
-        """The record of a step whose action the environment answered with `result`; moves the episode on.
-
-        Raises:
-            EnvironmentFault: see `advance`.
-        """
+        """The record of a step whose action the environment answered with `result`; moves the episode on."""
         rules, action, response = self._rules, answer.action, answer.response
         before, step = self._anchor, self.step
         admissible = self.info.get("admissible_commands")
@@ -166,12 +154,8 @@ class Episode:
         )
 
     def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
-        """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered.
-
-        Raises:
-            EnvironmentFault: the environment breaks its contract.
-        """
-        observation, reward, terminated, truncated, info = check_step(self.ids.task_id, self.step + 1, result)
+        """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered."""
+        observation, reward, terminated, truncated, info = result
         won, score = bool(info["won"]), info.get("score")
         transition = Transition(
             reward=self._rules.training_reward(float(reward), first_win=won and not self._won),

@@ -40,8 +40,6 @@ class Game:
         task: what is played.
         place: of the task in its split: which other tasks are played changes nothing.
         seed: of the environment and of everything that is drawn.
-
-    Example: `Game(suite.tasks("valid_unseen")[3], place=3, seed=123)`.
     """
 
     task: Task
@@ -67,8 +65,6 @@ class Played:
         game: its figures.
         steps: of all trials, in order.
         over_budget: it failed because the money was spent.
-
-    Example: `Played(game, steps).game.won`.
     """
 
     game: PlayedGame
@@ -99,8 +95,6 @@ class Player:
         rules: of every episode.
         at_once: most games under way, and so most requests.
         on_step: told of every step as soon as it is done.
-
-    Example: `Player(policy, agent, rules, at_once=64)`.
     """
 
     policy: AsyncPolicy

@@ -23,9 +23,6 @@ class PlayedGame:
         spent: what the answers took; None where nobody counted.
         seconds: wall time, waiting for others included.
         failure: why it could not be played to its end; empty: it was.
-
-    Example: `PlayedGame("valid_unseen/3", "pick_and_place_simple", 123, (False, True), 1.0, steps=19, valid=19,
-    listed=19, admissible=17)`.
     """
 
     task: str
@@ -56,8 +53,6 @@ class SpentInAll:
         requests: that were sent.
         latencies: seconds that each answer took; empty where the policy does not say.
         cost: of the tokens.
-
-    Example: `SpentInAll(21_000, 820, requests=20, latencies=(0.7, 0.9), cost=0.004)`.
     """
 
     prompt_tokens: int

@@ -18,8 +18,6 @@ class Prompt:
     Attributes:
         text: the user message, or the turns of a conversation.
         forgotten: remembered pairs that had to be left out to keep to the limit.
-
-    Example: `Prompt("task : open the door at place 3 now : you are at place 0", forgotten=0)`.
     """
 
     text: Conversation

@@ -21,10 +21,6 @@ class StepRecord:
     (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
     (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
     left out of the prompt to keep to the limit.
-
-    Example: `StepRecord(group="u3/train/17", trajectory="u3/train/17/0", step=2, task_id="train/17",
-    task_type="pick_two_obj_and_place", observation="You arrive at desk 1. …", prompt="task : …",
-    response="take pen 1 from desk 1", action="take pen 1 from desk 1", …)`.
     """
 
     group: str

@@ -27,8 +27,6 @@ class RolloutRules:
         state: what stands for the state when steps are compared, see `state_keys`: "observation", as published;
             "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
             "published_g2po", that of G2PO's code for household games.
-
-    Example: `RolloutRules(get_template("household-compact"), history_length=2, temperature=1.0)`.
     """
 
     template: Template

@@ -12,12 +12,12 @@ from rich.console import Console
 from hgpo.agents import get_template
 from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.rules import RolloutRules
 from hgpo.rollout.writing import write_rollouts
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.reading import read_rollouts
+from scripted_policy import ScriptedPolicy
 from state_keys import KEYS, commonest, compare, main, show
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from hgpo.policies.base import Request
 from hgpo.policies.in_turn import InTurn, answering_apart
-from hgpo.policies.scripted import ScriptedPolicy
+from scripted_policy import ScriptedPolicy
 
 
 class Counting(ScriptedPolicy):

@@ -6,8 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.pretrained import IncompleteModelError, check_source, load_model, load_tokenizer
-from hgpo.policies.tiny import save_tiny_model
-from tiny_models import WORDS
+from tiny_models import WORDS, save_tiny_model
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from hgpo.policies.base import Request, Spent
 from hgpo.policies.in_turn import InTurn
 from hgpo.policies.priced import OverBudget, PricedPolicy, Prices, spent_on
-from hgpo.policies.scripted import ScriptedPolicy
+from scripted_policy import ScriptedPolicy
 from tiny_models import generate, tiny_policy
 
 

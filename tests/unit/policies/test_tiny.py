@@ -2,7 +2,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hgpo.policies.tiny import ASSISTANT, END, SPECIAL_TOKENS, USER, build_model, build_tokenizer, save_tiny_model
+from hgpo.policies.tiny import ASSISTANT, END, USER, build_model, build_tokenizer
+from tiny_models import save_tiny_model
 
 TEXTS = ["take apple 1 from fridge 1", "You are in the kitchen. click[Buy Now] x-large <think></think> it's $10.99"]
 
@@ -42,11 +43,6 @@ def test_the_marker_in_a_text_is_no_space():
 
 def test_vocabulary_depends_on_words_not_on_their_order():
     assert build_tokenizer(TEXTS).get_vocab() == build_tokenizer(TEXTS[::-1]).get_vocab()
-
-
-def test_vocabulary_can_be_limited_to_the_most_frequent_words():
-    tokenizer = build_tokenizer(["a a a b b c"], max_words=2)
-    assert set(tokenizer.get_vocab()) == {*SPECIAL_TOKENS, "▁a", "▁b"}
 
 
 def test_chat_template_marks_turns():

@@ -5,8 +5,8 @@ pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[repor
 
 from hgpo.report.comparison import Training
 from hgpo.report.document import packed_report
-from hgpo.report.payload import read_column, unpack
 from hgpo.report.report import build_report
+from packed_reports import read_column, unpack
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from hgpo.evaluation import Rate
-from hgpo.report.payload import unpack
 from hgpo.report.rendering import MARKER
 from hgpo.report.run_facts import RunFacts, ShownSetting
 from hgpo.report.several import differing_settings, render_runs, run_charts, told_apart
 from hgpo.runs.held_out import HeldOut, HeldOutResults
+from packed_reports import unpack
 
 
 def facts(label: str, rate: str = "0.001", updates: int = 3, measured: bool = True) -> RunFacts:

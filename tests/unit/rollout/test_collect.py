@@ -11,12 +11,13 @@ from hgpo.agents import get_template
 from hgpo.envs.base import Task
 from hgpo.envs.contract import EnvironmentFault
 from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.splits import TaskSplits
 from hgpo.policies.base import Response
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.prompts import fit_prompts
 from hgpo.rollout.records import outcomes
 from hgpo.rollout.rules import RolloutError, RolloutRules
+from scripted_policy import ScriptedPolicy
 
 
 def rules(**changes):
@@ -27,6 +28,11 @@ def walker(prompt, rng):
     """Walks to the door named in the task; the current place is the last word."""
     goal = int(prompt.split("place ")[1].split()[0])
     return "open door" if prompt.split()[-1] == str(goal) else "go right"
+
+
+def checked(task):
+    """The task as a run has it: its environment is checked."""
+    return LimitedSuite(TaskSplits({"train": lambda: [task]}), 50).tasks("train")
 
 
 def rng():
@@ -159,7 +165,7 @@ def test_a_reward_that_is_no_finite_number_names_task_and_step(reward):
         return environment
 
     with pytest.raises(EnvironmentFault, match=r"task 'broken'.*the reward a finite number; at step 1"):
-        collect([Task("broken", "corridor", make)], ScriptedPolicy(walker), rules(reward="environment"), rng())
+        collect(checked(Task("broken", "corridor", make)), ScriptedPolicy(walker), rules(reward="environment"), rng())
 
 
 @pytest.mark.parametrize("score", [math.nan, -math.inf, 1e308, "good"])
@@ -169,7 +175,7 @@ def test_a_score_that_is_no_share_names_the_task(score):
             return {**super()._info(won), "score": score}
 
     with pytest.raises(EnvironmentFault, match=r"task 'broken'.*info\['score'\] a number from 0 to 1; at step 0"):
-        collect([Task("broken", "corridor", partial(BrokenScore, 3))], ScriptedPolicy(walker), rules(), rng())
+        collect(checked(Task("broken", "corridor", partial(BrokenScore, 3))), ScriptedPolicy(walker), rules(), rng())
 
 
 class Endless(Corridor):
@@ -201,7 +207,7 @@ def test_an_observation_that_is_no_text_names_the_task():
     with pytest.raises(
         EnvironmentFault, match=r"task 'silent': .*; at step 0 it returned an observation of type NoneType"
     ):
-        collect([Task("silent", "corridor", partial(Silent, 1))], ScriptedPolicy(walker), rules(), rng())
+        collect(checked(Task("silent", "corridor", partial(Silent, 1))), ScriptedPolicy(walker), rules(), rng())
 
 
 def test_a_group_needs_a_member(corridor_suite):

@@ -1,11 +1,9 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from corridor import Corridor
 from hgpo.agents import get_template
-from hgpo.envs.contract import EnvironmentFault
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt
@@ -62,16 +60,3 @@ def test_a_record_says_what_was_told_and_what_came_of_it():
     assert (record.group, record.trajectory, record.step, record.task_id) == ("g", "g#0", 0, "train/1")
     assert (record.prompt, record.forgotten, record.valid, record.fault) == ("now : here", 3, False, "empty")
     assert (record.penalty, record.admissible, record.observation) == (0.1, False, "you are at place 0")
-
-
-def test_nothing_moves_where_the_environment_breaks_its_contract():
-    episode = begun(Corridor(1))
-    for result, message in (
-        ((None, 0.0, False, False, {"won": False}), "at step 1 it returned an observation of type NoneType"),
-        (("here", "much", False, False, {"won": False}), "at step 1 it returned the reward 'much'"),
-        (("here", 0.0, False, False, {"won": False, "score": float("nan")}), r"at step 1 it returned info\['score'\]"),
-    ):
-        with pytest.raises(EnvironmentFault, match=message):
-            episode.advance("look", result)
-    assert episode.step == 0
-    assert episode.observation == "you are at place 0"

@@ -13,10 +13,10 @@ from hgpo.envs.limit import LimitedSuite
 from hgpo.policies.base import Response, Spent
 from hgpo.policies.in_turn import InTurn
 from hgpo.policies.priced import PricedPolicy, Prices
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.policies.server import AnswerFailed, ServerRefused
 from hgpo.rollout.games import Game, Player, play_games
 from hgpo.rollout.rules import RolloutRules
+from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12
 GAMES = [Game(task, place, seed=7) for place, task in enumerate(TASKS)]

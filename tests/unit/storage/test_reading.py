@@ -8,7 +8,6 @@ import pytest
 
 from hgpo.agents import get_template
 from hgpo.estimators import compute_advantages
-from hgpo.policies.scripted import ScriptedPolicy
 from hgpo.rollout.collect import collect
 from hgpo.rollout.records import to_step_batch
 from hgpo.rollout.rules import RolloutRules
@@ -19,6 +18,7 @@ from hgpo.storage.reading import count_rows, read_rollouts, read_steps, read_upd
 from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.storage.writing import write_table
+from scripted_policy import ScriptedPolicy
 
 
 @pytest.fixture

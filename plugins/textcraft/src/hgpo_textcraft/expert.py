@@ -14,7 +14,13 @@ _FAR = 10**6
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A craft command as told: the item, its count, and (name, count) of what it takes."""
+    """A craft command as the task lists it.
+
+    Attributes:
+        item: what it makes.
+        count: how many.
+        parts: pairs (name, count) of what it takes.
+    """
 
     item: str
     count: int
@@ -22,10 +28,7 @@ class _Shown:
 
 
 class Expert:
-    """Makes the first missing part of the first recipe that leads to the goal; fetches what no command makes.
-
-    Example: `expert = Expert(); expert.reset(observation, info); command = expert.act(observation, info)`.
-    """
+    """Makes the first missing part of the first recipe that leads to the goal; fetches what no command makes."""
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Read the task, which is `info["task"]`."""

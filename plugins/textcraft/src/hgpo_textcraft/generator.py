@@ -46,13 +46,16 @@ KINDS = _words(
 class WorldSize:
     """How large a world is.
 
-    `raw` items are fetched. On them lie `layers` layers of `width` crafted items each; a recipe takes up to
-    `ingredients` kinds, at most `most` of each, at least one of them from the layer just below. `groups` of the first
-    layer's items are of two kinds that are as good as each other. A task shows up to `distractors` commands that it
-    does not need. Crafted items have names of `words` words, 1 or 2. All worlds draw from the same `vocabulary` words
-    for each sort of item: few for a model that learns from little.
-
-    Example: `WorldSize(raw=6, layers=2, width=4, ingredients=2, most=3, groups=0, distractors=3, words=1)`.
+    Attributes:
+        raw: number of items that are fetched.
+        layers: number of layers of crafted items above the raw ones.
+        width: crafted items in a layer.
+        ingredients: most kinds of ingredients of a recipe, at least one of them from the layer just below.
+        most: most pieces of one ingredient.
+        groups: number of the first layer's items that come in two kinds, which recipes take equally.
+        distractors: most commands a task shows that it does not need.
+        words: words in the name of a crafted item, 1 or 2.
+        vocabulary: words from which all worlds draw each sort of item; a small model learns more easily from few.
     """
 
     raw: int = 6
@@ -120,7 +123,12 @@ def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A book and the items that are worth a task: those of the second layer and above, in a drawn order."""
+    """A recipe book and its goals.
+
+    Attributes:
+        book: the recipes.
+        goals: items of the second layer and above, in a drawn order.
+    """
 
     book: RecipeBook
     goals: tuple[str, ...]

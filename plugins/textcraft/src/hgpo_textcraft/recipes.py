@@ -24,7 +24,13 @@ def item_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ingredient:
-    """So many of one item, or of any item of a group. Example: `Ingredient("minecraft:planks", 2, is_group=True)`."""
+    """A number of one item, or of any item of a group.
+
+    Attributes:
+        id: of the item or group.
+        count: how many.
+        is_group: whether `id` names a group.
+    """
 
     id: str
     count: int
@@ -33,9 +39,13 @@ class Ingredient:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a craft command makes of what. `group` is the group that the made item belongs to, if any.
+    """What a craft command makes of what.
 
-    Example: `Recipe("minecraft:stick", 4, (Ingredient("minecraft:planks", 2, is_group=True),))`.
+    Attributes:
+        item: what it makes.
+        count: how many.
+        ingredients: what it takes.
+        group: the group that `item` belongs to, if any.
     """
 
     item: str
@@ -63,8 +73,6 @@ class RecipeBook:
         by_group: group -> the recipes of its items.
         groups: ids that stand for several items and cannot be held.
         group_of: item -> its group.
-
-    Example: `RecipeBook([stick, planks], items={"minecraft:oak_log"}, groups={"minecraft:planks"})`.
     """
 
     def __init__(

@@ -66,8 +66,6 @@ def textcraft_suite(
 
     `observation_mode` is "inventory" in generated worlds and "text", the published one, with `data_dir` unless given.
 
-    Example: `textcraft_suite(train_goals=100).tasks("train")[0].make()`.
-
     Raises:
         ValueError: an option is wrong, or belongs to the other kind of suite.
         FileNotFoundError: `data_dir` has no recipes.

@@ -33,9 +33,6 @@ class WorkedTurn:
         observation: what the environment said before it.
         thought: why this action, from what was observed so far and the task alone.
         action: the command as the environment takes it.
-
-    Example: `WorkedTurn("You arrive at desk 1. On the desk 1, you see a pen 1.", "I see pen 1 on desk 1, so I take
-    it.", "take pen 1 from desk 1")`.
     """
 
     observation: str
@@ -51,9 +48,6 @@ class WorkedExample:
         kind: the task's kind, as `hgpo.envs.base.Task.kind` says it.
         task: the sentence that states the goal.
         turns: the turns in order; what the environment says to the last action is left out.
-
-    Example: `WorkedExample("pick_and_place_simple", "put a pen in drawer.", (WorkedTurn("You are …", "I need to find a
-    pen …", "go to desk 1"), …))`.
     """
 
     kind: str
@@ -94,8 +88,6 @@ def examples_for(
 
     Raises:
         ValueError: `count` is negative.
-
-    Example: `examples_for(load_examples("household"), "pick_two_obj_and_place", 2)`.
     """
     if count < 0:
         raise ValueError(f"count of worked examples must be 0 or more, not {count}")

@@ -23,9 +23,6 @@ class Situation:
         responses: what the model had answered at the remembered steps, in full.
         kind: the task's type.
         lessons: what the agent has made of earlier trials of the same game, oldest first.
-
-    Example: `Situation(task="put a mug in desk.", observation="You arrive at desk 1. …", step=3,
-    history=(("… drawer 1 is closed.", "open drawer 1"),), admissible=("go to desk 1", "look"))`.
     """
 
     task: str

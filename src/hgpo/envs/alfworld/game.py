@@ -20,9 +20,15 @@ TASK_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """A fixed place that can hold objects. `kind` is the PDDL type less its suffix, e.g. `"SinkBasin"`.
+    """A fixed place that can hold objects.
 
-    Example: `Receptacle(id="Fridge_bar_1", name="fridge 1", kind="Fridge", location="loc_3", openable=True)`.
+    Attributes:
+        id: in the game file, e.g. `"Fridge_bar_1"`.
+        name: in commands and observations, e.g. `"fridge 1"`.
+        kind: the PDDL type less its suffix, e.g. `"SinkBasin"`.
+        location: id of the location at which the agent reaches it.
+        openable: whether it opens and closes.
+        opened: whether it is open at the start.
     """
 
     id: str
@@ -35,12 +41,19 @@ class Receptacle:
 
 @dataclass(frozen=True, slots=True)
 class GameObject:
-    """Anything that is not a receptacle; most can be carried.
+    """An object that is not a receptacle; most can be carried.
 
-    `properties` holds the PDDL predicates true of it at the start, by their PDDL names: `pickupable`,
-    `cleanable`, `heatable`, `coolable`, `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`,
-    `isHot`, `isCool`, `isSliced`, `isToggled`, `isOn`. `receptacles` are ids of the receptacles it is in
-    (a real game may name several), `location` is None where the game states none.
+    Attributes:
+        id: in the game file.
+        name: in commands and observations.
+        kind: the PDDL type less its suffix.
+        receptacles: ids of the receptacles it is in; a real game may name several.
+        location: id of its own location; None where the game states none.
+        inside: id of the object that contains it (`inReceptacleObject`).
+        properties: PDDL predicates that are true of it at the start: `pickupable`, `cleanable`, `heatable`, `coolable`,
+            `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`, `isHot`, `isCool`, `isSliced`, `isToggled`,
+            `isOn`.
+        also_inside: further objects that contain it; only real games state these.
     """
 
     id: str
@@ -48,14 +61,20 @@ class GameObject:
     kind: str
     receptacles: tuple[str, ...] = ()
     location: str | None = None
-    inside: str | None = None  # id of the object that contains this one (inReceptacleObject)
+    inside: str | None = None
     properties: frozenset[str] = frozenset()
-    also_inside: tuple[str, ...] = ()  # further objects that contain it; only real games state such things
+    also_inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One of the six goal templates. For `look_at_obj_in_light` the target is the lamp's kind: `"DeskLamp"`."""
+    """One of the six goal templates.
+
+    Attributes:
+        task_type: one of `TASK_TYPES`.
+        object_kind: kind of the object to place or to examine.
+        target_kind: kind of the receptacle; for `look_at_obj_in_light` that of the lamp, `"DeskLamp"`.
+    """
 
     task_type: str
     object_kind: str
@@ -64,14 +83,27 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A whole game, ready to be played. Order of `receptacles` and `objects` is the game file's."""
+    """A whole game, ready to be played.
+
+    Attributes:
+        name: of the game.
+        task: the sentence after "Your task is to: ", full stop included.
+        goal: what has to be done.
+        receptacles: in the game file's order.
+        objects: in the game file's order.
+        can_contain: pairs (receptacle kind, object kind).
+        agent_location: id of the location where the agent starts.
+        locations: ids of all locations.
+        walkthrough: commands that solve the game.
+        solvable: whether the game file marks it as solvable.
+    """
 
     name: str
-    task: str  # the sentence after "Your task is to: ", full stop included
+    task: str
     goal: Goal
     receptacles: tuple[Receptacle, ...]
     objects: tuple[GameObject, ...]
-    can_contain: frozenset[tuple[str, str]]  # (receptacle kind, object kind)
+    can_contain: frozenset[tuple[str, str]]
     agent_location: str
     locations: tuple[str, ...] = ()
     walkthrough: tuple[str, ...] = ()

@@ -16,9 +16,11 @@ UNSOLVABLE = "not marked solvable"
 
 @dataclass(frozen=True, slots=True)
 class SplitTasks:
-    """The tasks of a split, in a fixed order, and how many games were left out for which reason.
+    """The tasks of a split.
 
-    Example: `SplitTasks(tasks, {"not marked solvable": 2, "sliced object": 31})`.
+    Attributes:
+        tasks: in a fixed order.
+        skipped: reason -> how many games were left out for it.
     """
 
     tasks: tuple[Task, ...]

@@ -66,8 +66,6 @@ def alfworld_suite(
     `skipped`. The order of a split's tasks never changes: real games by the SHA-256 of `<task folder>/<trial>`, so
     that the first n are a fair sample; generated ones as they were generated or written. Episodes have no step limit
     of their own: the trainer sets one, or wrap the suite in `hgpo.envs.limit.LimitedSuite`.
-
-    Example: `alfworld_suite(size="small", train_games=100).tasks("train")[0].make()`.
     """
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     _check_types(data_dir, size, games, named, seed)

@@ -11,7 +11,13 @@ _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server at `host` and `port`. `sessions` is its WebSocket, `pages` the beginning of its pages over HTTP.
+    """Where a server is.
+
+    Attributes:
+        host: its host name or IP address.
+        port: its port.
+        sessions: address of its WebSocket.
+        pages: beginning of the addresses of its HTTP pages.
 
     Example: `parse_address("http://127.0.0.1:8000").sessions == "ws://127.0.0.1:8000/ws"`.
     """

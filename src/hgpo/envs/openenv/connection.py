@@ -39,8 +39,6 @@ class Server:
         address: see `parse_address`.
         timeout: seconds to wait for an answer.
         message_bytes: longest answer.
-
-    Example: `Server(parse_address("http://127.0.0.1:8000"), timeout=60.0, message_bytes=1 << 20)`.
     """
 
     address: Address
@@ -49,10 +47,7 @@ class Server:
 
 
 class Connection:
-    """One session; `close` ends it.
-
-    Example: `Connection(server).ask("reset", {"seed": 3})["observation"]`.
-    """
+    """One session; `close` ends it."""
 
     def __init__(self, server: Server) -> None:
         """Connect.

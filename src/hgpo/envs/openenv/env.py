@@ -22,8 +22,6 @@ class Play:
         fields: what its answers mean.
         action_field: which field of an action is the command.
         same_start: whether two starts of one task must look the same.
-
-    Example: `Play(server, Fields(), "text", same_start=True)`.
     """
 
     server: Server
@@ -34,7 +32,12 @@ class Play:
 
 @dataclass(slots=True)
 class FirstSeen:
-    """How a task began the last time, shared by all environments of that task in this process."""
+    """How a task began the last time, shared by all environments of that task in this process.
+
+    Attributes:
+        seed: of that reset.
+        text: the first observation; None before the first reset.
+    """
 
     seed: int | None = None
     text: str | None = None
@@ -55,12 +58,13 @@ class FirstSeen:
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenEnvEnv:
-    """One session, opened by the first reset and closed when an episode ends or nobody holds the environment any more.
+    """One session: the first reset opens it; the end of an episode closes it, and so does garbage collection.
 
-    `start` is what resets are sent, a task by its number and split or by its seed; with a number, the seed of `reset`
-    is sent as well.
-
-    Example: `OpenEnvEnv(play, {"split": "train", "task": 3}, FirstSeen()).reset(seed=1)`.
+    Attributes:
+        play: the server and how its answers are read.
+        start: what a reset sends: a task by its number and split, or by its seed; with a number, the seed of `reset` is
+            sent as well.
+        first_seen: of the task.
     """
 
     play: Play

@@ -1,7 +1,7 @@
-"""What an answer of an OpenEnv server means: which of its fields is the text, the reward, the goal.
+"""Reads the answers of an OpenEnv server: which field is the text, the reward, the goal.
 
-Every environment there has fields of its own. A field is named by a path, `info.goal` or `messages.-1.content`; where
-none is named, the names that are usual for it are tried in turn.
+Every OpenEnv environment has its own fields. A path such as `info.goal` or `messages.-1.content` names a field; where
+none is named, the usual names are tried in turn.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ _CUT = " …"
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which fields are read; None looks for the usual names, and does without where there are none.
+    """Which fields are read; with None the usual names are tried, and the field is left out where none exists.
 
     Attributes:
         text: what the agent observes.
         task: the sentence that states the goal.
-        commands: the list of what can be done.
+        commands: the list of admissible commands.
         won: true once the task is done. Where there is no such field, an episode is won if it ends with a reward of
             `win_reward` or more.
-        score: how well, from 0 to 1.
+        score: the grade, from 0 to 1.
         win_reward: see `won`.
-        most_characters: of a text; a longer one is cut at its end.
-
-    Example: `Fields(text="messages.-1.content", win_reward=1.0).read(data)`.
+        most_characters: longest text; a longer one is cut at its end.
     """
 
     text: str | None = None
@@ -60,7 +58,7 @@ class Fields:
         """Observation, reward, terminated, truncated and info, as `hgpo.envs.base.Env` has them.
 
         Raises:
-            EnvironmentFault: the answer is not OpenEnv's, or a field that was named is not there.
+            EnvironmentFault: the answer does not follow OpenEnv's protocol, or a named field is missing.
         """
         observation, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
         if not isinstance(observation, dict) or not isinstance(done, bool):
@@ -94,7 +92,7 @@ class Fields:
         return next((text for text in found if text), "")
 
     def _optional(self, observation: Json, named: str | None, usual: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a field; None where it is not there and was not named."""
+        """The value of a field; None where it is missing and was not named."""
         value = field_at(observation, named or usual)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
@@ -107,7 +105,7 @@ class Fields:
 
 
 def field_at(value: Any, path: str) -> Any:
-    """What lies at a path of names and places, None where nothing does.
+    """The value at a path of names and indices; None where there is none.
 
     Example: `field_at({"messages": [{"content": "hi"}]}, "messages.-1.content") == "hi"`.
     """
@@ -123,7 +121,7 @@ def field_at(value: Any, path: str) -> Any:
 
 
 def action_field(schema: Json | None) -> str | None:
-    """The field that takes an action, by what the server's schema says: a usual name, or the one required text."""
+    """The field that takes an action according to the server's schema: a usual name, or the one required text."""
     properties = field_at(schema, "action.properties")
     if not isinstance(properties, dict):
         return None

@@ -1,4 +1,4 @@
-"""Messages of OpenEnv's WebSocket as text, read with care: they come from strangers."""
+"""Messages of OpenEnv's WebSocket as text. They are untrusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class BadMessage(ValueError):
-    """A message that cannot be answered. `code` is OpenEnv's word for why."""
+    """A message that cannot be answered. `code` is one of OpenEnv's error codes."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -38,14 +38,14 @@ def as_text(message: Mapping[str, Any]) -> str:
     """A message as it is sent.
 
     Raises:
-        TypeError: it holds what JSON has not.
-        ValueError: a number in it is none.
+        TypeError: a value has no form in JSON.
+        ValueError: a number is not finite.
     """
     return json.dumps(message, default=_plain, allow_nan=False)
 
 
 def error_message(code: str, reason: str, **more: object) -> Json:
-    """What a client is told that cannot be helped. `code` is one of OpenEnv's."""
+    """The message that reports an error to a client. `code` is one of OpenEnv's."""
     return {"type": "error", "data": {"message": reason, "code": code, **more}}
 
 

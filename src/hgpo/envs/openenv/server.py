@@ -1,7 +1,7 @@
-"""An environment behind a WebSocket that speaks OpenEnv: a session a connection, limits on all that a client can do.
+"""Serves an environment over OpenEnv's WebSocket protocol: one session per connection, with limits on every client.
 
-Steps run in the server's one thread, one after another, so sessions share nothing but the tasks. Browsers are refused
-(they name their page's origin), so no web page reaches a server on this machine.
+All steps run one after another in the server's one thread; sessions share only the tasks. The server refuses browsers,
+which name their page's origin, so no web page can reach a server on this machine.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ _TEXT: Json = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server bears.
+    """What clients may use.
 
     Attributes:
-        sessions: most at a time; another is told so and turned away.
-        message_bytes: longest message of a client; a longer one ends its session.
-        idle_seconds: a session ends after so long without a message, or with an answer that is not taken.
-
-    Example: `Limits(sessions=64, message_bytes=65_536, idle_seconds=600.0)`.
+        sessions: most at a time; a further client gets an error and no session.
+        message_bytes: longest message of a client, in bytes; a longer one ends its session.
+        idle_seconds: a session ends after this time without a message, or with an answer that the client does not read.
     """
 
     sessions: int = 256
@@ -68,10 +66,10 @@ class EnvironmentServer:
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[str]:
-        """Listen as long as the context lasts, and give the address; port 0 takes a free one.
+        """Listen while the context lasts, and yield the address; port 0 takes a free one.
 
         Raises:
-            ValueError: the port cannot be had.
+            ValueError: the port cannot be opened.
             ImportError: the package websockets is missing.
         """
         from websockets.asyncio.server import serve
@@ -86,7 +84,7 @@ class EnvironmentServer:
                 max_size=self._limits.message_bytes,
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
-                ping_interval=None,  # a client that computes for minutes answers none; idle_seconds ends the dead
+                ping_interval=None,  # a client that computes for minutes answers no ping; idle_seconds ends it
                 process_request=self._before_the_session,
                 server_header=None,
             )
@@ -99,7 +97,7 @@ class EnvironmentServer:
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def _before_the_session(self, connection: ServerConnection, request: Request) -> Response | None:
-        """What is asked over plain HTTP; None goes on to a session."""
+        """The response to a plain HTTP request; None lets a session begin."""
         if self._hosts is not None and request.headers.get("Host", "") not in self._hosts:
             return connection.respond(HTTPStatus.FORBIDDEN, "This server is for its own machine.\n")
         path = request.path.partition("?")[0]
@@ -113,7 +111,7 @@ class EnvironmentServer:
         return response
 
     def _pages(self) -> dict[str, Any]:
-        """What OpenEnv's tools ask a server before they play."""
+        """The pages that OpenEnv's tools read before they play."""
         state = dict.fromkeys(("episode_id", "environment", "split", "task_id"), _TEXT)
         whole, truth = {"type": "integer"}, {"type": "boolean"}
         return {
@@ -146,7 +144,7 @@ class EnvironmentServer:
             finally:
                 self._sessions -= 1
         except (ConnectionClosed, TimeoutError):
-            return  # it hung up, or does not take its answers
+            return  # the client closed the connection or does not read its answers
 
     async def _answer_all(self, connection: ServerConnection, session: Session) -> None:
         while True:
@@ -168,7 +166,7 @@ class EnvironmentServer:
 
 
 def _answer(session: Session, received: str | bytes) -> str | None:
-    """The answer to what was received, as text."""
+    """The answer to a message, as text; None ends the session."""
     try:
         answer = session.answer(read_json(received))
     except BadMessage as error:

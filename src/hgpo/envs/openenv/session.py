@@ -1,4 +1,4 @@
-"""One client's game, without input or output: a message in, an answer out."""
+"""One client's session, without input or output: a message in, an answer out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ ACTION_FIELD = "text"
 
 
 class Served:
-    """What a server hands out: the splits of a suite, their tasks in turn or by number.
-
-    Example: `Served("alfworld", LimitedSuite(suite, 50), ("train",)).choose({"seed": 3})`.
-    """
+    """The tasks that a server offers: the splits of a suite, their tasks in turn or by number."""
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:
         """Look up the tasks of every split, which may generate them.
@@ -65,9 +62,10 @@ class Served:
 
 @dataclass(slots=True)
 class Session:
-    """The game of one client. `answer` takes its messages in order.
+    """The session of one client. `answer` takes its messages in order.
 
-    Example: `Session(served).answer({"type": "reset", "data": {"seed": 3}})["data"]["observation"]["text"]`.
+    Attributes:
+        served: where the session's tasks come from.
     """
 
     served: Served

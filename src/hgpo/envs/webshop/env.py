@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hgpo.envs.webshop.brief import as_brief_text
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.pages import as_rich_text, as_text
 from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS, Session
-
-if TYPE_CHECKING:
-    from hgpo.envs.webshop.server import ShopServer
 
 OBSERVATION_MODES = ("text", "text_rich", "brief")
 
@@ -79,8 +76,7 @@ class WebShopEnv:
         session = self._session
         if session is None:
             raise RuntimeError("no episode is running; call reset() before step()")
-        if session.purchase is None:  # else it was bought in the browser
-            session.act(action)
+        session.act(action)
         self._steps += 1
         bought = session.purchase is not None
         truncated = not bought and self.max_steps is not None and self._steps >= self.max_steps
@@ -88,18 +84,6 @@ class WebShopEnv:
             self._session = None
         reward = session.purchase.reward if session.purchase else 0.0
         return self._observation(session), reward, bought, truncated, self._info(session)
-
-    def serve(self, port: int = 0) -> ShopServer:
-        """A server, not yet running, of this episode's pages for a browser on this machine, at `running_address`.
-
-        What is done there happens in this environment too: the next `step` finds the page that the browser left, and
-        ends the episode if something was bought. Port 0 takes a free one.
-        """
-        from hgpo.envs.webshop.server import ShopServer
-
-        if self._session is None:
-            raise RuntimeError("no episode is running; call reset() before serve()")
-        return ShopServer(self.catalog, port, **self._sizes, running=self._session)
 
     def _observation(self, session: Session) -> str:
         if self.observation_mode == "text":

@@ -23,6 +23,11 @@ _MOST_PAGES = 4
 class Instruction:
     """What an instruction asks for, read from its sentence.
 
+    Attributes:
+        words: words that describe the product.
+        options: values of the options to choose.
+        price_upper: highest price.
+
     Example: "wool scarf , color blue , price under 30" is `Instruction("wool scarf", ("blue",), 30.0)`.
     """
 
@@ -49,8 +54,6 @@ class Expert:
 
     A product without one of the wanted options is left and not opened again. Where no page has one that fits, it
     searches once more and makes do with the first.
-
-    Example: `expert = Expert(); expert.reset(observation, info); action = expert.act(observation, info)`.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -112,7 +115,14 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A product on a page of results. `price` is the lower end where there is a range."""
+    """A product on a page of results.
+
+    Attributes:
+        asin: its id.
+        title: its title, or as much of it as the page shows.
+        price: the lower end where there is a range.
+        brief: whether the page is in the observation mode `brief`.
+    """
 
     asin: str
     title: str

@@ -25,12 +25,16 @@ _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 class ShopSize:
     """How large a shop is.
 
-    `products` of `kinds` kinds, each with `attributes` words before its kind in the title and up to `values`
-    values per option; `attribute_words` is how many of its department's words a kind comes in. A page of results
-    shows `page_size` products of `results` found. `description_words` invented words fill each description:
-    0 for an agent that reads, many where only the search engine's load matters.
-
-    Example: `ShopSize(products=40, kinds=5, attributes=1, values=2, page_size=3, results=9)`.
+    Attributes:
+        products: number of products.
+        kinds: number of kinds of products.
+        attributes: words before the kind in a title.
+        values: most values of an option.
+        page_size: products on a page of results.
+        results: products that a search finds.
+        attribute_words: how many of its department's words a kind comes in.
+        description_words: invented words in each description: 0 for an agent that reads, many to load the
+            search engine.
     """
 
     products: int
@@ -93,7 +97,7 @@ def generate_catalog(
 
     No two goals of a shop read the same.
 
-    A goal reads `wool scarf , color blue , price under 30`. Example: `generate_catalog("small").goals[0]`.
+    A goal reads `wool scarf , color blue , price under 30`.
     """
     size = named_size(size)
     rng = random.Random(f"{seed}/{shop}")

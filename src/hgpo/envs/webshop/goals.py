@@ -31,11 +31,14 @@ def official_generator(seed: int) -> random.Random:
 class Goal:
     """One customer's wish: the words the agent reads, and what the reward compares a purchase with.
 
-    `options` is a dict (name -> value) for a synthetic goal and a list of values for a human one. `product` is the
-    position of the product that the goal was made from. `weight` is the chance to be drawn, relative to others.
-
-    Example: `Goal(product=3, asin="B000000001", instruction="Find me dishwasher safe mugs with color: blue, and price
-    lower than 30.00 dollars", attributes=("dishwasher safe",), options={"color": "blue"}, price_upper=30.0)`.
+    Attributes:
+        product: position of the product that the goal was made from.
+        asin: its id.
+        instruction: the sentence that the agent reads.
+        attributes: that the product should have.
+        options: name -> value for a synthetic goal, a list of values for a human one.
+        price_upper: highest price.
+        weight: chance to be drawn, relative to other goals.
     """
 
     product: int

@@ -35,9 +35,13 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One visible string. `name` is the option's name for an option, the product's position for a product.
+    """One visible string.
 
-    Example: `Piece("navy | red", PieceKind.OPTION, "color")`.
+    Attributes:
+        text: the string.
+        kind: what it is.
+        name: the option's name, for an option.
+        product: the product's position in the catalogue, for a product.
     """
 
     text: str
@@ -48,12 +52,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a customer is: all that a page shows.
+    """The state of a session that a page shows.
 
-    Example: `View("results", keywords=("blue", "mug"), page=1, total=2, products=((4, mug), (0, other_mug)))`.
+    Attributes:
+        kind: "search", "results", "item", "sub" or "done".
+        instruction: the goal's sentence.
+        session: the session's name in addresses.
+        keywords: words searched for.
+        page: number of the page of results, from 1.
+        total: number of products found.
+        products: pairs (position in the catalogue, product) on the page of results.
+        product: the product that is looked at.
+        chosen: option name -> value clicked.
+        sub_page: which part of the product's text is shown.
+        reward: of the purchase.
     """
 
-    kind: str  # search, results, item, sub, done
+    kind: str
     instruction: str
     session: str
     keywords: tuple[str, ...] = ()

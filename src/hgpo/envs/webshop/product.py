@@ -19,12 +19,17 @@ _NOT_A_PRICE = re.compile(r"[^\d.]")
 class Product:
     """One product as the pages show it and the reward judges it.
 
-    `options` maps an option's name to its values, lower case, in the order of the page. `prices` is one price, or
-    the two ends of a range. `query` is the search phrase under which the product was collected.
-
-    Example: `Product(asin="B000000001", title="Blue Mug", description="", bullet_points=("Holds 300 ml.",),
-    options={"color": ("blue", "red")}, prices=(9.5,), attributes=("dishwasher safe",), category="garden",
-    query="mugs", product_category="Home & Kitchen › Kitchen & Dining › Mugs")`.
+    Attributes:
+        asin: its id.
+        title: its title.
+        description: its description.
+        bullet_points: what the page "Features" lists.
+        options: option name -> its values, lower case, in the order of the page.
+        prices: one price, or the two ends of a range.
+        attributes: words that describe it; the reward compares them with the goal's.
+        category: the department.
+        query: search phrase under which the product was collected.
+        product_category: its path of categories, separated by `›`.
     """
 
     asin: str

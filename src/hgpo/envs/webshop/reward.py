@@ -33,10 +33,19 @@ COLORS = tuple(_COLORS.split())
 
 @dataclass(frozen=True, slots=True)
 class RewardParts:
-    """A purchase's reward and what it came from; hits are counts, the other parts as named in the published rule.
+    """A purchase's reward and its parts, named as in the published rule.
 
-    Example: `RewardParts(reward=0.75, r_type=1.0, query_match=True, category_match=True, title_score=1.0,
-    attribute_hits=1, attributes=2, option_hits=0, options=0, price_ok=True, ...)`: (1 + 0 + 1) / (2 + 0 + 1) is .667.
+    Attributes:
+        reward: `r_type` times the share of attributes, options and the price bound that are met, 0-1.
+        r_type: factor for the type of product: 0, 0.1, 0.5 or 1.
+        query_match: whether both products were collected under the same search phrase.
+        category_match: whether they share at least two categories.
+        title_score: share of the wanted title's nouns in the bought product's title.
+        attribute_hits: number of wanted attributes that are met.
+        attributes: number of wanted attributes.
+        option_hits: number of wanted options that are met.
+        options: number of wanted options.
+        price_ok: whether the price is within the goal's bound.
     """
 
     reward: float

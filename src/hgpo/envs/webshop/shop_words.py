@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A part of the shop. `kinds` maps what it sells to the names of its options; `attributes` fit all of them."""
+    """A part of the shop.
+
+    Attributes:
+        kinds: what it sells -> the names of its options.
+        attributes: words that fit all of them.
+    """
 
     kinds: Mapping[str, tuple[str, ...]]
     attributes: tuple[str, ...]

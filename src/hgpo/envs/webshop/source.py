@@ -19,9 +19,19 @@ HUMAN_FILE = "items_human_ins.json"
 
 @dataclass(frozen=True, slots=True)
 class CatalogSource:
-    """Files, a saved folder or a size to generate: small enough to be sent to another process in the catalogue's stead.
+    """Where a catalogue comes from: files, a saved folder or a size to generate.
 
-    Example: `CatalogSource(products="items_shuffle_1000.json", attributes="items_ins_v2_1000.json", seed=0)`.
+    It is small enough to send to another process in place of the catalogue.
+
+    Attributes:
+        products: file of the official products.
+        attributes: file of their attributes.
+        human_goals: file of the instructions that people wrote; "" for the synthetic ones.
+        folder: a saved catalogue.
+        size: of a generated shop; None where files or a folder are named.
+        shop: number of the generated shop.
+        seed: of prices and goals, or of the generated shop.
+        nouns: tagger behind the title score.
     """
 
     products: str = ""

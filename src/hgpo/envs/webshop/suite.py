@@ -69,8 +69,6 @@ def webshop_suite(
 
     `observation_mode` is "text" with official files and "brief" in generated shops unless given. `nouns` is the
     tagger behind the title score. Without `max_steps` an episode ends with a purchase only.
-
-    Example: `webshop_suite(size="small", train_goals=100, max_steps=10).tasks("train")[0].make()`.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
     _check_types(

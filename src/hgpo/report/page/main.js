@@ -1,4 +1,4 @@
-/* Links, keys, and what a live report does. */
+/* Links and keys. */
 
 /* Nothing in this page may be built from a string of HTML; only emptying an element is let through. */
 if (window.trustedTypes) {
@@ -20,7 +20,6 @@ const KEYS = [
   ["j k", "the next, the previous link of the page; Enter follows it"],
   ["?", "this help"],
 ];
-const POLL_MILLISECONDS = 3000;
 
 let data = null;
 const place = { task: 0, step: 0 };
@@ -135,36 +134,6 @@ function showHelp() {
   help.scrollTop = 0;
 }
 
-async function refreshed(version) {
-  const answer = await fetch("version", { cache: "no-store" });
-  const latest = await answer.text();
-  if (latest === version) return version;
-  const packed = await fetch("data", { cache: "no-store" });
-  const loaded = new Data(await unpack(await packed.text()));
-  const at = data.size ? data.stepLink(place.step) : null;
-  data = loaded;
-  const [update, id, time] = at ? at.slice("#step=".length).split("/") : [];
-  const step = at ? data.findStep(Number(update), decoded(id), Number(time)) : -1;
-  [place.step, place.task] = step >= 0 ? [step, data.steps.task[step]] : [0, 0];
-  if (step < 0) begin();
-  render();
-  return latest;
-}
-
-async function follow() {
-  let version = "";
-  const status = document.getElementById("status");
-  for (;;) {
-    try {
-      version = await refreshed(version);
-      status.textContent = `Live: ${data.figures.length} updates, looked at ${new Date().toLocaleTimeString()}`;
-    } catch (error) {
-      status.textContent = `The run is no longer followed: ${error.message}`;
-    }
-    await new Promise((resolve) => setTimeout(resolve, POLL_MILLISECONDS));
-  }
-}
-
 /* Tasks and steps that say something, until others are chosen. */
 function begin() {
   if (!data.size) return;
@@ -206,7 +175,6 @@ async function start() {
   document.addEventListener("keydown", onKey);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
   render();
-  if (JSON.parse(document.getElementById("settings").textContent).live) follow();
 }
 
 start();

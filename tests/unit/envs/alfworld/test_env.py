@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pickle
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from hgpo.envs.alfworld import AlfworldEnv, GameFileError
+from hgpo.envs.alfworld import AlfworldEnv, GameFileError, alfworld_suite
 from unit.envs.alfworld.kitchen import game_file, kitchen
 
+FEW_GAMES = {"train": 6, "valid_seen": 0, "valid_unseen": 0}
 WINNING = ["go to countertop 1", "take apple 2 from countertop 1", "move apple 2 to shelf 1"]
 
 
@@ -79,3 +82,40 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
         AlfworldEnv(kitchen(), max_steps=0)
     with pytest.raises(GameFileError, match="nowhere"):
         AlfworldEnv(tmp_path / "nowhere")
+
+
+def played_by(env: AlfworldEnv, commands: tuple[str, ...]) -> list[str]:
+    return [env.reset()[0], *(env.step(command)[0] for command in commands)]
+
+
+def test_games_played_in_turn_answer_as_one_by_one() -> None:
+    tasks = alfworld_suite(games=FEW_GAMES).tasks("train")
+    games = [task.make().game for task in tasks]  # type: ignore[attr-defined]
+    alone = [played_by(AlfworldEnv(game), game.walkthrough) for game in games]
+    side_by_side = [AlfworldEnv(game) for game in games]
+    answers = [[env.reset()[0]] for env in side_by_side]
+    for step in range(max(len(game.walkthrough) for game in games)):
+        for env, game, told in zip(side_by_side, games, answers, strict=True):
+            if step < len(game.walkthrough):
+                told.append(env.step(game.walkthrough[step])[0])
+    assert answers == alone
+
+
+def test_an_environment_is_pickled_in_the_middle_of_a_game() -> None:
+    env = AlfworldEnv(kitchen())
+    env.reset()
+    env.step(WINNING[0])
+    copy = pickle.loads(pickle.dumps(env))  # noqa: S301
+    assert [copy.step(command) for command in WINNING[1:]] == [env.step(command) for command in WINNING[1:]]
+
+
+def test_a_live_game_takes_little_memory() -> None:
+    tasks = alfworld_suite(size="full", games={**FEW_GAMES, "train": 48}).tasks("train")
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    environments = [task.make() for task in tasks for _ in range(2)]
+    for env in environments:
+        env.step(env.reset()[1]["admissible_commands"][-1])
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken / len(environments) < 1e6  # bytes

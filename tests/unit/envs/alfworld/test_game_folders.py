@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from generated_games import generate_game
 from hgpo.envs.alfworld import game_folders
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.game_folders import fair_order
-from hgpo.envs.alfworld.generation.furnishing import generate_game
 from hgpo.envs.alfworld.suite import alfworld_suite
 from hgpo.envs.alfworld.tw_pddl.reading import GameFileError
 

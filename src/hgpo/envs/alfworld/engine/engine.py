@@ -25,10 +25,7 @@ _CHANGES: dict[str, tuple[str, str | None]] = {
 
 
 class Engine:
-    """One game being played. It can be pickled and copied in the middle of a game.
-
-    Example: `engine = Engine(game); engine.start(); engine.act("go to desk 1")`.
-    """
+    """One game being played. It can be pickled and copied in the middle of a game."""
 
     def __init__(self, game: Game) -> None:
         self.game = game

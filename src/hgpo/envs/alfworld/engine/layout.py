@@ -20,7 +20,18 @@ KNIFE_KINDS = frozenset({"Knife", "ButterKnife"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A game's things by number: `objects[3]` is the object that every set of numbers calls 3."""
+    """The objects and receptacles of a game by number: `objects[3]` is object number 3 in every set of numbers.
+
+    Attributes:
+        receptacles: sorted by id.
+        receptacle_names: their names, by number.
+        objects: sorted by id.
+        object_names: their names, by number.
+        receptacles_at: location -> numbers of its receptacles.
+        openable: numbers of the receptacles that open.
+        contents: per receptacle the numbers of the objects in it at the start.
+        inside: number of an object that is a container itself -> the objects in it; no command moves them out.
+    """
 
     receptacles: tuple[Receptacle, ...]
     receptacle_names: tuple[str, ...]
@@ -30,7 +41,6 @@ class Layout:
     openable: frozenset[int]
     contents: tuple[frozenset[int], ...]
     inside: dict[int, tuple[int, ...]]
-    """Objects in an object that is a container itself; no command moves them out."""
 
     @classmethod
     def of(cls, game: Game) -> Layout:

@@ -13,13 +13,20 @@ from hgpo.envs.alfworld.game import Game
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class PreparedGame:
-    """The parts of a game that play never changes. Eight rollouts of one game hold one of these."""
+    """The parts of a game that play never changes, shared by all rollouts of the game.
+
+    Attributes:
+        game: the game itself.
+        layout: its objects and receptacles by number.
+        legal: which actions a state allows.
+        containers: numbers of the objects that can hold others.
+        is_won: whether a state fulfils the goal.
+    """
 
     game: Game
     layout: Layout
     legal: LegalActions
     containers: frozenset[int]
-    """Objects that can hold others."""
     is_won: WinCondition
 
 

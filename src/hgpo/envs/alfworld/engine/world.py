@@ -19,9 +19,15 @@ STATE_PREDICATES = {
 class World:
     """The state of one game, in the numbers of its `Layout`.
 
-    `states` has for each of clean, hot, cool, sliced and toggled the objects of which it is true. An object's own
-    location is kept apart from what its receptacle's location is: the files state both, and they can differ.
-    `taken_from` has for each object the receptacles it was taken out of and not put back into.
+    Attributes:
+        location: of the agent.
+        held: the object that the agent carries; None for none.
+        contents: per receptacle the objects in it.
+        opened: receptacles that are open.
+        states: clean, hot, cool, sliced and toggled -> the objects of which it is true.
+        object_locations: per object its own locations, apart from its receptacle's: a game file states both, and they
+            can differ.
+        taken_from: per object the receptacles it was taken out of and not put back into.
     """
 
     location: str

@@ -38,8 +38,6 @@ class Expert:
     With `recall` it goes straight back to what it has seen before and searches no place twice. Without, it forgets
     what it has seen whenever it takes or puts down something and begins the next search anew, so that nothing it
     does depends on more than a short memory can hold; only tasks with a second search take longer for it.
-
-    Example: `expert = Expert(); expert.reset(observation, info); command = expert.act(observation, info)`.
     """
 
     def __init__(self, order: Literal["likely", "listed"] = "likely", recall: bool = True) -> None:

@@ -22,7 +22,13 @@ _PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TaskSentence:
-    """What a sentence asks for; kinds are in lower case as the sentence has them, `verb` is empty where none applies.
+    """What a task sentence asks for.
+
+    Attributes:
+        task_type: one of the six task types.
+        object_kind: in lower case, as the sentence has it.
+        target_kind: in lower case, as the sentence has it.
+        verb: clean, heat or cool; "" where none applies.
 
     Example: "put a hot cup in shelf." is
     `TaskSentence("pick_heat_then_place_in_recep", object_kind="cup", target_kind="shelf", verb="heat")`.

@@ -25,10 +25,12 @@ _WHOLE_ROOM = 10  # from this many receptacles on, a room has everything that it
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big a game is; ranges are inclusive.
+    """How large a game is; ranges are inclusive.
 
-    Example: `Size(receptacles=(4, 6), objects=(1, 3), copies=2)` has 4 to 6 receptacles, at most 2 of a kind, and 1
-    to 3 objects that can be carried (a task that needs two has at least two).
+    Attributes:
+        receptacles: fewest and most receptacles.
+        objects: fewest and most objects that can be carried; a task that needs two has at least two.
+        copies: most receptacles of one kind.
     """
 
     receptacles: tuple[int, int]
@@ -58,7 +60,14 @@ SIZE_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
 
 @dataclass(frozen=True, slots=True)
 class FloorPlan:
-    """A room with its receptacles: `counts` pairs each receptacle kind with how many there are, sorted by kind."""
+    """A room with its receptacles.
+
+    Attributes:
+        name: of the layout, such as `living03`.
+        room: the kind of room.
+        counts: pairs (receptacle kind, number), sorted by kind.
+        unseen: whether it is kept for the unseen split.
+    """
 
     name: str
     room: str
@@ -72,10 +81,7 @@ class FloorPlan:
 
 
 def named_size(size: str | Size | Mapping[str, Any]) -> Size:
-    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is.
-
-    Example: `named_size({"receptacles": [8, 8], "objects": [2, 4]})`.
-    """
+    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is."""
     if isinstance(size, Size):
         return size
     if isinstance(size, Mapping):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from math import comb
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import FloorPlan, Size, named_size
-from hgpo.envs.alfworld.generation.task_instances import TaskInstance, task_instances
+from hgpo.envs.alfworld.generation.task_instances import TaskInstance
 from hgpo.envs.alfworld.generation.walkthrough import walkthrough
 from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
 from hgpo.envs.alfworld.household.rooms import APPLIANCES, LAMP_KIND, LAMP_PLACES, OPENABLE_KINDS
@@ -35,22 +35,6 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
     "pick_cool_then_place_in_recep": ("put a cool {object} in {target}.", "cool some {object} and put it in {target}."),
     "pick_two_obj_and_place": ("put two {object} in {target}.", "find two {object} and put them in {target}."),
 }
-
-
-def generate_game(
-    rng: np.random.Generator,
-    *,
-    size: str | Size | Mapping[str, Any] = "small",
-    task_types: Sequence[str] = TASK_TYPES,
-    unseen: bool = False,
-) -> Game:
-    """One random game. Example: `generate_game(np.random.default_rng(0), task_types=["pick_two_obj_and_place"])`."""
-    size = named_size(size)
-    task_type = task_types[int(rng.integers(len(task_types)))]
-    instances = task_instances(size, task_type, unseen)
-    if not instances:
-        raise ValueError(f"no room of size {size} allows {task_type}; ask for more receptacles")
-    return make_game(instances[int(rng.integers(len(instances)))], rng, size=size)
 
 
 def make_game(

@@ -39,10 +39,7 @@ def generate_splits(
     size: str | Size | Mapping[str, Any] = "small",
     task_types: Sequence[str] = TASK_TYPES,
 ) -> dict[str, tuple[Game, ...]]:
-    """Games for each split. `counts` maps split names to how many; a split left out gets none.
-
-    Example: `generate_splits(0, {"train": 300, "valid_unseen": 60})["valid_unseen"][0].task`.
-    """
+    """Games for each split. `counts` maps split names to how many; a split left out gets none."""
     made = GeneratedGames(seed, counts, named_size(size), task_types)
     return {split: made.of(split) for split in SPLITS}
 
@@ -56,8 +53,6 @@ class GeneratedGames:
 
     Raises:
         ValueError: the request cannot be met; some of that shows only when games are made.
-
-    Example: `GeneratedGames(0, {"train": 300, "valid_unseen": 60}, SIZES["small"], TASK_TYPES).of("valid_unseen")`.
     """
 
     def __init__(self, seed: int, counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
@@ -109,7 +104,14 @@ def game_key(game: Game) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the games of a split come from: its task instances per task type and, if limited, its kinds and words."""
+    """Where the games of a split come from.
+
+    Attributes:
+        size: of the games.
+        instances: task type -> its task instances.
+        object_kinds: kinds that may be placed.
+        words: words that the games may use; None for any.
+    """
 
     size: Size
     instances: Mapping[str, Sequence[TaskInstance]]

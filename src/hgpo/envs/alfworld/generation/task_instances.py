@@ -16,7 +16,12 @@ _UNSEEN_PAIR_EVERY = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """What is asked and where. Example: two pillows on a sofa, in the layout `living03`."""
+    """What is asked and where, such as two pillows on a sofa in the layout `living03`.
+
+    Attributes:
+        goal: what is asked.
+        plan: the floor plan in which it is asked.
+    """
 
     goal: Goal
     plan: FloorPlan

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """A kind of thing that can be carried.
+    """A kind of object that can be carried.
 
-    `places` maps each receptacle kind that can hold it to how often it is found there (per cent, at least 1).
+    Attributes:
+        rooms: kinds of rooms in which it is found.
+        properties: its PDDL predicates.
+        places: receptacle kinds that can hold it -> how often it is found there (per cent, at least 1).
+
     Example: `OBJECT_KINDS["Pillow"].places == {"Bed": 68, "Sofa": 24, "ArmChair": 7, "Ottoman": 1}`.
     """
 

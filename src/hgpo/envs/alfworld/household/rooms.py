@@ -10,8 +10,11 @@ from dataclasses import dataclass
 class Room:
     """A kind of room.
 
-    `receptacles` maps receptacle kinds to how many there are at most. A floor plan has all kinds of at least one of the
-    `anchors`, so that the room's own tasks are possible in it.
+    Attributes:
+        receptacles: receptacle kind -> how many there are at most.
+        anchors: sets of receptacle kinds; a floor plan has all kinds of at least one set, so that the room's own tasks
+            are possible in it.
+
     Example: `ROOMS["kitchen"].receptacles["Cabinet"] == 14`.
     """
 

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from generated_games import generate_game
 from hgpo.envs.alfworld.engine.text import names_from_ids
 from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert.task_sentence import parse_task
 from hgpo.envs.alfworld.game import Game, GameObject, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import Size, floor_plans
-from hgpo.envs.alfworld.generation.furnishing import generate_game
 from hgpo.envs.alfworld.household.rooms import APPLIANCES
 
 

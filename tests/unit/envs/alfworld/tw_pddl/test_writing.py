@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from generated_games import generate_game
 from hgpo.envs.alfworld import AlfworldEnv, Game, GameObject, Goal, Receptacle, export_game, parse_game
 from hgpo.envs.alfworld.game import TASK_TYPES
-from hgpo.envs.alfworld.generation.furnishing import generate_game
 from hgpo.envs.alfworld.tw_pddl.s_expressions import parse_expression
 from hgpo.envs.alfworld.tw_pddl.writing import trajectory_file
 from unit.envs.alfworld.kitchen import kitchen

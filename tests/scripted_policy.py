@@ -1,4 +1,4 @@
-"""A policy without a model: a function answers. For tests, baselines and trying out an environment."""
+"""A policy without a model: a function answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 class ScriptedPolicy:
-    """Answers each prompt with `answer(prompt, rng)`, `rng` being the request's own; temperature is ignored.
-
-    Example: `ScriptedPolicy(lambda prompt, rng: "look")`.
-    """
+    """Answers each prompt with `answer(prompt, rng)`, `rng` being the request's own; temperature is ignored."""
 
     max_prompt_tokens: int | None = None
     numbers_per_response = 1  # the seed of `rng`
