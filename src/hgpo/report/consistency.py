@@ -64,8 +64,6 @@ class Consistency:
         differs_N: whether the step's group has different prompts.
         whole_N, split_N: A_k and A_k'.
         prompts_N: how many different prompts the group has; 0 without a group.
-
-    Example: see `prompt_consistency`.
     """
 
     figures: ConsistencyFigures
@@ -84,8 +82,6 @@ def prompt_consistency(
         batch: the steps.
         return_N: their returns in row order.
         mode: one of `MODES`.
-
-    Example: `prompt_consistency(batch, advantages.returns, 2, "mean_norm")[0].figures.differ`.
     """
     if batch.prompt is None:
         return ()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hgpo.report.payload import Columns, pack, read_column, unpack
+from hgpo.report.payload import Columns, TextStore, pack, read_column, unpack
 
 
 @given(arrays(np.int64, st.integers(0, 20), elements=st.integers(-(2**31), 2**31 - 1)))
@@ -40,3 +40,21 @@ def test_something_else_is_refused():
     for packed in ("####", "QUJD", ""):
         with pytest.raises(ValueError, match="not the data of a report"):
             unpack(packed)
+
+
+@given(st.lists(st.none() | st.text(alphabet="ab\n\r ", max_size=6)))
+def test_every_text_can_be_put_together_again(texts):
+    store = TextStore()
+    numbers = [store.add(text) for text in texts]
+    start, line = store.encoded()
+    lines = store.lines
+    for number, text in zip(numbers, texts, strict=True):
+        found = "\n".join(lines[at] for at in line[start[number] : start[number + 1]]) if number else None
+        assert found == text
+
+
+def test_equal_texts_and_equal_lines_are_kept_once():
+    store = TextStore()
+    assert [store.add(text) for text in ("a\nb", None, "a\nc", "a\nb")] == [1, 0, 2, 1]
+    assert store.lines == ["a", "b", "c"]
+    assert [array.tolist() for array in store.encoded()] == [[0, 0, 2, 4], [0, 1, 0, 2]]
