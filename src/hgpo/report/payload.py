@@ -25,8 +25,7 @@ Column = dict[str, Any]
 
 
 class Columns:
-    """Collects columns and lays out their bytes.
-    """
+    """Collects columns and lays out their bytes."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
