@@ -26,7 +26,7 @@ docs/comparing.md explains every column. Nothing is played, and nothing that a r
 
 examples:
   hgpo compare start=runs/quickstart:before runs/quickstart
-  hgpo compare 'grpo=runs/grpo-*' 'hgpo=runs/hgpo-*' --figure success.pdf --smooth 5
+  hgpo compare 'grpo=runs/grpo-*' 'hgpo=runs/hgpo-*' --figure curves.pdf --smooth 5
   hgpo compare runs/* --by advantage.estimator --reference grpo
   hgpo compare runs/* --by advantage.estimator --layout paper -o table.tex
   hgpo compare hgpo=runs/hgpo-1 gpt.json -o table.md
@@ -50,9 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, help="of the table (default: by FILE's ending, else text)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table here")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
-    parser.add_argument(
-        "--figure", type=Path, metavar="FILE", help="draw success and learning curves: .svg, .png, .pdf"
-    )
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw learning curves: .svg, .png, .pdf")
     parser.add_argument(
         "--smooth", type=int, default=1, metavar="N", help="a point of a curve is the mean of N updates (default: 1)"
     )
@@ -67,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     entries = read_entries(arguments.paths, arguments.evaluation, arguments.by)
     comparison = compare(entries, arguments.reference)
     if arguments.figure is not None:
-        from hgpo.comparison.figure import draw_comparison
+        from hgpo.comparison.figure import draw_curves
 
-        draw_comparison(comparison, entries, arguments.smooth, arguments.figure)
+        draw_curves(entries, arguments.smooth, arguments.figure)
         sys.stderr.write(f"The figure is in {arguments.figure}\n")  # standard output is for the table
     _write(comparison, arguments)
     return 0

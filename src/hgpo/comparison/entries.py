@@ -31,7 +31,7 @@ class Source:
     Attributes:
         path: A run directory or a file.
         name: Name of one evaluation of the run; None: the newest.
-        label: None where the argument has none.
+        label: None where the argument has none; then the path is the label.
     """
 
     path: Path
@@ -84,12 +84,9 @@ def read_entries(arguments: Sequence[str], name: str | None = None, by: Sequence
     Raises:
         ValueError: An argument cannot be read, `by` names no setting, or a run is given twice under one label.
     """
-    sources = [source for argument in arguments for source in parse_source(argument)]
-    names = Counter(_name_of(source) for source in sources)
     entries: list[Entry] = []
-    for source in sources:
-        unique = _name_of(source) if names[_name_of(source)] == 1 else str(source.path)
-        entries += [replace(entry, label=_label(source, entry, unique, by)) for entry in read_source(source, name)]
+    for source in (source for argument in arguments for source in parse_source(argument)):
+        entries += [replace(entry, label=_label(source, entry, by)) for entry in read_source(source, name)]
     often = Counter((entry.label, entry.path.resolve(), entry.name) for entry in entries)
     if twice := [label for (label, *_), count in often.items() if count > 1]:
         raise ValueError(f"{twice[0]!r} has the same evaluation twice; leave one out, or label it LABEL=PATH")
@@ -150,14 +147,8 @@ def _same_policy(run: RunDirectory, config: Config, newest: str, evaluation: Eva
     return [name for name in evaluation_names(run) if name.endswith(ending) and name != own]
 
 
-def _name_of(source: Source) -> str:
-    folder = source.path.name or source.path.resolve().name
-    name = folder if source.path.is_dir() else source.path.stem
-    return f"{name}:{source.name}" if source.name else name
-
-
-def _label(source: Source, entry: Entry, unique: str, by: Sequence[str]) -> str:
-    text = source.label or unique
+def _label(source: Source, entry: Entry, by: Sequence[str]) -> str:
+    text = source.label or f"{source.path}:{source.name}" if source.label or source.name else str(source.path)
     if by and source.label is None and entry.config is not None:
         text = ", ".join(_setting(as_tree(entry.config), key) for key in by)
     return visible(text, _LONGEST_LABEL)

@@ -24,7 +24,7 @@ from hgpo.evaluation import Rate
 from hgpo.visible import visible
 
 UNKNOWN = "–"
-_DECIMALS: dict[Kind, int] = {"score": 3, "length": 1, "count": 0}
+_DECIMALS: dict[Kind, int] = {"score": 3, "length": 1, "count": 0, "whole": 0}
 _BLOCKS: tuple[tuple[Block, str], ...] = (
     ("task type", "Success by task type, %"),
     ("trial", "Success by trial, %"),
@@ -70,53 +70,51 @@ class Table:
 
 def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[str]]:
     """The tables of a layout ("full" or "paper"), and the lines below them."""
-    made = [_paper(comparison)] if layout == "paper" else []
-    notes = []
-    for section in comparison.sections:
-        if layout != "paper":
-            made += _full(section, comparison.reference)
-        elif section.environment in ("alfworld", "webshop"):
-            notes += [_sentence(section, row, comparison.reference) for row in section.rows if row.difference]
-        notes += section.notes
-    cells = [cell for section in comparison.sections for column in section.columns for cell in column.cells]
-    legend = [_INTERVAL] if layout != "paper" and any(isinstance(cell, Rate) for cell in cells) else []
-    return made, [*legend, *([_DEVIATION] if any(isinstance(cell, Mean) for cell in cells) else []), *notes]
+    paper = layout == "paper"
+    made, notes = [_paper(comparison)] if paper else [], []
+    used = [one for one in comparison.sections if not paper or one.environment in ("alfworld", "webshop")]
+    for section in used:
+        made += [] if paper else _full(section, comparison.reference)
+        notes += [_sentence(section, row, comparison.reference) for row in section.rows if paper and row.difference]
+        notes += [f"{row.label}: {note}" for row in section.rows for note in row.notes]
+    kinds = {type(cell) for section in used for row in section.rows for cell in row.cells.values()}
+    legend = [text for kind, text in ((Rate, _INTERVAL), (Mean, _DEVIATION)) if kind in kinds]
+    return made, [*(text for text in legend if not paper or text == _DEVIATION), *notes]
 
 
 def _full(section: Section, reference: str) -> list[Table]:
-    main = [column for column in section.columns if column.block == "main"]
-    texts = sum(column.kind == "text" for column in main)
-    rows = [
-        [row.label, *(cell_text(column.cells[place], column.kind) for column in main[:texts]), str(row.runs)]
-        + [cell_text(column.cells[place], column.kind) for column in main[texts:]]
-        for place, row in enumerate(section.rows)
-    ]
-    heading = ["", *(column.heading for column in main[:texts]), "n", *(column.heading for column in main[texts:])]
-    made = [Table(section.title, [heading, *rows], 1 + texts)]
+    def block(name: Block) -> list[list[str]]:
+        """A line per column: its heading, and its cell in every row."""
+        columns = [column for column in section.columns if column.block == name]
+        return [[c.heading, *(cell_text(row.cells[c.name], c.kind) for row in section.rows)] for c in columns]
+
+    labels, main = ["", *(row.label for row in section.rows)], block("main")
+    texts = sum(column.kind == "text" for column in section.columns)
+    main.insert(texts, ["n", *(str(row.runs) for row in section.rows)])
+    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], 1 + texts)]
     if differences := [[row.label, *_difference(row.difference)] for row in section.rows if row.difference]:
         heading = ["", "points (95 % CI)", "CI over", "remark"]
-        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences], 1))
-    for block, title in _BLOCKS:
-        columns = [column for column in section.columns if column.block == block]
-        lines = [[column.heading, *(cell_text(cell, column.kind) for cell in column.cells)] for column in columns]
-        if lines:
-            made.append(Table(title, [["", *(row.label for row in section.rows)], *lines]))
-    return made
+        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences]))
+    return made + [Table(title, [labels, *lines]) for name, title in _BLOCKS if (lines := block(name))]
 
 
 def _paper(comparison: Comparison) -> Table:
-    """One row per label: success and score in per cent."""
+    """One row per label: success and score in per cent; a cell is "–" where a label has no such evaluation."""
+    found = []
+    for _, environment, splits, _ in _PAPER:
+        sections = {one.split: one for one in comparison.sections if one.environment == environment}
+        section = next((sections[split] for split in splits if split in sections), None)
+        found.append({row.label: row for row in section.rows} if section else {})
     rows = []
     for label in comparison.labels:
-        cells, runs = [], []
-        for _, environment, splits, column in _PAPER:
-            sections = [one for one in comparison.sections if one.environment == environment]
-            section = next((one for split in splits for one in sections if one.split == split), None)
-            cells.append(_percent(section.cell(label, column) if section else None))
-            runs += [row.runs for row in section.rows if row.label == label] if section else []
-        rows.append([label, "/".join(map(str, dict.fromkeys(runs))) or UNKNOWN, *cells])
-    title = "Success and score on held-out tasks, per cent"
-    return Table(title, [["", "n", *(heading for heading, *_ in _PAPER)], *rows])
+        cells = [
+            _percent(by_label[label].cells[column]) if label in by_label else UNKNOWN
+            for by_label, (*_, column) in zip(found, _PAPER, strict=True)
+        ]
+        runs = dict.fromkeys(str(by_label[label].runs) for by_label in found if label in by_label)
+        rows.append([label, "/".join(runs) or UNKNOWN, *cells])
+    headings = ["", "n", *(heading for heading, *_ in _PAPER)]
+    return Table("Success and score on held-out tasks, per cent", [headings, *rows])
 
 
 def _percent(cell: Cell) -> str:
@@ -127,11 +125,9 @@ def _percent(cell: Cell) -> str:
 
 
 def _sentence(section: Section, row: Row, reference: str) -> str:
-    points, over, remark = _difference(row.difference) if row.difference else ("", "", "")
-    interval = f" (95 % CI over {over})" if over else ""
-    return f"{section.environment}, {section.split}: {row.label} − {reference} {points}{interval}" + (
-        f", {remark}" if remark else ""
-    )
+    points, over, remark = _difference(row.difference or Difference(None))
+    found = f"{section.environment}, {section.split}: {row.label} less {reference}: {points}"
+    return ", ".join(filter(None, (f"{found} points, 95 % CI over {over}" if over != UNKNOWN else found, remark)))
 
 
 def _difference(found: Difference) -> tuple[str, str, str]:
@@ -171,7 +167,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
             shown.add_row(*map(Text, row))
         console.print(shown)
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
 def as_text(comparison: Comparison, layout: str = "full") -> str:
@@ -239,13 +235,11 @@ def as_csv(comparison: Comparison) -> str:
     headings = [name + part for name, column in columns.items() for part in _csv_parts(column)]
     lines.writerow(map(_csv_value, ["label", "environment", "split", "n", *headings, *_CSV_DIFFERENCE, "notes"]))
     for section in comparison.sections:
+        place = [visible(section.environment or ""), visible(section.split)]
         for row in section.rows:
-            figures = [
-                value for name, column in columns.items() for value in _csv_cells(section.cell(row.label, name), column)
-            ]
-            notes = "; ".join(note for note in section.notes if note.startswith(f"{row.label}: "))
-            first = [row.label, section.environment and visible(section.environment), visible(section.split), row.runs]
-            lines.writerow(map(_csv_value, [*first, *figures, *_csv_difference(row, comparison.reference), notes]))
+            figures = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
+            found = [row.label, *place, row.runs, *figures, *_csv_difference(row, comparison.reference)]
+            lines.writerow(map(_csv_value, [*found, "; ".join(row.notes)]))
     return text.getvalue()
 
 
@@ -254,7 +248,7 @@ _CSV_DIFFERENCE = ("reference", "difference", "difference_low", "difference_high
 
 def _csv_parts(column: Column) -> Sequence[str]:
     """Suffixes of a column's CSV columns."""
-    if column.kind == "text" or column.name in ("episodes", "failed"):
+    if column.kind in ("text", "count"):
         return ("",)
     return ("", "_sd", "_low", "_high", "_tasks") if column.kind == "rate" else ("", "_sd")
 

@@ -7,7 +7,7 @@ else by task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -16,9 +16,10 @@ import numpy as np
 from hgpo.comparison.entries import Entry
 from hgpo.config import setting_values
 from hgpo.evaluation import Evaluation, Rate, gain, mean_interval, rate
+from hgpo.runs.evaluation_files import Latency
 from hgpo.visible import visible
 
-Kind = Literal["text", "rate", "share", "score", "length", "count", "amount"]
+Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "whole"]
 Block = Literal["main", "task type", "trial", "cost"]
 LEAST_TASKS, LEAST_SHARE = 10, 0.5
 """Different task lists are compared on their common tasks if these are so many, and this share of the shorter list."""
@@ -45,14 +46,26 @@ class Column:
         heading: For people.
         kind: How the cells are formatted.
         block: The table it belongs to.
-        cells: One per row, None where it is unknown.
+        of: The figure of one entry, None where it is unknown.
     """
 
     name: str
     heading: str
     kind: Kind
     block: Block
-    cells: tuple[Cell, ...]
+    of: Callable[[Entry], Any]
+
+    def cell(self, entries: Sequence[Entry]) -> Cell:
+        """The figure of a row: counts are summed, texts listed, of other figures the mean is taken."""
+        values = [value for entry in entries if (value := self.of(entry)) is not None]
+        if self.kind == "text":
+            return ", ".join(visible(value, 60) for value in dict.fromkeys(values)) or None
+        if len(values) < 2:
+            return next(iter(values), None)
+        if self.kind == "count":
+            return int(sum(values))
+        numbers = [value.mean if isinstance(value, Rate) else value for value in values]
+        return Mean(float(np.mean(numbers)), float(np.std(numbers, ddof=1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +93,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One label in one section. `difference` is None for the reference, and where the reference has no row."""
+    """One label in one section.
+
+    Attributes:
+        label: Name of the row.
+        runs: How many evaluations it aggregates, n.
+        cells: By name of the column, None where the figure is unknown.
+        difference: None for the reference, and where the reference has no row.
+        notes: What it does not have in common with the section's first entry or among its runs, and failed episodes.
+    """
 
     label: str
     runs: int
+    cells: Mapping[str, Cell]
     difference: Difference | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +117,16 @@ class Section:
     Attributes:
         environment: None where it is unknown.
         split: Name of the split.
-        title: Environment, split, tasks, temperature and evaluation seeds of the first row.
-        rows: In the order of the arguments.
+        title: Environment, split, tasks, temperature and evaluation seeds of the reference, or of the first row.
         columns: Those in which a row has a value.
-        notes: What the rows do not have in common, and failed episodes.
+        rows: In the order of the arguments.
     """
 
     environment: str | None
     split: str
     title: str
-    rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    notes: tuple[str, ...]
-
-    def cell(self, label: str, column: str) -> Cell:
-        """One cell; None where there is no such row or column."""
-        place = next((place for place, row in enumerate(self.rows) if row.label == label), None)
-        found = next((one for one in self.columns if one.name == column), None)
-        return None if place is None or found is None else found.cells[place]
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,28 +167,37 @@ def _section_of(entry: Entry, entries: Sequence[Entry]) -> tuple[str | None, str
 
 
 def _section(environment: str | None, split: str, entries: Sequence[Entry], reference: str) -> Section:
-    by_label: dict[str, list[Entry]] = {}
+    groups: dict[str, list[Entry]] = {}
     for entry in entries:
-        by_label.setdefault(entry.label, []).append(entry)
-    base = by_label.get(reference)
+        groups.setdefault(entry.label, []).append(entry)
+    base = groups.get(reference)
+    first = (base or entries)[0]
+    columns = _columns(entries)
     rows = tuple(
-        Row(label, len(group), difference(base, group) if base and label != reference else None)
-        for label, group in by_label.items()
+        Row(
+            label,
+            len(group),
+            {column.name: column.cell(group) for column in columns},
+            difference(base, group) if base and label != reference else None,
+            tuple(_notes(group, first)),
+        )
+        for label, group in groups.items()
     )
-    first = base or next(iter(by_label.values()))
-    notes = [note for label, group in by_label.items() for note in _notes(label, group, first[0])]
-    columns = (_column(*figure, list(by_label.values())) for figure in _figures(entries))
-    kept = tuple(column for column in columns if any(cell is not None for cell in column.cells))
-    return Section(environment, split, _title(environment, first[0].evaluation), rows, kept, tuple(notes))
+    kept = tuple(column for column in columns if any(row.cells[column.name] is not None for row in rows))
+    return Section(environment, split, _title(environment, first.evaluation), kept, rows)
 
 
 def _title(environment: str | None, evaluation: Evaluation) -> str:
     seeds = ", ".join(map(str, evaluation.seeds))
     return (
         f"{visible(environment or 'unknown environment', 60)}, {visible(evaluation.split, 60)}: "
-        f"{evaluation.success.tasks:,} tasks, temperature {evaluation.temperature:g}, "
+        f"{_count(evaluation.success.tasks, 'task')}, temperature {evaluation.temperature:g}, "
         f"evaluation seed{'s' if len(evaluation.seeds) > 1 else ''} {seeds}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
@@ -183,16 +207,16 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
     smaller = min(map(len, lists))
     remark = ""
     if len(shared) < max(map(len, lists)):
-        sizes = f"of {len(lists[0])} tasks of the reference and {len(lists[1])} of this row"
+        sizes = f"of {len(lists[0]):,} of the reference and {len(lists[1]):,} of this row"
         if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
-            return Difference(None, remark=f"{len(shared)} tasks in common, {sizes}")
+            return Difference(None, remark=f"{_count(len(shared), 'task')} in common, {sizes}")
         remark = f"on the {len(shared)} tasks in common, {sizes}"
     by_seed = [{entry.seed: _on(shared, [entry]).success.mean for entry in group} for group in (reference, others)]
     if by_seed[0].keys() == by_seed[1].keys() and 1 < len(by_seed[0]) == len(reference) == len(others):
         mean, low, high = mean_interval([by_seed[1][seed] - success for seed, success in by_seed[0].items()])
         return Difference(mean, low, high, f"{len(by_seed[0])} training seeds", remark)
     found = gain(_on(shared, reference), _on(shared, others))
-    return Difference(found.mean, found.low, found.high, f"{found.tasks:,} tasks", remark)
+    return Difference(found.mean, found.low, found.high, _count(found.tasks, "task"), remark)
 
 
 def _common(group: Sequence[Entry]) -> list[str]:
@@ -207,7 +231,7 @@ def _on(tasks: Sequence[str], group: Sequence[Entry]) -> Evaluation:
     return replace(group[0].evaluation, tasks_won=won, success=rate(list(won.values()), draws))
 
 
-def _notes(label: str, group: Sequence[Entry], first: Entry) -> list[str]:
+def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
     """What a row has unlike the first entry of the section, how its runs differ, and its failed episodes."""
     found = []
     for name, of in _CONDITIONS.items():
@@ -216,7 +240,8 @@ def _notes(label: str, group: Sequence[Entry], first: Entry) -> list[str]:
             found.append(f"{name} {', '.join(visible(value, 60) for value in values)} (reference: {visible(ours, 60)})")
     seeds = [entry.seed for entry in group]
     if len(group) > 1 and len(set(seeds) - {None}) < len(group):
-        found.append(f"{len(group)} evaluations, {len(set(seeds) - {None})} different training seeds")
+        listed = ", ".join("unknown" if seed is None else str(seed) for seed in seeds)
+        found.append(f"n counts evaluations, of training seeds {listed}")
     settings = [setting_values(entry.config) for entry in group if entry.config]
     unlike = [name for name in (settings or [{}])[0] if len({one.get(name) for one in settings}) > 1]
     if unlike := [name for name in unlike if name not in _OF_ONE_RUN]:
@@ -224,7 +249,7 @@ def _notes(label: str, group: Sequence[Entry], first: Entry) -> list[str]:
     if failed := sum(entry.stored.failed or 0 for entry in group):
         total = failed + sum(entry.stored.episodes_played for entry in group)
         found.append(f"{failed:,} of {total:,} episodes failed and are not counted in success")
-    return [f"{label}: {text}" for text in found]
+    return found
 
 
 _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
@@ -232,95 +257,60 @@ _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
     "step limit": lambda entry: str(entry.config.environment.max_steps) if entry.config else None,
     "environment.options": lambda entry: str(entry.config.environment.options) if entry.config else None,
 }
-_Figure: TypeAlias = tuple[str, str, Kind, Block, Callable[[Entry], Any]]
 
 
-def _column(
-    name: str, heading: str, kind: Kind, block: Block, of: Callable[[Entry], Any], rows: Sequence[Sequence[Entry]]
-) -> Column:
-    cells = (_cell(kind, [value for entry in row if (value := of(entry)) is not None]) for row in rows)
-    return Column(name, heading, kind, block, tuple(cells))
-
-
-def _cell(kind: Kind, values: Sequence[Any]) -> Cell:
-    if kind == "text":
-        return ", ".join(visible(value, 60) for value in dict.fromkeys(values)) or None
-    if not values:
-        return None
-    if kind == "count" and all(isinstance(value, int) for value in values):
-        return sum(values)
-    if len(values) == 1:
-        return values[0]
-    numbers = [value.mean if isinstance(value, Rate) else value for value in values]
-    return Mean(float(np.mean(numbers)), float(np.std(numbers, ddof=1)))
-
-
-def _figures(entries: Sequence[Entry]) -> list[_Figure]:
+def _columns(entries: Sequence[Entry]) -> list[Column]:
     """All columns; types of task and trials are those that any entry has."""
-
-    def on_type(kind: str) -> _Figure:
-        return f"success/{visible(kind)}", visible(kind, 60), "rate", "task type", lambda e: _type(e, kind)
-
-    def after_trial(trial: int) -> _Figure:
-        name, heading = f"success_after_trial_{trial}", f"success after trial {trial}"
-        return name, heading, "share", "trial", lambda e: _trial(e, trial)
-
     kinds = dict.fromkeys(kind for entry in entries for kind in entry.evaluation.by_task_type)
     trials = max(len(entry.stored.success_by_trial or ()) for entry in entries)
-    return [*_MAIN, *map(on_type, kinds), *map(after_trial, range(1, trials + 1)), *_COST]
+    return [*_MAIN, *map(_on_type, kinds), *map(_after_trial, range(1, trials + 1)), *_COST]
 
 
-def _type(entry: Entry, kind: str) -> Rate | None:
-    return entry.evaluation.by_task_type.get(kind)
+def _on_type(kind: str) -> Column:
+    name, heading = f"success/{visible(kind)}", visible(kind, 60)
+    return Column(name, heading, "rate", "task type", lambda e: e.evaluation.by_task_type.get(kind))
 
 
-def _trial(entry: Entry, trial: int) -> float | None:
-    by_trial = entry.stored.success_by_trial or ()
-    return by_trial[trial - 1] if trial <= len(by_trial) else None
+def _after_trial(trial: int) -> Column:
+    name = f"success after trial {trial}"
+    return Column(
+        name.replace(" ", "_"),
+        name,
+        "share",
+        "trial",
+        lambda e: dict(enumerate(e.stored.success_by_trial or (), 1)).get(trial),
+    )
 
 
-def _per_episode(of: Callable[[Entry], float | None]) -> Callable[[Entry], float | None]:
+def _per_episode(name: str, kind: Kind, of: Callable[[Entry], float | None]) -> Column:
     """A total, failed episodes included, over the episodes that ended."""
 
     def value(entry: Entry) -> float | None:
         total, episodes = of(entry), entry.stored.episodes_played
         return total / episodes if total is not None and episodes else None
 
-    return value
+    return Column(f"{name}_per_episode", f"{name} per episode", kind, "cost", value)
 
 
-_MAIN: tuple[_Figure, ...] = (
-    ("evaluation", "evaluation", "text", "main", lambda e: e.name),
-    ("model", "model", "text", "main", lambda e: e.stored.model),
-    ("agent", "agent", "text", "main", lambda e: e.stored.agent),
-    ("success", "success, %", "rate", "main", lambda e: e.evaluation.success),
-    ("score", "score", "score", "main", lambda e: e.evaluation.score),
-    ("episode_length", "steps per episode", "length", "main", lambda e: e.evaluation.episode_length),
-    ("episodes", "episodes", "count", "main", lambda e: e.stored.episodes_played),
-    ("failed", "failed", "count", "main", lambda e: e.stored.failed),
+def _latency(name: str, heading: str, of: Callable[[Latency], float]) -> Column:
+    return Column(name, heading, "amount", "cost", lambda e: e.stored.latency and of(e.stored.latency))
+
+
+_MAIN = (
+    Column("evaluation", "evaluation", "text", "main", lambda e: e.name),
+    Column("model", "model", "text", "main", lambda e: e.stored.model),
+    Column("agent", "agent", "text", "main", lambda e: e.stored.agent),
+    Column("success", "success, %", "rate", "main", lambda e: e.evaluation.success),
+    Column("score", "score", "score", "main", lambda e: e.evaluation.score),
+    Column("episode_length", "steps per episode", "length", "main", lambda e: e.evaluation.episode_length),
+    Column("episodes", "episodes", "count", "main", lambda e: e.stored.episodes_played),
+    Column("failed", "failed", "count", "main", lambda e: e.stored.failed),
 )
-_COST: tuple[_Figure, ...] = (
-    *(
-        (f"{name}_per_episode", f"{name} per episode", kind, "cost", _per_episode(of))
-        for name, kind, of in (
-            ("tokens", "count", lambda e: e.stored.tokens and e.stored.tokens.total),
-            ("requests", "length", lambda e: e.stored.requests),
-            ("cost", "amount", lambda e: e.stored.cost),
-            ("seconds", "amount", lambda e: e.stored.seconds),
-        )
-    ),
-    (
-        "latency_mean",
-        "mean request latency (s)",
-        "amount",
-        "cost",
-        lambda e: e.stored.latency and e.stored.latency.mean,
-    ),
-    (
-        "latency_p95",
-        "95 % quantile of request latency (s)",
-        "amount",
-        "cost",
-        lambda e: e.stored.latency and e.stored.latency.p95,
-    ),
+_COST = (
+    _per_episode("tokens", "whole", lambda e: e.stored.tokens.total if e.stored.tokens else None),
+    _per_episode("requests", "length", lambda e: e.stored.requests),
+    _per_episode("cost", "amount", lambda e: e.stored.cost),
+    _per_episode("seconds", "amount", lambda e: e.stored.seconds),
+    _latency("latency_mean", "mean request latency (s)", lambda latency: latency.mean),
+    _latency("latency_p95", "95 % quantile of request latency (s)", lambda latency: latency.p95),
 )
