@@ -60,7 +60,7 @@ def draw_curves(entries: Sequence[Entry], smooth: int, path: Path) -> None:
 
 
 def _smoothed(rows: Sequence[dict[str, object]], window: int) -> Success:
-    found = {row["update"]: row.get("success") for row in rows}
+    found = {row.get("update"): row.get("success") for row in rows}
     kept = {
         u: float(s) for u, s in found.items() if isinstance(u, int) and isinstance(s, (int, float)) and np.isfinite(s)
     }

@@ -203,7 +203,7 @@ def _count(number: int, noun: str) -> str:
 def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
     """Success of `others` less that of `reference`, paired, with its 95 % interval."""
     lists = [_common(group) for group in (reference, others)]
-    shared = [task for task in lists[0] if task in set(lists[1])]
+    shared = _common([*reference, *others])
     smaller = min(map(len, lists))
     remark = ""
     if len(shared) < max(map(len, lists)):
@@ -211,10 +211,11 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
         if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
             return Difference(None, remark=f"{_count(len(shared), 'task')} in common, {sizes}")
         remark = f"on the {len(shared)} tasks in common, {sizes}"
-    by_seed = [{entry.seed: _on(shared, [entry]).success.mean for entry in group} for group in (reference, others)]
-    if by_seed[0].keys() == by_seed[1].keys() and 1 < len(by_seed[0]) == len(reference) == len(others):
-        mean, low, high = mean_interval([by_seed[1][seed] - success for seed, success in by_seed[0].items()])
-        return Difference(mean, low, high, f"{len(by_seed[0])} training seeds", remark)
+    ours, theirs = ({e.seed: _on(shared, [e]).success.mean for e in group} for group in (reference, others))
+    if ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
+        differences = [theirs[seed] - success for seed, success in ours.items()]
+        if np.ptp(differences) > 1e-9:  # equal differences say nothing of the variation between seeds
+            return Difference(*mean_interval(differences), f"{len(differences)} training seeds", remark)
     found = gain(_on(shared, reference), _on(shared, others))
     return Difference(found.mean, found.low, found.high, _count(found.tasks, "task"), remark)
 
@@ -238,6 +239,9 @@ def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
         values = dict.fromkeys(value for entry in group if (value := of(entry)) is not None)
         if (ours := of(first)) is not None and any(value != ours for value in values):
             found.append(f"{name} {', '.join(visible(value, 60) for value in values)} (reference: {visible(ours, 60)})")
+    options = [entry.config.environment.options for entry in (first, *group) if entry.config]
+    if first.config and any(one != options[0] for one in options):
+        found.append("other environment.options than the reference")
     seeds = [entry.seed for entry in group]
     if len(group) > 1 and len(set(seeds) - {None}) < len(group):
         listed = ", ".join("unknown" if seed is None else str(seed) for seed in seeds)
@@ -255,7 +259,6 @@ def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
 _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
     "temperature": lambda entry: f"{entry.evaluation.temperature:g}",
     "step limit": lambda entry: str(entry.config.environment.max_steps) if entry.config else None,
-    "environment.options": lambda entry: str(entry.config.environment.options) if entry.config else None,
 }
 
 

@@ -30,7 +30,9 @@ def test_runs_of_one_label_are_mean_and_deviation_over_training_seeds() -> None:
     (section,) = compare([*entries, entry("model", won(5))]).sections
     hgpo, model = section.rows
     assert (hgpo.runs, model.runs) == (3, 1)
-    assert hgpo.cells["success"] == Mean(pytest.approx(0.6), pytest.approx(0.2))
+    success = hgpo.cells["success"]
+    assert isinstance(success, Mean)
+    assert (success.mean, success.deviation) == (pytest.approx(0.6), pytest.approx(0.2))
     assert hgpo.cells["episodes"] == 30
     assert model.cells["success"] == entry("", won(5)).evaluation.success
     assert hgpo.notes == ()
@@ -44,6 +46,11 @@ def test_rows_with_the_same_seeds_are_compared_by_seed() -> None:
     half = 4.303 * 0.2 / np.sqrt(3)
     assert [found.mean, found.low, found.high] == pytest.approx([0.2, 0.2 - half, 0.2 + half], abs=1e-3)
     assert (found.over, found.remark, found.significant) == ("3 training seeds", "", False)
+
+
+def test_equal_differences_give_no_interval_over_seeds() -> None:
+    rows = [[run_entry(label, seed, won(share)) for seed in (1, 2)] for label, share in (("grpo", 2), ("hgpo", 4))]
+    assert difference(*rows).over == "10 tasks"
 
 
 def test_rows_with_other_seeds_are_compared_by_task() -> None:
@@ -125,7 +132,7 @@ def test_notes_name_other_conditions_other_settings_and_failures() -> None:
     notes = {row.label: row.notes for row in rows}
     assert notes["grpo"] == ()
     assert notes["long"] == ("step limit 9 (reference: 8)",)
-    assert notes["wide"][0].startswith("environment.options ")
+    assert notes["wide"] == ("other environment.options than the reference",)
     assert notes["warm"] == (
         "temperature 1 (reference: 0.4)",
         "2 of 12 episodes failed and are not counted in success",
