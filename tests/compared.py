@@ -1,13 +1,14 @@
-"""What is compared in tests: entries of files, and run directories that nobody trained."""
+"""Evaluations and run directories that the tests of `hgpo compare` read; nobody trained the runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hgpo.comparison.entries import Entry, TrainedRun
+from hgpo.comparison.entries import Entry
 from hgpo.config import dump_config, read_config
 from hgpo.evaluation import Evaluation
 from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
@@ -19,7 +20,13 @@ RECIPE = Path(__file__).parent / "corridor.toml"
 
 def entry(label: str, won: Mapping[str, Sequence[float]], **further: Any) -> Entry:
     """An entry from a file; `further` are keys of the stored evaluation."""
-    return Entry(label, StoredEvaluation(panel(won), **further))
+    return Entry(label, Path(label), StoredEvaluation(panel(won), **further))
+
+
+def run_entry(label: str, seed: int, won: Mapping[str, Sequence[float]], *overrides: str) -> Entry:
+    """An entry of a run with this training seed; nothing is written."""
+    config = read_config(RECIPE, [f"run.seed={seed}", *overrides])
+    return replace(entry(label, won), path=Path(f"{label}-{seed}"), name="after", config=config)
 
 
 def write_run(
@@ -34,8 +41,3 @@ def write_run(
     rows = [{"update": update, "success": share} for update, share in enumerate(success, start=1)]
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
-
-
-def trained(folder: Path, *overrides: str) -> TrainedRun:
-    """A run as an entry has it; nothing is written."""
-    return TrainedRun(RunDirectory(folder), read_config(RECIPE, overrides))

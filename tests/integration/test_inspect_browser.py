@@ -20,14 +20,10 @@ from hgpo import compute_advantages
 from hgpo.commands.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
-from hgpo.evaluation import Rate
-from hgpo.report.comparison import Training, shown_estimators
 from hgpo.report.consistency import prompt_consistency
+from hgpo.report.estimator_comparison import Training, shown_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
-from hgpo.report.run_facts import RunFacts
-from hgpo.report.several import render_runs
-from hgpo.runs.held_out import HeldOut, HeldOutResults
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -454,23 +450,6 @@ def test_every_chart_says_what_it_shows_and_lists_its_values(watched: Watched) -
     assert all(" at update 2." in label for label in labels)
     watched.page.locator(".charts figure summary").first.click()
     watched.wait_for_count(".charts figure:first-of-type tbody tr", 2)  # made when it is asked for
-
-
-def test_runs_side_by_side_in_a_browser(browser: Any, tmp_path: Path) -> None:
-    points = tuple(
-        HeldOut(name, at, Rate(at / 4, 0.0, 1.0, 8), ATTACKS[0]) for name, at in (("before", 0), ("after", 2))
-    )
-    metrics = [{"update": update, "success": update / 40} for update in range(1, 31)]
-    runs = [RunFacts(label, (), HeldOutResults(points), metrics) for label in ("one", *ATTACKS[:2])]
-    path = tmp_path / "runs.html"
-    path.write_text(render_runs(runs), encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
-    watched.page.wait_for_selector("#chart-success svg")
-    assert watched.figures("#runs td[data-figure=after]") == [0.5] * 3
-    assert watched.page.locator("main script").count() == 0
-    watched.page.set_viewport_size({"width": 390, "height": 800})
-    watched.wait_until_no_wider_than(390)
-    assert watched.noted == []
 
 
 def test_settings_come_from_the_run(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
     ("words", "message"),
     [
         (["none"], "no such file or folder: none"),
+        (["cut.jsonl", "other.jsonl"], "one path only, got 2; to compare runs, use `hgpo compare`"),
         (["."], "holds no rollouts"),
         (["empty.jsonl"], "empty.jsonl: no rows"),
         (["cut.jsonl"], "cut.jsonl line 1: not JSON"),
@@ -192,34 +193,3 @@ def test_held_out_success_and_settings_are_in_the_report(run: Path) -> None:
     assert round(100 * facts["gain"]["mean"], 1) == 23.4
     gamma = next(setting for setting in facts["headlines"] if setting["name"] == "advantage.gamma")
     assert (gamma["value"], gamma["changed"]) == ("0.9", True)
-
-
-def test_runs_are_set_side_by_side(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluations(run)
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    text = (other / "config.toml").read_text(encoding="utf-8").replace("gigpo", "grpo")
-    (other / "config.toml").write_text(text, encoding="utf-8")
-    page = tmp_path / "both.html"
-    assert main(["inspect", str(run), str(other), "-o", str(page)]) == 0
-    assert "+23.4 [+16.9, +29.7]" in capsys.readouterr().out
-    header = header_of(page)
-    assert [row["name"] for row in header["differing"]] == ["advantage.estimator"]
-    assert [chart["id"] for chart in header["charts"]] == ["held-out", "success", "reward", "episode_length"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--update", "1"], "--update is about one run"),
-        ([], "no run directory"),
-    ],
-)
-def test_what_cannot_be_set_side_by_side(
-    run: Path, tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = run if words else run / "rollouts"
-    page = tmp_path / "both.html"
-    assert main(["inspect", str(run), str(other), "-o", str(page), *words]) != 0
-    assert said in capsys.readouterr().err
-    assert not page.exists()

@@ -70,6 +70,5 @@ def test_every_command_does_what_the_page_says(folder: Path) -> None:
         shown[" ".join(words)] = hgpo(folder, *words, *(FEWER if trains else ()))
     assert (folder / "runs/letter/report.html").exists()
     assert (folder / "runs/letter-grpo/summary.json").exists()
-    assert (folder / "both.html").exists()
     assert (folder / "gigpo.parquet").exists()
     assert "letter-grpo" in shown["compare runs/letter runs/letter-grpo"]

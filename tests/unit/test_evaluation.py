@@ -3,7 +3,7 @@ import pytest
 
 from hgpo.agents import get_template
 from hgpo.envs.limit import LimitedSuite
-from hgpo.evaluation import Evaluation, evaluate, gain, rate, wilson_interval
+from hgpo.evaluation import Evaluation, evaluate, gain, mean_interval, rate, student_95, wilson_interval
 from hgpo.rollout.rules import RolloutRules
 from scripted_policy import ScriptedPolicy
 
@@ -109,3 +109,18 @@ def test_an_empty_or_repeated_panel_is_refused(corridor_suite):
     for panel, message in ((), "has no tasks"), ([tasks[0], tasks[0]], "names a task twice"):
         with pytest.raises(ValueError, match=message):
             evaluate(panel, ScriptedPolicy(straight_on), RULES, split="held_out", seeds=(1,), temperature=0.4)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (1000, 1.962)]
+)
+def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
+    assert student_95(freedom) == pytest.approx(quantile, abs=0.004)
+
+
+def test_the_interval_over_training_seeds_is_students():
+    """1, 3, -1: mean 1, standard deviation 2, two degrees of freedom."""
+    half = 4.303 * 2 / 3**0.5
+    assert mean_interval([1, 3, -1]) == pytest.approx((1, 1 - half, 1 + half), abs=1e-3)
+    with pytest.raises(ValueError, match="needs at least 2, got 1"):
+        mean_interval([1.0])

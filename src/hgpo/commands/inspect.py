@@ -12,7 +12,7 @@ from hgpo.commands import add_file_arguments
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hgpo.report.comparison import Training
+    from hgpo.report.estimator_comparison import Training
     from hgpo.report.report import Report
     from hgpo.report.run_facts import RunFacts
     from hgpo.storage.problems import Notice
@@ -21,7 +21,6 @@ DESCRIPTION = """\
 Look into the groups: one HTML file that works offline, and a summary here. PATH is a run directory, rollouts of this
 project (a parquet or JSONL file, or a folder of them), files with one trajectory or conversation a line, or a folder of
 verl's rollout dumps (JSONL). Damaged files are shown as far as they can be read; the report says what is missing.
-Several run directories are set side by side: success on held-out tasks, curves, settings that differ.
 
 The report shows at most 20,000 steps and takes at most 5 MB; of more, whole tasks are sampled, while its figures count
 all. docs/inspect.md walks through one.
@@ -33,7 +32,6 @@ examples:
   hgpo inspect conversations.jsonl --trajectories -o report.html
   hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
   hgpo inspect runs/quickstart --figures out/
-  hgpo inspect runs/grpo-1 runs/hgpo-1 -o runs.html
 """
 
 
@@ -43,13 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
-    parser.add_argument("others", type=Path, nargs="*", metavar="RUN", help="further run directories, set beside it")
-    parser.add_argument(
-        *("-o", "--output"),
-        type=Path,
-        metavar="FILE",
-        help="the page (default: report.html in the run, or runs.html)",
-    )
+    parser.add_argument("others", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html in the run)")
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
@@ -72,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
+    if arguments.others:
+        raise ValueError(f"one path only, got {1 + len(arguments.others)}; to compare runs, use `hgpo compare`")
     if arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
     console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
-    if arguments.others:
-        return _side_by_side(arguments, console)
     output = arguments.output or _default_output(arguments.path)
     write_page = arguments.figures is None or arguments.output is not None
     if arguments.figures is not None:
@@ -125,7 +118,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     """
     from hgpo.config import ConfigError, apply_override
     from hgpo.estimators import ESTIMATORS, parse_options
-    from hgpo.report.comparison import Training
+    from hgpo.report.estimator_comparison import Training
     from hgpo.report.run_facts import run_facts
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
@@ -159,7 +152,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
                 notices.append(Notice(f"the run's metrics are left out: {error}"))
-            facts = run_facts(run_directory, config, metrics)
+            facts = run_facts(run_directory, config)
             notices += [Notice(problem) for problem in facts.held_out.problems]
     elif (arguments.path / "rollouts").is_dir():
         notices.append(Notice(f"{arguments.path / 'config.toml'} is not there, so the defaults are assumed"))
@@ -214,39 +207,7 @@ def _shown(report: Report) -> str:
 
 
 def _write_figures(report: Report, folder: Path, console: Console) -> None:
-    from hgpo.report.figures import write_figures
+    from hgpo.report.charts import write_figures
 
     written = write_figures(report, folder)
     console.print(f"\n{len(written)} figures in {folder}", markup=False, highlight=False, soft_wrap=True)
-
-
-_OF_STEPS = ("figures", "update", "estimator", "option", "gamma", "column")
-"""What says something of one run's steps, and nothing of several runs."""
-
-
-def _side_by_side(arguments: argparse.Namespace, console: Console) -> int:
-    from hgpo.files import write_text
-    from hgpo.report.several import render_runs
-    from hgpo.report.summary import print_runs
-
-    for name in _OF_STEPS:
-        if getattr(arguments, name) not in (None, False, []):
-            raise ValueError(f"--{name} is about one run; name one, or leave it out")
-    output = arguments.output or Path("runs.html")
-    _refuse_output(output, arguments.force)
-    runs = [_facts_of(path) for path in (arguments.path, *arguments.others)]
-    page = render_runs(runs)
-    print_runs(console, runs)
-    write_text(output, page)
-    console.print(f"\nCurves and settings are in {output}", markup=False, highlight=False, soft_wrap=True)
-    return 0
-
-
-def _facts_of(path: Path) -> RunFacts:
-    from hgpo.report.run_facts import run_facts
-    from hgpo.runs.folder import open_run_directory, read_metrics
-
-    if not (path / "config.toml").exists():
-        raise ValueError(f"{path} is no run directory, and only those are set side by side; `hgpo compare` takes files")
-    run, config = open_run_directory(path)
-    return run_facts(run, config, read_metrics(run))

@@ -1,5 +1,4 @@
-"""Runs, evaluations and models side by side: one table, differences to a baseline, one figure.
+"""`hgpo compare`: evaluations of runs and models in one table, by split, with differences to a reference.
 
-`entries` reads what is compared, `table` and `differences` say what stands in the table, `formats` and `terminal` write
-it, `curves` and `figure` draw it.
+`entries` reads the evaluations, `table` aggregates them, `formats` writes the tables, `figure` draws learning curves.
 """

@@ -13,8 +13,8 @@ import numpy as np
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.estimators.diagnostics import BatchSummary, summarise_levels
 from hgpo.estimators.transition_graph import won
-from hgpo.report.comparison import ShownEstimator, level_estimator, paper_settings
 from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_consistency
+from hgpo.report.estimator_comparison import ShownEstimator, level_estimator, paper_settings
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
 from hgpo.storage.reading import UpdateSteps
@@ -35,8 +35,6 @@ class UpdateFigures:
         consistency: one per level of HGPO, empty without prompts.
         disagreement: per pair of estimators, "key key" -> steps where both advantages are not 0, and those of them
             whose signs differ.
-
-    Example: `UpdateFigures(...).summary.levels[1].usable_share`.
     """
 
     update: int
@@ -59,8 +57,6 @@ class AnalysedUpdate:
         figures: of all steps.
         advantages: by the estimator's key, of all steps.
         consistency: by level of HGPO.
-
-    Example: `analyse(read_update(file), estimators, gamma=0.95).figures.success`.
     """
 
     steps: UpdateSteps

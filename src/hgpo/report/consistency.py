@@ -63,8 +63,6 @@ class Consistency:
         figures: see `ConsistencyFigures`.
         differs_N: whether the step's group has different prompts.
         whole_N, split_N: A_k and A_k'.
-
-    Example: see `prompt_consistency`.
     """
 
     figures: ConsistencyFigures
@@ -82,8 +80,6 @@ def prompt_consistency(
         batch: the steps.
         return_N: their returns in row order.
         mode: one of `MODES`.
-
-    Example: `prompt_consistency(batch, advantages.returns, 2, "mean_norm")[0].figures.differ`.
     """
     if batch.prompt is None:
         return ()

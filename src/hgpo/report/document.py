@@ -6,22 +6,22 @@ Shapes: S shown steps of all updates, M trajectories, J tasks, V nodes of all ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from hgpo.columns import IntArray
+from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.advantages import Unused
 from hgpo.report.charts import overview_charts
-from hgpo.report.comparison import whose_levels
-from hgpo.report.layout import place_nodes
-from hgpo.report.payload import Column, Columns, pack
+from hgpo.report.estimator_comparison import whose_levels
+from hgpo.report.payload import Column, Columns, TextStore, pack
 from hgpo.report.report import Report
 from hgpo.report.shown import EstimatorColumns, LevelColumns, ShownSteps
-from hgpo.report.texts import TextStore
 
+SWEEPS = 24
+"""Rounds of crossing reduction per drawing; more change little on graphs of some dozens of nodes."""
 END_OBSERVED, END_WON, END_LOST = 0, 1, 2
 """Kinds of nodes: an observation, the end of the trajectories that won, the end of those that ended otherwise."""
 
@@ -188,3 +188,51 @@ def _consistency(shown: Sequence[ShownSteps], columns: Columns) -> list[dict[str
         }
         for k in range(len(shown[0].consistency))
     ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePlaces:
+    """Where each node of one task is drawn.
+
+    Attributes:
+        column_V: int64[V], steps from the start along the shortest path.
+        row_V: float64[V], position within the column.
+
+    Example: hall -> kitchen -> end has columns 0, 1, 2 and rows 0, 0, 0.
+    """
+
+    column_V: IntArray
+    row_V: FloatArray
+
+
+def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes: int, last: IntArray) -> NodePlaces:
+    """Lay out one task.
+
+    Args:
+        source_S, target_S: the edges, one per step; repeated edges and loops are allowed.
+        starts: nodes in which trajectories start.
+        nodes: V.
+        last: nodes to put in a column after all others.
+
+    Raises:
+        ValueError: igraph is not installed.
+    """
+    try:
+        import igraph
+    except ModuleNotFoundError as error:
+        raise ValueError('the report places graphs with igraph: pip install "hgpo[report]"') from error
+
+    edges = np.unique(np.stack([source_S, target_S], axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    graph = igraph.Graph(n=nodes, edges=edges.tolist(), directed=True)
+    distance = np.array(graph.distances(source=np.unique(starts).tolist(), mode="out"), dtype=np.float64)
+    nearest_V = distance.min(axis=0)
+    nearest_V[~np.isfinite(nearest_V)] = 0.0  # no step leads there: a column of its own would say otherwise
+    column_V = nearest_V.astype(np.int64)
+    others_V = np.ones(nodes, dtype=np.bool_)
+    others_V[last] = False
+    if len(last) and others_V.any():
+        column_V[last] = int(column_V[others_V].max()) + 1
+    placed = graph.layout_sugiyama(layers=column_V.tolist(), hgap=1, vgap=1, maxiter=SWEEPS)
+    row_V = np.array([x for x, _ in placed.coords[:nodes]], dtype=np.float64)
+    return NodePlaces(column_V, row_V - row_V.min())

@@ -22,7 +22,7 @@ MAX_BYTES = 5_000_000
 MARKER = "<!doctype html>\n<!-- hgpo inspect -->"
 SCRIPTS = (
     *("bytes.js", "data.js", "dom.js", "diff.js", "vega.js", "tables.js", "run.js", "overview.js"),
-    *("graph.js", "task.js", "step.js", "compare.js", "consistency.js", "find.js", "runs.js", "main.js"),
+    *("graph.js", "task.js", "step.js", "compare.js", "consistency.js", "find.js", "main.js"),
 )
 _MOST_TRIES = 8
 _EXTRA = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
+from hgpo.columns import IntArray
 from hgpo.report.analysis import UpdateFigures, analyse
-from hgpo.report.comparison import ShownEstimator, Training, level_estimator, shown_estimators
-from hgpo.report.sampling import TaskSampler
+from hgpo.report.estimator_comparison import ShownEstimator, Training, level_estimator, shown_estimators
 from hgpo.report.shown import ShownSteps, shown_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, chosen_updates, find_step_files
 from hgpo.storage.problems import Notice
 from hgpo.storage.reading import count_rows, read_update
 
 MAX_STEPS = 20_000
+_ROUNDING = 1e-9
+"""So that ten times a tenth is one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +35,6 @@ class Report:
         shown: the steps that can be looked at.
         notices: what was left out and why.
         steps, tasks: read, in all updates.
-
-    Example: `build_report(Path("runs/quickstart"), training).figures[0].success`.
     """
 
     source: str
@@ -137,3 +137,29 @@ def build_report(
     while report.shown_count > max_steps and report.shown_tasks > 1:  # the drawn tasks were longer than most
         report = report.thinned(min(max_steps / report.shown_count, 1.0 - 1.0 / report.shown_tasks))
     return report
+
+
+class TaskSampler:
+    """Takes `share` of the tasks of each update, drawn at random, and carries what is left over to the next.
+
+    Every task is as likely as any other. To fill up a number of steps with the tasks that still fit would prefer short
+    ones, which are those that were won.
+
+    Example: with share 0.4, updates of four tasks each give 1, 2, 1, 2, 2 tasks.
+    """
+
+    def __init__(self, share: float, rng: np.random.Generator, due: float = 0.0) -> None:
+        """Take `share` (0 to 1) of the tasks, drawn from `rng`, and `due` more (1: surely one of the first update)."""
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"share must be above 0 and at most 1, got {share!r}")
+        self._share = share
+        self._rng = rng
+        self._due = due
+
+    def take(self, group_N: IntArray) -> list[int]:
+        """Numbers of the tasks of one update to show, ascending. group_N: number of each step's task."""
+        tasks = np.unique(group_N)
+        self._due += self._share * len(tasks)
+        count = int(self._due + _ROUNDING)
+        self._due -= count
+        return [int(task) for task in np.sort(self._rng.permutation(tasks)[:count])]

@@ -1,8 +1,7 @@
-"""What a run says of itself beside its steps: settings, success on held-out tasks, metrics by update."""
+"""A run without its steps: settings and success on held-out tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,7 +26,7 @@ HEADLINES = (
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting as people read it. Example: `ShownSetting("run.seed", "7", True, "Seed of every generator.")`.
+    """One setting as people read it.
 
     Attributes:
         name: Dotted, as in a recipe.
@@ -47,18 +46,12 @@ class RunFacts:
     """A run without its steps.
 
     Attributes:
-        label: What it is called beside others.
         settings: All of them.
         held_out: Success on the held-out tasks.
-        metrics: The rows of metrics.jsonl.
-
-    Example: `RunFacts("hgpo-1").held_out.points` is ().
     """
 
-    label: str
     settings: tuple[ShownSetting, ...] = ()
     held_out: HeldOutResults = field(default_factory=HeldOutResults)
-    metrics: Sequence[Mapping[str, Any]] = ()
 
     def headlines(self) -> list[ShownSetting]:
         """The settings that are shown first, in the order of `HEADLINES`."""
@@ -66,9 +59,8 @@ class RunFacts:
         return [by_name[name] for name in HEADLINES if name in by_name]
 
     def as_header(self) -> dict[str, Any]:
-        """Everything but the metrics as JSON has it."""
+        """The facts as plain values for JSON."""
         return {
-            "label": self.label,
             "headlines": [asdict(setting) for setting in self.headlines()],
             "settings": [asdict(setting) for setting in self.settings],
             "heldOut": [asdict(point) for point in self.held_out.points],
@@ -76,13 +68,9 @@ class RunFacts:
         }
 
 
-def run_facts(run: RunDirectory, config: Config, metrics: Sequence[Mapping[str, Any]], label: str = "") -> RunFacts:
-    """The facts of a run that has been opened; nothing that it names is imported.
-
-    `label`: what it is called; its own name where that is empty.
-    """
-    held_out = held_out_results(run, config.training.updates)
-    return RunFacts(label or config.run.name, shown_settings(config), held_out, metrics)
+def run_facts(run: RunDirectory, config: Config) -> RunFacts:
+    """The facts of a run that has been opened; nothing that it names is imported."""
+    return RunFacts(shown_settings(config), held_out_results(run, config.training.updates))
 
 
 def shown_settings(config: Config) -> tuple[ShownSetting, ...]:

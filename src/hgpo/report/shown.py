@@ -23,12 +23,16 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelColumns:
-    """What one level of one estimator said about the shown steps, [S].
+    """One level of one estimator for the shown steps, [S]; see `hgpo.estimators.advantages.Level`.
 
-    Attributes: see `hgpo.estimators.advantages.Level`; k is None for the episode level, group_S counts from 0 and is -1
-    where there is none.
-
-    Example: `LevelColumns(k=0, name="same state", group_S=[0, 0], mean_S=[2, 2], std_S=[1, 1], ...)`.
+    Attributes:
+        k: steps of history that the level compares; None for the episode level.
+        name: what the level compares.
+        group_S: group of each step, from 0; -1 without a group.
+        mean_S, std_S: of the returns in the group.
+        advantage_S: before the weight.
+        weight_S: of the level in the step's advantage.
+        unused_S: why the level is not used, a value of `Unused`; 0 where it is used.
     """
 
     k: int | None
@@ -43,9 +47,12 @@ class LevelColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimatorColumns:
-    """One estimator's advantages of the shown steps, [S], and its levels: the episode level first, if it has one.
+    """One estimator's advantages of the shown steps, [S].
 
-    Example: `EstimatorColumns("grpo", advantage_S, (episode,))`.
+    Attributes:
+        key: key of the estimator.
+        advantage_S: its advantages.
+        levels: the episode level first, if the estimator has one.
     """
 
     key: str
@@ -69,8 +76,6 @@ class ShownSteps:
             node of those that ended otherwise.
         estimators: see `EstimatorColumns`.
         consistency: per level (differs_S, whole_S, split_S).
-
-    Example: `len(shown)` is S.
     """
 
     update: int

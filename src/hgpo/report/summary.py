@@ -1,4 +1,4 @@
-"""What the terminal shows of a report: how much was read, what the levels had to say, how far estimators disagree."""
+"""A report in the terminal: how many steps were read, figures per level, disagreement between estimators."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from rich.table import Table
 
 from hgpo.report.analysis import UpdateFigures
 from hgpo.report.charts import level_names, level_rows
-from hgpo.report.comparison import ShownEstimator, paper_settings, whose_levels
+from hgpo.report.estimator_comparison import ShownEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
-from hgpo.report.run_facts import RunFacts
-from hgpo.runs.held_out import HeldOut
 from hgpo.visible import visible
 
 _MOST_NOTICES = 10
@@ -43,34 +41,6 @@ def print_report(console: Console, report: Report) -> None:
     names = "; ".join(f"{level}, {name}" for level, name in level_names(report).items())
     for line in [f"levels: {names}", *_consistency(report), *_disagreements(report)]:
         console.print(line, markup=False, highlight=False)
-
-
-def print_runs(console: Console, runs: Sequence[RunFacts]) -> None:
-    """Success on held-out tasks of several runs, one row each, and what could not be read of them."""
-    table = Table(title="Success on held-out tasks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("run")
-    for heading in ("before", "after", "gain, points"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for run in runs:
-        points, gain = run.held_out.points, run.held_out.gain
-        first, last = (points[0], points[-1]) if points else (None, None)
-        table.add_row(
-            visible(run.label),
-            "–" if first is None else _rate(first),
-            "–" if last is None or last is first else _rate(last),
-            "–" if gain is None else f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]",
-        )
-    console.print(table)
-    for run in runs:
-        for problem in run.held_out.problems:
-            console.print(
-                f"  ! {visible(f'{run.label}: {problem}', 400)}", markup=False, highlight=False, soft_wrap=True
-            )
-
-
-def _rate(point: HeldOut) -> str:
-    rate = point.success
-    return f"{100 * rate.mean:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
 
 
 def print_notices(console: Console, report: Report) -> None:

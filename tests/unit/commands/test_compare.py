@@ -36,19 +36,40 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_runs_and_models_stand_in_one_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "start=hgpo-1:before", "hgpo-1", "hgpo-2", "gpt.json", "--baseline", "hgpo-1"]) == 0
+    assert main(["compare", "start=hgpo-1:before", "hgpo-1", "hgpo-2", "gpt.json", "--reference", "hgpo-1"]) == 0
     shown = capsys.readouterr()
     lines = [line.split() for line in shown.out.splitlines()]
-    assert ["hgpo-1", "after", "–", "–", "80.0", "(49.0–94.3)", "0.800", "8.0", "10", "–"] in lines
-    assert ["gpt", "–", "gpt", "react", "50.0", "(23.7–76.3)", "0.500", "8.0", "10", "1"] in lines
-    assert ["hgpo-2", "+20.0", "(-11.2", "to", "+51.0)", "10"] in lines
+    assert ["hgpo-1", "after", "–", "–", "1", "80.0", "(49.0–94.3)", "0.800", "8.0", "10", "–"] in lines
+    assert ["gpt.json", "–", "gpt", "react", "1", "50.0", "(23.7–76.3)", "0.500", "8.0", "10", "1"] in lines
+    assert ["hgpo-2", "+20.0", "(-11.2", "to", "+51.0)", "10", "tasks", "not", "significant"] in lines
     assert shown.err == ""
 
 
+def test_runs_of_one_label_are_one_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["hgpo=hgpo-*", "gpt.json"], ["hgpo-1", "hgpo-2", "gpt.json", "--by", "advantage.estimator"]):
+        assert main(["compare", *words, "--reference", "gpt.json"]) == 0
+        printed = capsys.readouterr().out
+        assert ["hgpo", "after", "–", "–", "2", "90.0", "±", "14.1"] in [
+            line.split()[:8] for line in printed.splitlines()
+        ]
+        assert "±: standard deviation over n training seeds." in printed
+        assert "gpt.json: 1 of 11 episodes failed and are not counted in success" in printed
+
+
+def test_the_papers_table_is_one_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluation = panel({"walk": [1, 0]}, split="valid_seen")
+    write_evaluation(Path("home.json"), StoredEvaluation(evaluation, environment="alfworld"))
+    assert main(["compare", "gpt=home.json", "--layout", "paper", "--format", "latex"]) == 0
+    assert r"gpt & 1 & 50.0 & \textendash{} & \textendash{} & \textendash{} \\" in capsys.readouterr().out
+
+
 def test_a_run_of_the_first_release_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(RELEASED), f"before={RELEASED}:before", "--format", "csv"]) == 0
+    assert main(["compare", f"newest={RELEASED}", f"before={RELEASED}:before", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["label"], row["evaluation"]) for row in rows] == [("release-0.1", "update-2"), ("before", "before")]
+    assert [(row["label"], row["evaluation"]) for row in rows] == [
+        ("newest", "update-2"),
+        ("before", "before"),
+    ]
     stored = json.loads((RELEASED / "evaluations" / "before.json").read_text())
     assert float(rows[1]["success_high"]) == stored["success"]["high"]
 
@@ -59,7 +80,7 @@ def test_the_page_shows_what_the_command_prints(
     monkeypatch.chdir(DATA / "comparison")
     page = (DATA.parents[1] / "docs" / "comparing.md").read_text(encoding="utf-8")
     examples = re.findall(r"^    hgpo (compare [^\n]*)\n\n```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert [language for _, language, _ in examples] == ["text", "markdown"]
+    assert [language for _, language, _ in examples] == ["text"]
     for words, _, printed in examples:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == printed
@@ -68,7 +89,7 @@ def test_the_page_shows_what_the_command_prints(
 def test_the_format_is_what_the_file_ends_in_unless_one_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, begins in (("t.md", "Success in"), ("t.csv", '"label"'), ("t.tex", "% needs"), ("t.txt", "\n")):
+    for name, begins in (("t.md", "corridor:"), ("t.csv", '"label"'), ("t.tex", "% needs"), ("t.txt", "corridor:")):
         assert main(["compare", "hgpo-1", "gpt.json", "-o", name]) == 0
         assert Path(name).read_text().startswith(begins)
         assert capsys.readouterr().out == f"The table is in {name}\n"
@@ -89,12 +110,12 @@ def test_nothing_is_overwritten_unless_asked(folder: Path, capsys: pytest.Captur
 
 def test_a_figure_is_drawn_beside_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
-    words = ["compare", "hgpo-1", "hgpo-2", "gpt.json", "--format", "csv", "--smooth", "2"]
+    words = ["compare", "hgpo=hgpo-*", "gpt.json", "--format", "csv", "--smooth", "2"]
     assert main([*words, "--figure", "out/figure.svg"]) == 0
     shown = capsys.readouterr()
-    assert len(list(csv.reader(io.StringIO(shown.out)))) == 4  # the table is alone on standard output
+    assert len(list(csv.reader(io.StringIO(shown.out)))) == 3  # the table is alone on standard output
     assert shown.err == "The figure is in out/figure.svg\n"
-    assert "hgpo: mean of 2 seeds, band min to max" in Path("out/figure.svg").read_text(encoding="utf-8")
+    assert "hgpo: mean of 2 runs, band min to max" in Path("out/figure.svg").read_text(encoding="utf-8")
 
 
 def test_without_matplotlib_it_is_said_what_to_install(
@@ -112,15 +133,14 @@ def test_without_matplotlib_it_is_said_what_to_install(
         (["nowhere"], "nowhere: no such run directory or file of an evaluation"),
         (["hgpo-1:update-7"], "has no evaluation 'update-7'; RUN:NAME takes one of: after, before"),
         (["hgpo-1", "--evaluation", "x"], "has no evaluation 'x'"),
-        (
-            ["hgpo-1", "hgpo-2", "--baseline", "3"],
-            "--baseline 3: no such entry; take 1 to 2, or one of: hgpo-1, hgpo-2",
-        ),
-        (["hgpo-1", "hgpo-1"], "two arguments are called 'hgpo-1'"),
+        (["hgpo-1", "hgpo-2", "--reference", "x"], "--reference x: no such row; choose one of: hgpo-1, hgpo-2"),
+        (["hgpo-1", "hgpo-1"], "'hgpo-1' has the same evaluation twice"),
+        (["hgpo-1", "--by", "nothing.here"], "--by nothing.here: no such setting"),
+        (["hgpo-1", "--layout", "paper", "--format", "csv"], "--layout paper is for text, Markdown and LaTeX"),
         (["hgpo-1/metrics.jsonl"], "is not JSON"),
         (["cut.json"], "cut.json is not JSON"),
         (["hgpo-1", "-o", "hgpo-2"], "--output: hgpo-2 is a folder"),
-        (["hgpo-1", "--figure", "figure.jpg"], "ends in .pdf, .png, .svg"),
+        (["hgpo-1", "--figure", "figure.jpg"], "must end in .pdf, .png, .svg"),
         (["."], "is not a run directory"),
     ],
 )

@@ -1,111 +1,159 @@
-"""Which columns there are, what stands in them, and what rows are told apart by."""
+"""Rows over training seeds, sections by environment and split, paired differences and notes."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from compared import entry, trained
+from compared import entry, run_entry
 from hgpo.comparison.entries import Entry
-from hgpo.comparison.table import baseline_place, compare
-from hgpo.evaluation import rate
-from hgpo.runs.evaluation_files import Latency, TokenCount
+from hgpo.comparison.table import Difference, Mean, compare, difference
+from hgpo.evaluation import Rate, gain
+from panels import panel
 
-PLAIN = entry("plain", {"heat": [1, 0], "cool": [1, 1]})
-MODEL = entry(
-    "model",
-    {"heat": [0, 0], "look": [1, 0]},
-    model="Qwen\x1b[2J",
-    agent="react",
-    episodes=50,
-    failed=2,
-    tokens=TokenCount(900, 100),
-    cost=1.5,
-    seconds=200.0,
+TEN_LOST, TEN_WON = entry("lost", {"walk": [0] * 10}), entry("won", {"walk": [1] * 10})
+
+
+def won(share: int) -> dict[str, list[float]]:
+    """Ten tasks, of which the first `share` are won."""
+    return {"walk": [1.0] * share + [0.0] * (10 - share)}
+
+
+def on_split(one: Entry, split: str) -> Entry:
+    return replace(one, stored=replace(one.stored, evaluation=replace(one.evaluation, split=split)))
+
+
+def test_runs_of_one_label_are_mean_and_deviation_over_training_seeds() -> None:
+    entries = [run_entry("hgpo", seed, won(share)) for seed, share in ((1, 4), (2, 6), (3, 8))]
+    (section,) = compare([*entries, entry("model", won(5))]).sections
+    hgpo, model = section.rows
+    assert (hgpo.runs, model.runs) == (3, 1)
+    success = hgpo.cells["success"]
+    assert isinstance(success, Mean)
+    assert (success.mean, success.deviation) == (pytest.approx(0.6), pytest.approx(0.2))
+    assert hgpo.cells["episodes"] == 30
+    assert model.cells["success"] == entry("", won(5)).evaluation.success
+    assert hgpo.notes == ()
+
+
+def test_rows_with_the_same_seeds_are_compared_by_seed() -> None:
+    """Differences .2, .4, .0: mean .2, standard deviation .2, t of 2 degrees of freedom 4.303."""
+    first = [run_entry("grpo", seed, won(share)) for seed, share in ((1, 2), (2, 2), (3, 4))]
+    second = [run_entry("hgpo", seed, won(share)) for seed, share in ((3, 4), (2, 6), (1, 4))]
+    found = difference(first, second)
+    half = 4.303 * 0.2 / np.sqrt(3)
+    assert [found.mean, found.low, found.high] == pytest.approx([0.2, 0.2 - half, 0.2 + half], abs=1e-3)
+    assert (found.over, found.remark, found.significant) == ("3 training seeds", "", False)
+
+
+def test_equal_differences_give_no_interval_over_seeds() -> None:
+    rows = [[run_entry(label, seed, won(share)) for seed in (1, 2)] for label, share in (("grpo", 2), ("hgpo", 4))]
+    assert difference(*rows).over == "10 tasks"
+
+
+def test_rows_with_other_seeds_are_compared_by_task() -> None:
+    found = difference([run_entry("grpo", seed, won(0)) for seed in (1, 2)], [run_entry("hgpo", 1, won(10))])
+    assert (found.mean, found.over, found.significant) == (1.0, "10 tasks", True)
+
+
+def test_one_evaluation_each_gives_the_paired_gain() -> None:
+    found = difference([TEN_LOST], [TEN_WON])
+    expected = gain(TEN_LOST.evaluation, TEN_WON.evaluation)
+    assert found == Difference(expected.mean, expected.low, expected.high, "10 tasks")
+    assert difference([TEN_WON], [TEN_LOST]).mean == -1.0
+
+
+def test_other_task_lists_are_compared_on_the_common_tasks() -> None:
+    found = difference([TEN_WON], [entry("more", {"walk": [0] * 10, "run": [1] * 30})])
+    same = difference([TEN_WON], [TEN_LOST])
+    assert found == replace(same, remark="on the 10 tasks in common, of 10 of the reference and 40 of this row")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "remark"),
+    [
+        ({"walk": [1] * 20}, {"run": [1] * 20}, "0 tasks in common, of 20 of the reference and 20 of this row"),
+        ({"walk": [1] * 20}, {"walk": [1] * 9}, "9 tasks in common, of 20 of the reference and 9 of this row"),
+        (
+            {"walk": [1] * 30},
+            {"walk": [1] * 10, "run": [1] * 11},
+            "10 tasks in common, of 30 of the reference and 21 of this row",
+        ),
+    ],
 )
-TRIED = entry(
-    "tried",
-    {"heat": [1, 0, 1, 1]},
-    agent="reflexion",
-    requests=50,
-    latency=Latency(mean=0.25, p95=1.5),
-    success_by_trial=(0.25, 0.5, 0.75),
-)
+def test_too_few_common_tasks_give_no_difference(
+    first: dict[str, list[float]], second: dict[str, list[float]], remark: str
+) -> None:
+    assert difference([entry("a", first)], [entry("b", second)]) == Difference(None, remark=remark)
 
 
-def test_columns_are_those_in_which_anybody_has_a_figure() -> None:
-    plain = compare([PLAIN])
-    assert [column.name for column in plain.columns] == [
-        *("success", "success/heat", "success/cool", "score", "episode_length", "episodes")
+def test_environments_and_splits_are_sections_of_their_own() -> None:
+    shop = entry("hgpo", won(5), environment="webshop")
+    home = entry("hgpo", won(6), environment="alfworld")
+    found = compare([home, shop, on_split(home, "seen"), entry("file", won(4)), on_split(entry("other", won(4)), "x")])
+    assert [(section.environment, section.split) for section in found.sections] == [
+        ("alfworld", "held_out"),
+        ("webshop", "held_out"),
+        ("alfworld", "seen"),
+        (None, "held_out"),  # two environments have this split
+        (None, "x"),
     ]
-    both = compare([PLAIN, MODEL])
-    assert [column.name for column in both.columns] == [
-        *("model", "agent", "success", "success/heat", "success/cool", "success/look", "score", "episode_length"),
-        *("episodes", "failed", "tokens_per_episode", "cost_per_episode", "seconds_per_episode"),
-    ]
-    assert [column.block for column in both.columns].count("task type") == 3
-    tried = compare([PLAIN, TRIED])
-    assert [column.name for column in tried.columns] == [
-        *("agent", "success", "success/heat", "success/cool"),
-        *("success_after_trial_1", "success_after_trial_2", "success_after_trial_3"),
-        *("score", "episode_length", "episodes", "requests_per_episode", "latency_mean", "latency_p95"),
-    ]
-    assert [column.block for column in tried.columns].count("trial") == 3
+    (only,) = compare([home, entry("file", won(4))]).sections  # one environment has it
+    assert [row.label for row in only.rows] == ["hgpo", "file"]
 
 
-def test_figures_are_those_of_the_evaluations() -> None:
-    cells = {column.name: column.cells for column in compare([PLAIN, MODEL]).columns}
-    assert cells["model"] == (None, "Qwen�[2J")
-    assert cells["success"] == (rate([1, 0, 1, 1]), rate([0, 0, 1, 0]))
-    assert cells["success/cool"] == (rate([1, 1]), None)
-    assert cells["score"] == (0.75, 0.25)
-    assert cells["episodes"] == (4, 50)
-    assert cells["failed"] == (None, 2)
-    assert cells["tokens_per_episode"] == (None, 20.0)
-    assert cells["cost_per_episode"] == (None, 0.03)
-    assert cells["seconds_per_episode"] == (None, 4.0)
+def test_the_reference_is_the_first_row_or_the_named_one() -> None:
+    entries = [TEN_LOST, TEN_WON]
+    assert [row.difference is None for row in compare(entries).sections[0].rows] == [True, False]
+    assert [row.difference is None for row in compare(entries, "won").sections[0].rows] == [False, True]
+    with pytest.raises(ValueError, match="--reference x: no such row; choose one of: lost, won"):
+        compare(entries, "x")
 
 
-def test_requests_latency_and_trials_are_those_of_the_file() -> None:
-    twice = entry("twice", {"heat": [1]}, success_by_trial=(0.5, 1.0))
-    columns = {column.name: column for column in compare([PLAIN, TRIED, twice]).columns}
-    assert columns["requests_per_episode"].cells == (None, 12.5, None)
-    assert columns["latency_mean"].cells == (None, 0.25, None)
-    assert columns["latency_p95"].cells == (None, 1.5, None)
-    assert columns["success_after_trial_2"].cells == (None, 0.5, 1.0)
-    assert columns["success_after_trial_3"].cells == (None, 0.75, None)
-    assert columns["success_after_trial_3"].heading == "success after trial 3"
-
-
-def test_nothing_played_to_the_end_took_nothing_each() -> None:
-    none = entry("none", {"heat": [0]}, episodes=0, cost=1.0)
-    assert "cost_per_episode" not in [column.name for column in compare([none]).columns]
-
-
-def test_it_is_said_which_evaluation_of_a_run_was_taken() -> None:
-    run = Entry("run", PLAIN.stored, "update-40", trained(Path("run")))
-    column = compare([run, PLAIN]).columns[0]
-    assert (column.name, column.cells) == ("evaluation", ("update-40", None))
-
-
-def test_rows_share_footnotes_and_the_baseline_has_no_difference() -> None:
-    here = entry("here", {"heat": [1] * 4}, environment="alfworld")
-    there = [entry(label, {"heat": [1] * 4}, environment="webshop") for label in ("b", "c")]
-    comparison = compare([*there, here, PLAIN], baseline=2)
-    assert comparison.footnotes == ("environment webshop, the baseline's alfworld",)
-    assert [row.notes for row in comparison.rows] == [(1,), (1,), (), ()]
-    assert [row.difference is None for row in comparison.rows] == [False, False, True, False]
-    assert comparison.baseline_label == "here"
-    assert comparison.caption == (
-        "Success in per cent (95 % interval). Baseline here: 4 tasks of held_out in alfworld, temperature 0.4, seed 1"
+def test_notes_name_other_conditions_other_settings_and_failures() -> None:
+    first = run_entry("grpo", 1, won(5))
+    warm = replace(entry("warm", won(5), failed=2).stored, evaluation=panel(won(5), temperature=1.0))
+    rows = (
+        compare(
+            [
+                first,
+                run_entry("long", 1, won(5), "environment.max_steps=9"),
+                run_entry("wide", 1, won(5), "environment.options.longest=4"),
+                replace(entry("warm", won(5)), stored=warm),
+                run_entry("mixed", 1, won(5)),
+                run_entry("mixed", 1, won(5), "training.learning_rate=0.5"),
+            ]
+        )
+        .sections[0]
+        .rows
+    )
+    notes = {row.label: row.notes for row in rows}
+    assert notes["grpo"] == ()
+    assert notes["long"] == ("step limit 9 (reference: 8)",)
+    assert notes["wide"] == ("other environment.options than the reference",)
+    assert notes["warm"] == (
+        "temperature 1 (reference: 0.4)",
+        "2 of 12 episodes failed and are not counted in success",
+    )
+    assert notes["mixed"] == (
+        "n counts evaluations, of training seeds 1, 1",
+        "its runs also differ in training.learning_rate",
     )
 
 
-def test_a_baseline_is_a_label_or_a_number_from_1() -> None:
-    entries = [entry(label, {"heat": [1]}) for label in ("b", "a", "1")]
-    places = [baseline_place(entries, wanted) for wanted in (None, "a", "1", "2")]
-    assert places == [0, 1, 2, 1]
-    for wanted in ("0", "4", "c", "-1", "²"):
-        with pytest.raises(ValueError, match=f"--baseline {wanted}: no such entry; take 1 to 3, or one of: b, a, 1"):
-            baseline_place(entries, wanted)
+def test_totals_are_per_episode_that_ended() -> None:
+    (section,) = compare([entry("a", won(5), requests=40, cost=3.0, episodes=8, failed=2)]).sections
+    cells = section.rows[0].cells
+    assert (cells["requests_per_episode"], cells["cost_per_episode"]) == (5.0, 0.375)
+    assert "tokens_per_episode" not in {column.name for column in section.columns}
+
+
+def test_types_of_task_and_trials_are_those_that_any_row_has() -> None:
+    entries = [entry("a", {"walk": [1, 0]}, success_by_trial=(0.25, 0.5)), entry("b", {"run": [1]})]
+    (section,) = compare(entries).sections
+    first, second = (row.cells for row in section.rows)
+    assert isinstance(first["success/walk"], Rate)
+    assert (second["success/walk"], first["success/run"]) == (None, None)
+    assert (first["success_after_trial_2"], second["success_after_trial_2"]) == (0.5, None)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hgpo.report.analysis import analyse
-from hgpo.report.comparison import Training, shown_estimators
+from hgpo.report.estimator_comparison import Training, shown_estimators
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_update
 

@@ -2,8 +2,16 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.report.charts import level_names, level_rows, overview_charts, overview_rows, window_of, with_means
-from hgpo.report.comparison import Training
+from hgpo.report.charts import (
+    level_names,
+    level_rows,
+    overview_charts,
+    overview_rows,
+    window_of,
+    with_means,
+    write_figures,
+)
+from hgpo.report.estimator_comparison import Training
 from hgpo.report.report import build_report
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_update
@@ -101,3 +109,15 @@ def test_a_curve_of_few_updates_is_as_measured():
 def test_each_level_has_a_mean_of_its_own():
     rows = [{"level": level, "x": value} for value in (1.0, 3.0) for level in "01"]
     assert [row["smooth"] for row in with_means(rows, "x", 2)] == [1.0, 1.0, 2.0, 2.0]
+
+
+@pytest.mark.slow
+def test_every_chart_is_a_pdf_and_a_png(folder, tmp_path):
+    pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
+    paths = write_figures(build_report(folder), tmp_path / "out")
+    names = {path.name for path in paths}
+    assert {"success.pdf", "success.png", "usable.pdf", "sizes.png", "weight.pdf"} <= names
+    assert all((path.read_bytes()[:4] in (b"%PDF", b"\x89PNG")) for path in paths)
+    before = (tmp_path / "out" / "success.pdf").read_bytes()
+    write_figures(build_report(folder), tmp_path / "out")
+    assert (tmp_path / "out" / "success.pdf").read_bytes() == before

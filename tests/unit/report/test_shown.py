@@ -3,7 +3,7 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.report.analysis import analyse
-from hgpo.report.comparison import shown_estimators
+from hgpo.report.estimator_comparison import shown_estimators
 from hgpo.report.shown import shown_steps
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_update

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from hgpo.report.comparison import Training
+from hgpo.report.estimator_comparison import Training
 from hgpo.report.report import build_report
 from hgpo.report.summary import print_report
 

@@ -141,24 +141,9 @@ function begin() {
   place.step = data.instructiveStep(place.task);
 }
 
-/* A page of several runs has one view and no steps to find. */
-function startRuns(header) {
-  const main = document.getElementById("main");
-  for (const id of ["search", "tabs", "help-button"]) document.getElementById(id).remove();
-  const draw = () => main.replaceChildren(...runsView(header).flat(Infinity));
-  main.dataset.view = "runs";
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  draw();
-}
-
 async function start() {
   try {
-    const unpacked = await unpack(document.getElementById("data").textContent);
-    if (unpacked.header.runs) {
-      startRuns(unpacked.header);
-      return;
-    }
-    data = new Data(unpacked);
+    data = new Data(await unpack(document.getElementById("data").textContent));
     begin();
   } catch (error) {
     document.getElementById("main").replaceChildren(h("p", { class: "notice" }, `The data in this file cannot be read: ${error.message}`));

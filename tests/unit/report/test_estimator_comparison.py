@@ -1,6 +1,6 @@
 import pytest
 
-from hgpo.report.comparison import Training, level_estimator, shown_estimators, whose_levels
+from hgpo.report.estimator_comparison import Training, level_estimator, shown_estimators, whose_levels
 
 
 def test_the_well_known_estimators_are_compared():

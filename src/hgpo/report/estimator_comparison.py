@@ -1,4 +1,4 @@
-"""Which estimators a report sets side by side: the one that trained, and the well-known ones."""
+"""The estimators that a report compares: the one that trained, and the common ones."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class Training:
         gamma: the discount.
         metrics: the rows of metrics.jsonl.
         facts: what else the run says of itself; None without a run.
-
-    Example: `Training("hgpo", {"history_length": 2}, 0.95)`.
     """
 
     estimator: str = "hgpo"
@@ -42,8 +40,6 @@ class ShownEstimator:
         name: for `compute_advantages`.
         options: for `compute_advantages`.
         trained: whether these are the advantages that were trained on.
-
-    Example: `ShownEstimator("verl", "HGPO (verl-agent)", "hgpo", {"preset": "verl-agent"}).levels[0] == "same state"`.
     """
 
     key: str
