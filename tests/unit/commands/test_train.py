@@ -24,7 +24,8 @@ def test_a_dry_run_of_a_recipe_that_extends_others_shows_it_whole(capsys: pytest
     shown = tomllib.loads(capsys.readouterr().out)
     assert "extends" not in shown
     assert (shown["training"]["updates"], shown["training"]["learning_rate"]) == (7, 1e-6)
-    assert (shown["advantage"]["options"]["preset"], shown["advantage"]["options"]["mode"]) == ("verl-agent", "mean_norm")
+    options = shown["advantage"]["options"]
+    assert (options["preset"], options["mode"]) == ("verl-agent", "mean_norm")
 
 
 def test_a_dry_run_of_a_run_to_resume_shows_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
