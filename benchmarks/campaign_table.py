@@ -45,8 +45,6 @@ class Trained:
         start: first digits of the SHA-256 of the start's weights; only trainings from one start are compared.
         before, after: success on the held-out tasks, 0-1. during: mean success of the rollouts over all updates.
         minutes: how long it took, other work beside it.
-
-    Example: `Trained("atd", 0, "quickstart", "1f0a22c4", 0.32, 0.57, 0.61, 3.9)`.
     """
 
     estimator: str
@@ -71,8 +69,6 @@ class Row:
     Attributes:
         after, during: means. lead: mean of after less the reference's, paired by seed; half: of its 95 % interval.
         lead_during, half_during: the same of the success while training.
-
-    Example: `Row("atd", 10, 57.1, 60.9, 1.2, 1.9, 0.4, 0.8)`.
     """
 
     estimator: str

@@ -65,10 +65,7 @@ SMALLEST_LEVEL_ADVANTAGE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One estimator at one size, on an interned batch and from texts.
-
-    Example: `Measurement(6400, "gigpo", interned=Timing(…), texts=Timing(…)).texts.minimum / 6400`: seconds per step.
-    """
+    """One estimator at one size, on an interned batch and from texts."""
 
     steps: int
     estimator: str
@@ -78,10 +75,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """CPU seconds of the published way: returns and groups. `extrapolated` says they were not measured at this size.
-
-    Example: `Published(6400, returns=0.35, groups=0.35).seconds == 0.7`.
-    """
+    """CPU seconds of the published way: returns and groups. `extrapolated` says they were not measured at this size."""
 
     steps: int
     returns: float

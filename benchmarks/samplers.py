@@ -47,8 +47,6 @@ class Round:
         seconds: wall time.
         prompt_tokens, response_tokens: of all its steps.
         steps: answers.
-
-    Example: `Round(seconds=41.2, prompt_tokens=92_000, response_tokens=7_100, steps=640)`.
     """
 
     seconds: float

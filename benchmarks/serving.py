@@ -1,9 +1,7 @@
-"""What a step of a game costs beside the model when it is played through a server: milliseconds a step, with many games
-in flight.
+"""What a step costs beside the model when games are played through a server: milliseconds a step, many games in flight.
 
     python benchmarks/serving.py                                 both environments, agents direct and react: minutes
     python benchmarks/serving.py --environments alfworld --agents react --at-once 16
-    python benchmarks/serving.py --profile                       the own side's functions alone; no server is asked
 
 The server is a process of its own that knows every answer (`known_answers.py`), those of the environment's expert. In
 turn within each round,
@@ -11,10 +9,8 @@ turn within each round,
 - "played" is the path of `hgpo eval --server`: `play_games` with a `ServerPolicy`, every game kept in a journal;
 - "asked" is openai's client alone, which sends the very same requests as fast as it can, as many at once.
 
-What is "added" is their difference: what environment, agent, policy and journal take beyond client and server. It is
-wall time, and demanded to be under 5 ms: exit status 1 means that it is not. "journal" is its part that waits for the
-disk or writes, and all games wait with it. Beside it stands the CPU time of this process, which a busy machine does not
-lengthen, and where it goes (`own_side.py`).
+"added" is their difference: what environment, agent, policy and journal take beyond client and server. It is wall time.
+Exit status 1 means that it is not under 5 ms.
 """
 
 from __future__ import annotations
@@ -25,26 +21,159 @@ import itertools
 import json
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.policies.server import Server
-from known_answers import serve
-from own_side import Function, Stopwatch, functions, parts
-from served_games import SIZES, Body, ServedGames, Span, foresee, served, timing
+from hgpo.agents import Agent
+from hgpo.config import Config
+from hgpo.envs.base import Expert, Task
+from hgpo.policies.base import AsyncPolicy, Request, Response
+from hgpo.policies.server import Server, ServerPolicy
+from hgpo.rollout.games import Game, Player, play_games
+from hgpo.rollout.rules import RolloutRules
+from hgpo.runs.asking import settings_for
+from hgpo.runs.assemble import agent_rules, build_agent, build_suite, evaluation_tasks
+from hgpo.runs.game_journal import GameJournal
+from known_answers import completion, serve
 
 DEMANDED = 5.0
 """Milliseconds of wall time under which the own side's addition to a step has to stay."""
+SIZES = {"alfworld": "valid_unseen_games", "webshop": "valid_unseen_goals"}
+MODEL = "known"
+Body = Mapping[str, Any]
+"""Keywords of a request, as `ServerPolicy.body` makes them."""
 
-SHOWN = 40
-"""Functions that `--profile` shows."""
+
+@dataclass(frozen=True, slots=True)
+class ServedGames:
+    """What is played, and how the policy is asked.
+
+    Attributes:
+        games: as `hgpo eval` makes them.
+        ways: the expert's actions in each.
+        agent: asks.
+        rules: of every episode.
+    """
+
+    games: list[Game]
+    ways: list[list[str]]
+    agent: Agent
+    rules: RolloutRules
+
+    @classmethod
+    def of(cls, environment: str, agent_name: str, count: int) -> ServedGames:
+        """Those of `hgpo eval MODEL --server URL --env ENVIRONMENT --agent AGENT`, so many of them."""
+        config = _settings(environment, agent_name, count)
+        suite, agent, seed = build_suite(config), build_agent(config), config.evaluation.seeds[0]
+        expert = suite.expert()
+        assert expert is not None, f"{environment} has no expert"
+        games = [Game(task, place, seed) for place, task in enumerate(evaluation_tasks(suite, config))]
+        ways = [_walk(game.task, expert) for game in games]
+        return cls(games, ways, agent, agent_rules(config, agent, config.evaluation.temperature))
+
+    @property
+    def steps(self) -> int:
+        """Of all games together, and so requests."""
+        return sum(map(len, self.ways))
+
+    def play(self, policy: AsyncPolicy, at_once: int) -> float:
+        """Play all games and keep each in a journal, as `hgpo eval -o` does; the seconds that it took.
+
+        Args:
+            policy: answers.
+            at_once: games in flight.
+
+        Raises:
+            RuntimeError: a game failed or went another way than the expert's, so that nothing was measured.
+        """
+        player = Player(policy, self.agent, self.rules, at_once=at_once)
+        with tempfile.TemporaryDirectory() as folder:
+            journal = GameJournal.open(Path(folder) / "games.json", {})
+            began = time.perf_counter()
+            asyncio.run(play_games(self.games, player, journal.add))
+            seconds = time.perf_counter() - began
+        for game, way in zip(self.games, self.ways, strict=True):
+            played = journal.games[game.id]
+            if played.failure or played.steps != len(way):
+                raise RuntimeError(f"{game.id}: {played.steps} steps of the expert's {len(way)}; {played.failure}")
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Every request of some games.
+
+    Attributes:
+        bodies: in the order of the games, one after the other.
+        answers: the text that answers each, by its seed.
+    """
+
+    bodies: list[Body] = field(default_factory=list)
+    answers: dict[int, str] = field(default_factory=dict)
+
+
+class KnowingPolicy(ServerPolicy):
+    """Says what `answer` makes of a request's body, without client or server; all else is a `ServerPolicy`'s."""
+
+    def __init__(self, answer: Callable[[Body], ChatCompletion]) -> None:
+        super().__init__(Server("http://nowhere"), MODEL, max_response_tokens=512)
+        self._answer = answer
+
+    async def respond(self, request: Request, *, temperature: float) -> Response:
+        return self.read(self._answer(self.body(request, temperature)), 1, 0.0)
+
+
+def foresee(games: ServedGames) -> Requests:
+    """All requests that the games will make if every answer is the expert's."""
+    respond = games.rules.template.respond
+    texts = (respond(action) for way in games.ways for action in way)
+    requests = Requests()
+
+    def answer(body: Body) -> ChatCompletion:
+        text = next(texts)  # one game is played after the other
+        requests.bodies.append(body)
+        requests.answers[seed_of(body)] = text
+        return as_parsed(text)
+
+    games.play(KnowingPolicy(answer), at_once=1)
+    if len(requests.answers) != len(requests.bodies):
+        raise RuntimeError("two requests have the same seed: choose another number of games")
+    return requests
+
+
+def seed_of(body: Body) -> int:
+    return int(body["extra_body"]["seed"])
+
+
+def as_parsed(text: str) -> ChatCompletion:
+    """A completion as the client hands it over."""
+    return ChatCompletion.model_validate(completion(text))
+
+
+def _settings(environment: str, agent: str, count: int) -> Config:
+    overrides = [f"agent.name={agent!r}", f"environment.options.{SIZES[environment]}={count}"]
+    return settings_for(MODEL, environment=environment, server="http://nowhere", overrides=overrides)
+
+
+def _walk(task: Task, expert: Expert) -> list[str]:
+    """What the expert does from the start to the end."""
+    environment, actions, ended = task.make(), [], False
+    observation, info = environment.reset(seed=0)
+    expert.reset(observation, info)
+    while not ended:
+        actions.append(expert.act(observation, info))
+        observation, _, terminated, truncated, info = environment.step(actions[-1])
+        ended = terminated or truncated
+    return actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +182,20 @@ class Measured:
 
     Attributes:
         steps: of all games together, and so requests.
-        played: each round's.
-        asked: each round's.
-        journal: wall seconds of each round of "played" that went into the journal.
-        parts: CPU milliseconds a step of the own side, by part.
-
-    Example: `Measured(1332, [Span(3.2, 3.1)], [Span(2.6, 2.5)], [0.3], {"prompt": 0.04, "rest": 0.1})`.
+        played: wall seconds of each round.
+        asked: the same.
     """
 
     steps: int
-    played: list[Span]
-    asked: list[Span]
-    journal: list[float]
-    parts: dict[str, float]
+    played: list[float]
+    asked: list[float]
 
-    def added(self, clock: str = "wall") -> float:
-        """Milliseconds a step: median over rounds of the difference within each; `clock` is "wall" or "cpu"."""
-        rounds = zip(self.played, self.asked, strict=True)
-        return self._a_step(getattr(played, clock) - getattr(asked, clock) for played, asked in rounds)
-
-    def milliseconds(self, way: str, clock: str = "wall") -> float:
-        """Milliseconds a step: median over rounds of one `way`, "played" or "asked"."""
-        return self._a_step(getattr(span, clock) for span in getattr(self, way))
-
-    def journalled(self) -> float:
-        """Milliseconds a step of wall time in the journal: median over rounds."""
-        return self._a_step(self.journal)
-
-    def ratio(self) -> float:
-        """Played over asked: median over rounds of the ratio within each."""
-        rounds = zip(self.played, self.asked, strict=True)
-        return statistics.median(played.wall / asked.wall for played, asked in rounds)
-
-    def _a_step(self, seconds: Iterable[float]) -> float:
-        return 1e3 * statistics.median(seconds) / self.steps
+    @property
+    def milliseconds(self) -> tuple[float, float, float]:
+        """Of a step played, asked, and added: medians over rounds, of the last one over differences within each."""
+        added = [played - asked for played, asked in zip(self.played, self.asked, strict=True)]
+        one, other, difference = (1e3 * statistics.median(way) / self.steps for way in (self.played, self.asked, added))
+        return one, other, difference
 
 
 def main() -> int:
@@ -97,37 +206,34 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=64, help="games in flight (default: 64)")
     parser.add_argument("--games", type=int, default=192, help="(default: 192)")
     parser.add_argument("--rounds", type=int, default=5, help="of both ways in turn (default: 5)")
-    parser.add_argument("--profile", action="store_true", help="only the own side, function by function")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
-    console, found = Console(), {}
+    found = {}
     for environment, agent in itertools.product(arguments.environments, arguments.agents):
         games = ServedGames.of(environment, agent, arguments.games)
-        if arguments.profile:
-            show_functions(f"{environment}, {agent}", functions(games, foresee(games).answers), console)
-        else:
-            found[f"{environment}, {agent}"] = measure(games, arguments.at_once, arguments.rounds)
+        found[f"{environment}, {agent}"] = measure(games, arguments.at_once, arguments.rounds)
     if arguments.json:
         figures = {"at_once": arguments.at_once, "found": {name: asdict(one) for name, one in found.items()}}
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if found:
-        show(found, arguments.at_once, console)
-    return 0 if all(one.added() < DEMANDED for one in found.values()) else 1
+    title = f"milliseconds a step, {arguments.at_once} games in flight"
+    table = Table("", "steps", "played", "asked", "added", title=title, title_justify="left")
+    for name, one in found.items():
+        table.add_row(name, f"{one.steps:,}", *(f"{value:.2f}" for value in one.milliseconds))
+    Console().print(table)
+    return 0 if all(one.milliseconds[-1] < DEMANDED for one in found.values()) else 1
 
 
 def measure(games: ServedGames, at_once: int, rounds: int) -> Measured:
-    """Both ways in turn, then the parts of the own side."""
+    """Both ways in turn."""
     requests = foresee(games)
-    played, asked, journal = [], [], []
+    played, asked = [], []
     with serve(requests.answers) as url:
         for _ in range(rounds):
-            watch = Stopwatch(time.perf_counter)
-            played.append(games.play(served(url), at_once, noting=partial(watch.on, "journal")))
-            journal.append(watch.spent["journal"])
-            with timing() as span:
-                asyncio.run(ask_all(Server(url), requests.bodies, at_once))
-            asked.append(span)
-    return Measured(games.steps, played, asked, journal, parts(games, requests.answers))
+            played.append(games.play(ServerPolicy(Server(url), MODEL, max_response_tokens=512), at_once))
+            began = time.perf_counter()
+            asyncio.run(ask_all(Server(url), requests.bodies, at_once))
+            asked.append(time.perf_counter() - began)
+    return Measured(games.steps, played, asked)
 
 
 async def ask_all(server: Server, bodies: Sequence[Body], at_once: int) -> None:
@@ -140,40 +246,6 @@ async def ask_all(server: Server, bodies: Sequence[Body], at_once: int) -> None:
 
     async with AsyncOpenAI(**server.connection()) as client:
         await asyncio.gather(*(ask_on() for _ in range(at_once)))
-
-
-def show(found: Mapping[str, Measured], at_once: int, console: Console) -> None:
-    """Two tables: what a step costs, and what the own side spends it on."""
-    columns = ("steps", "played", "asked", "added", "journal", "ratio", "CPU: played", "asked", "added", "demand met")
-    table = Table("", *columns, title=f"milliseconds a step, {at_once} games in flight", title_justify="left")
-    for name, one in found.items():
-        wall, cpu = (
-            [
-                f"{value:.2f}"
-                for value in (one.milliseconds("played", clock), one.milliseconds("asked", clock), one.added(clock))
-            ]
-            for clock in ("wall", "cpu")
-        )
-        met = "yes" if one.added() < DEMANDED else "no"
-        table.add_row(name, f"{one.steps:,}", *wall, f"{one.journalled():.2f}", f"{one.ratio():.2f}", *cpu, met)
-    console.print(table)
-    names = list(dict.fromkeys(part for one in found.values() for part in one.parts))
-    table = Table("", *names, "together", title="the own side, CPU milliseconds a step", title_justify="left")
-    for name, one in found.items():
-        table.add_row(
-            name, *(f"{value:.3f}" for value in (*(one.parts[part] for part in names), sum(one.parts.values())))
-        )
-    console.print(table)
-
-
-def show_functions(name: str, found: Sequence[Function], console: Console) -> None:
-    """The functions that take the most themselves."""
-    table = Table(
-        "function", "calls", "itself", "together", title=f"{name}: CPU milliseconds a step", title_justify="left"
-    )
-    for one in found[:SHOWN]:
-        table.add_row(one.name, f"{one.calls:.2f}", f"{one.itself:.4f}", f"{one.together:.4f}")
-    console.print(table, markup=False)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """CPU seconds of repeated calls, and the extra memory of the first one in bytes (None where it cannot be read).
-
-    Example: `Timing(minimum=0.0011, median=0.0013, memory=1_200_000)`.
-    """
+    """CPU seconds of repeated calls, and the extra memory of the first one in bytes (None where it cannot be read)."""
 
     minimum: float
     median: float

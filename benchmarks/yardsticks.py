@@ -3,15 +3,20 @@
     python benchmarks/yardsticks.py               # 9 problems, N = 4, 8, 16, 32, 2,000 batches of 16 tasks each
     python benchmarks/yardsticks.py --enumerate   # N = 4, one task: every outcome with its probability, no sampling
     python benchmarks/yardsticks.py --batches 100000 --trajectories 8 --estimators "pooled leave-one-out"
+    python benchmarks/yardsticks.py --page        # write the stored figures into docs/choosing.md
 
-The problems are described in benchmarks/chain.py, what is measured in benchmarks/measures.py, and what follows from the
-figures in docs/choosing.md. Advantages come from the library; the steps before the last state are part of each batch.
+benchmarks/chain.py describes the problems, `Measures` what is measured, and docs/choosing.md what follows from the
+figures. Advantages come from the library; the steps before the last state are part of each batch. In docs/choosing.md a
+table stands between `<!-- yardsticks FILE MEASURE N: ESTIMATOR; ESTIMATOR; … -->` and the next blank line.
+
+Shapes: B batches, M tasks, N trajectories, 4 contexts (one policy logit each), 2 actions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,10 +28,24 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from chain import PROBLEMS, STEPS, STRESS, Floats, Outcomes, Problem, enumerate_task, parts, sample, step_batch
+from chain import (
+    CONTEXT_SHARE,
+    PROBLEMS,
+    STEPS,
+    STRESS,
+    Floats,
+    Outcomes,
+    Problem,
+    enumerate_task,
+    parts,
+    sample,
+    step_batch,
+)
 from hgpo import compute_advantages
-from measures import measure
 
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parent / "docs" / "choosing.md"
+MARKED = re.compile(r"<!-- yardsticks (?P<file>\S+) (?P<measure>\S+) (?P<count>\d+): (?P<names>.+?) -->\n(?:\|.*\n)*")
 TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
@@ -47,8 +66,6 @@ class Contender:
     Attributes:
         name: of the row. estimator, options: for `compute_advantages`; gamma is 1.
         batch_wide: whether a task's advantages depend on the other tasks of its batch; batches then go one by one.
-
-    Example: `Contender("level 0", "hgpo", {"history_length": 0, "mode": "mean_norm"})`.
     """
 
     name: str
@@ -102,6 +119,80 @@ def _of_part(contender: Contender, part: Outcomes) -> Floats:
     return last
 
 
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What one estimator achieves on one problem.
+
+    Attributes:
+        cosine: mean over batches of the cosine between the batch's gradient and the true one (0 for no gradient).
+        cosine_error: its standard error; 0 when enumerated.
+        direction_bias: angle between the mean gradient and the true one, radians.
+        direction_error: the angle that sampling alone would give (root mean square); 0 when enumerated.
+        relative_variance: E|g - E g|^2 / |E g|^2.
+        advantage_bias: root mean square over contexts and actions of E[A | c, a] - oracle.
+        advantage_variance: mean over contexts and actions of Var[A | c, a].
+        advantage_error: mean squared error = advantage_bias^2 + advantage_variance.
+
+    Example: `measure(problem, outcomes, outcomes.reward - 0.5)` is what a constant baseline achieves.
+    """
+
+    cosine: float
+    cosine_error: float
+    direction_bias: float
+    direction_error: float
+    relative_variance: float
+    advantage_bias: float
+    advantage_variance: float
+    advantage_error: float
+
+
+def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bool = True) -> Measures:
+    """Measure advantages float64[B, M, N] of the steps at s.
+
+    The gradient of a batch is the mean over its steps of A * d log pi(a | c), by the logit of each context.
+    """
+    true = problem.gradient
+    score = advantage * (outcomes.action - np.array(problem.policy)[outcomes.context])
+    gradient = np.stack([np.where(outcomes.context == c, score, 0.0).mean(axis=(1, 2)) for c in range(4)], axis=1)
+    weight = outcomes.weight[:, None]
+    count = len(outcomes) if sampled else np.inf
+
+    length = np.linalg.norm(gradient, axis=1)
+    some = length > 1e-12
+    cosine = np.where(some, gradient @ true / np.where(some, length, 1.0), 0.0) / np.linalg.norm(true)
+    mean_cosine = float((outcomes.weight * cosine).sum())
+    cosine_variance = float((outcomes.weight * (cosine - mean_cosine) ** 2).sum())
+
+    mean = (weight * gradient).sum(axis=0)
+    deviation = gradient - mean
+    along = mean / np.linalg.norm(mean)
+    across = (weight * (deviation**2)).sum() - (outcomes.weight * (deviation @ along) ** 2).sum()
+    angle = np.arctan2(np.linalg.norm(mean - (mean @ true) * true / (true @ true)), mean @ true / np.linalg.norm(true))
+    bias, variance = _advantage_moments(problem, outcomes, advantage)
+    return Measures(
+        cosine=mean_cosine,
+        cosine_error=float(np.sqrt(cosine_variance / count)),
+        direction_bias=float(angle),
+        direction_error=float(np.sqrt(max(across, 0.0) / count) / np.linalg.norm(mean)),
+        relative_variance=float((weight * deviation**2).sum() / (mean @ mean)),
+        advantage_bias=float(np.sqrt(bias)),
+        advantage_variance=float(variance),
+        advantage_error=float(bias + variance),
+    )
+
+
+def _advantage_moments(problem: Problem, outcomes: Outcomes, advantage: Floats) -> tuple[float, float]:
+    """Mean over contexts and actions of the squared bias and of the variance."""
+    cell = (2 * outcomes.context + outcomes.action).reshape(-1)
+    weight = np.broadcast_to(outcomes.weight[:, None, None], advantage.shape).reshape(-1)
+    total = np.maximum(np.bincount(cell, weight, minlength=8), 1e-300)
+    mean = np.bincount(cell, weight * advantage.reshape(-1), minlength=8) / total
+    square = np.bincount(cell, weight * advantage.reshape(-1) ** 2, minlength=8) / total
+    share = (CONTEXT_SHARE[:, None] * problem.action_share).reshape(-1)
+    bias = mean - problem.advantage.reshape(-1)
+    return float((share * bias**2).sum()), float((share * (square - mean**2)).sum())
+
+
 def run(
     problems: Sequence[Problem],
     chosen: Sequence[Contender],
@@ -146,6 +237,32 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         console.print(table)
 
 
+def table(file: str, measure: str, count: int, names: list[str]) -> str:
+    """One row for each estimator, one column for each problem; the best cosine of a column in bold."""
+    rows: list[dict[str, Any]] = json.loads((FOLDER / file).read_text(encoding="utf-8"))["rows"]
+    found = {(row["estimator"], row["problem"]): row[measure] for row in rows if row["N"] == count}
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    lines = ["| estimator | " + " | ".join(problems) + " |", "|---" * (len(problems) + 1) + "|"]
+    for name in names:
+        cells = [f"{found[name, problem]:.3f}" for problem in problems]
+        if measure == "cosine":
+            best = [f"{max(found[other, problem] for other in names):.3f}" for problem in problems]
+            cells = [f"**{cell}**" if cell == top else cell for cell, top in zip(cells, best, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def rewritten(text: str) -> str:
+    """The page with every marked table made anew."""
+
+    def anew(match: re.Match[str]) -> str:
+        marker = match.group(0).partition("\n")[0]
+        names = [name.strip() for name in match["names"].split(";")]
+        return marker + "\n" + table(match["file"], match["measure"], int(match["count"]), names)
+
+    return MARKED.sub(anew, text)
+
+
 def as_json(settings: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The settings and the rows, one line each, figures to five places."""
     short = [
@@ -169,7 +286,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the samples (default: 1)")
     parser.add_argument("--enumerate", action="store_true", help="N = 4, one task, all outcomes instead of samples")
     parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
+    parser.add_argument("--page", action="store_true", help="measure nothing: rewrite the tables of docs/choosing.md")
     options = parser.parse_args(arguments)
+    if options.page:
+        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
 
     def drawn(problem: Problem, count: int) -> Outcomes:
         seed = (options.seed, list(known).index(problem.name), count)

@@ -14,9 +14,8 @@ from typing import Any, Self
 
 from hgpo.files import try_lock
 from long_games.contenders import CONTENDERS, GAMMA
-from long_games.cosines import cosines
-from long_games.curves import UPDATES, curve
 from long_games.families import generator, instance
+from long_games.measures import UPDATES, cosines, curve
 from long_games.play import ROLLOUTS
 from long_games.updates import PpoAdam
 
@@ -35,8 +34,6 @@ class Settings:
         purpose: "choose" or "report", which instances they are from.
         kl: divergence of an update of the measure "kl". rate: of Adam, for "adam". batches: for "cosine".
         updates: of a learning curve. rollouts: of each task in a batch. gamma: the estimators' discount.
-
-    Example: `Settings("choose", updates=5)` for a first look.
     """
 
     purpose: str
@@ -54,8 +51,6 @@ class Cell:
 
     Attributes:
         measure: "kl", "adam" (learning curves) or "cosine". family, instance: which game. estimator: a contender.
-
-    Example: `Cell("kl", "traps", 0, "gigpo")`.
     """
 
     measure: str
@@ -83,8 +78,6 @@ class CellFile:
 
     Raises:
         ValueError: it was written with other settings, is no file of cells, or another process writes to it.
-
-    Example: `with CellFile(path, Settings("choose")) as cells: cells.append(cell, measured(cell, cells.settings))`.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:

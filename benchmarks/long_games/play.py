@@ -23,8 +23,6 @@ class Played:
     Attributes:
         trajectory, time, node, key, action: int64[N]. next: int64[N], the node the step led to.
         task: int64[X] of each trajectory. won: bool[X].
-
-    Example: `played.won.mean()` is the share of games won.
     """
 
     trajectory: Ints

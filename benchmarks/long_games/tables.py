@@ -50,8 +50,6 @@ class Row:
     Attributes:
         figure, family, estimator: what it is of; `family` may be `ALL`. instances: how many it is from (all families
             together). mean: of the figure. difference: mean of estimator - reference; low, high: its 95 % interval.
-
-    Example: `Row("kl", "traps", "atd", 20, 80.1, 1.2, 0.8, 1.6)`.
     """
 
     figure: str

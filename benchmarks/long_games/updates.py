@@ -70,8 +70,6 @@ class PpoAdam:
 
     Attributes:
         rate: Adam's step, in logits. clip: of the ratio. epochs, parts: passes over a batch, and what each is cut into.
-
-    Example: `PpoAdam(0.05).update(logits, played, advantages, number)` returns the new logits.
     """
 
     rate: float

@@ -2,7 +2,7 @@
 
 They are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout where they lie (see pyproject.toml).
 A recipe's name is its path there without the ending, and a folder's name means its `hgpo.toml`: `quickstart`,
-`smollm2/alfworld`, `verl/webshop-7b-k2-hgpo`. What lies in a folder called `base` is there to be extended alone.
+`smollm2/alfworld`, `verl/webshop`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 _MAIN = "hgpo"
-_FOR_OTHERS = "base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,7 @@ def recipe_names() -> list[str]:
 @cache
 def _recipes() -> dict[str, Path]:
     folder = _folder()
-    return {
-        _name(path.relative_to(folder)): path
-        for path in folder.rglob("*.toml")
-        if _FOR_OTHERS not in path.relative_to(folder).parts
-    }
+    return {_name(path.relative_to(folder)): path for path in folder.rglob("*.toml")}
 
 
 def _name(path: Path) -> str:

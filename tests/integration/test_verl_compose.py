@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -20,15 +21,16 @@ from verl.workers.config import ActorConfig
 
 from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.compose import compose, recipe_of
+from published_recipes import EVALUATION, ROWS, Row, overrides_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-PUBLISHED = sorted((RECIPES / "verl").glob("*.toml"))
+EVALUATIONS = [row for row in ROWS if (row.size, row.k, row.estimator) == ("1.5b", 2, "hgpo")]
 
 
-def load(path: Path) -> Config:
-    if path.name.removeprefix("evaluate-").startswith("webshop") and "webshop" not in names():
+def load(row: Row, overrides: Sequence[str] = ()) -> Config:
+    if row.environment == "webshop" and "webshop" not in names():
         pytest.skip("the environment 'webshop' is not registered as an entry point")
-    return load_config(path)
+    return load_config(row.recipe, [*overrides_of(row), *overrides])
 
 
 def composed(config: Config) -> Any:
@@ -40,29 +42,34 @@ def small(**sections: Any) -> Config:
     return Config.model_validate(tree)
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_every_published_recipe_is_composed_and_validated(path: Path) -> None:
-    config = load(path)
-    found = composed(config)
-    actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
+def check_rollouts(config: Config, found: Any) -> None:
+    rollout = found.actor_rollout_ref.rollout
     assert rollout.name == "vllm"
-    assert actor.strategy == found.actor_rollout_ref.ref.strategy == "fsdp2"
+    assert found.actor_rollout_ref.actor.strategy == found.actor_rollout_ref.ref.strategy == "fsdp2"
     assert (found.data.max_prompt_length, found.data.max_response_length) == (4096, 512)
     assert rollout.val_kwargs.temperature == pytest.approx(0.4)
     assert recipe_of(found)[0] == config
-    if not config.verl.evaluate_only:
-        assert (found.data.train_batch_size, rollout.n, found.trainer.total_training_steps) == (16, 8, 160)
-        assert actor.fsdp_config.mixed_precision.param_dtype == "bfloat16"
-        assert actor.optim.lr == pytest.approx(1e-6)
-        assert (found.trainer.test_freq, found.trainer.save_freq) == (5, 40)
-        assert found.trainer.n_gpus_per_node == (2 if "1.5b" in path.stem else 4)
 
 
-def test_there_are_eight_hgpo_settings_with_twins_and_an_evaluation_each() -> None:
-    stems = {path.stem for path in PUBLISHED}
-    trained = {f"{env}-{size}-k{k}" for env in ("alfworld", "webshop") for size in ("1.5b", "7b") for k in (2, 4)}
-    assert {f"{name}-{estimator}" for name in trained for estimator in ("hgpo", "gigpo", "grpo")} <= stems
-    assert {"evaluate-alfworld", "evaluate-webshop"} <= stems
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_published_row_is_composed_and_validated(row: Row) -> None:
+    config = load(row)
+    found = composed(config)
+    check_rollouts(config, found)
+    actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
+    assert (found.data.train_batch_size, rollout.n, found.trainer.total_training_steps) == (16, 8, 160)
+    assert actor.fsdp_config.mixed_precision.param_dtype == "bfloat16"
+    assert actor.optim.lr == pytest.approx(1e-6)
+    assert (found.trainer.test_freq, found.trainer.save_freq) == (5, 40)
+    assert found.trainer.n_gpus_per_node == (2 if row.size == "1.5b" else 4)
+
+
+@pytest.mark.parametrize("row", EVALUATIONS, ids=lambda row: row.environment)
+def test_an_evaluation_is_composed_and_validated(row: Row) -> None:
+    config = load(row, [*EVALUATION, "run.engine=verl"])
+    found = composed(config)
+    check_rollouts(config, found)
+    assert found.trainer.val_only
 
 
 def test_the_quickstart_trains_on_verl_too() -> None:

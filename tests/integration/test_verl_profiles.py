@@ -1,10 +1,11 @@
-"""Every profile's `--dry-run`, held under the memory and CPUs that its page promises. Runs where verl is installed."""
+"""The memory and CPUs that recipes/verl/README.md gives for each hardware. Runs where verl is installed."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,42 +19,54 @@ from hgpo.integrations.verl.cluster_needs import needs_of
 from hgpo.integrations.verl.launch import composed_yaml
 from hgpo.integrations.verl.memory_findings import fits
 from hgpo.integrations.verl.rank_memory import RankSettings, estimate_rank, rank_settings
+from published_recipes import FOLDER
 from qwen_sizes import QWEN
 
-PROFILES = Path(__file__).parents[2] / "recipes" / "verl" / "profiles"
 GB = 10**9
-ROW = re.compile(r"\| \[([\w.-]+)\.toml\].*?\| [^|]* \| [^|]*?(\d+) GB \| ([\d.]+) \| (\d+) \|")
+ROW = re.compile(r"\| [^|]+ \| [^|]*?(\d+) GB \| \[?`([^`]+)`[^|]*\| ([\d.]+) \| (\d+) \|")
 
 
-def promised() -> dict[str, tuple[int, float, int]]:
-    """GB of each GPU, GB taken at most, and CPUs asked for, by profile."""
-    page = (PROFILES / "README.md").read_text(encoding="utf-8")
-    return {name: (int(gpu), float(taken), int(cpus)) for name, gpu, taken, cpus in ROW.findall(page)}
+class Hardware(NamedTuple):
+    """One row: GB of each GPU, recipe with overrides, GB that training takes of each at most, CPUs for Ray."""
+
+    gpu: int
+    command: str
+    taken: float
+    cpus: int
 
 
-def dry_run(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+ROWS = [
+    Hardware(int(gpu), command, float(taken), int(cpus))
+    for gpu, command, taken, cpus in ROW.findall((FOLDER / "README.md").read_text(encoding="utf-8"))
+]
+
+
+def dry_run(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for variable in ("CHECKPOINTS_DIR", "WANDB_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     for variable in ("ALFWORLD_DATA", "WEBSHOP_DATA"):
         monkeypatch.setenv(variable, "/data")
-    tree: dict[str, Any] = yaml.safe_load(composed_yaml(load_config(PROFILES / f"{name}.toml", ["run.engine=verl"])))
+    recipe, *overrides = shlex.split(command)
+    tree: dict[str, Any] = yaml.safe_load(composed_yaml(load_config(Path(recipe), [*overrides, "run.engine=verl"])))
     return tree
 
 
 def test_every_profile_is_on_the_page() -> None:
-    assert set(promised()) == {path.stem for path in PROFILES.glob("*.toml")}
+    profiles = {f"verl/profiles/{path.stem}" for path in (FOLDER / "profiles").glob("*.toml")}
+    commands = {row.command for row in ROWS}
+    assert len(commands) == 6
+    assert {command for command in commands if "profiles" in command} == profiles
 
 
-@pytest.mark.parametrize("name", sorted(promised()))
-def test_a_profile_takes_what_its_page_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, taken, cpus = promised()[name]
-    tree = dry_run(name, monkeypatch)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.command)
+def test_a_training_takes_what_the_page_says(row: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = dry_run(row.command, monkeypatch)
     model = tree["actor_rollout_ref"]["model"]
     settings, sizes = rank_settings(tree), QWEN[model["path"]]
-    assert fits(sizes, settings, gpu * GB)
-    assert estimate_rank(sizes, settings, gpu * GB).total / GB == pytest.approx(taken, abs=0.05)
-    assert needs_of(tree).cpus == cpus
-    check_settings(tree, settings, adapters="lora" in name)
+    assert fits(sizes, settings, row.gpu * GB)
+    assert estimate_rank(sizes, settings, row.gpu * GB).total / GB == pytest.approx(row.taken, abs=0.05)
+    assert needs_of(tree).cpus == row.cpus
+    check_settings(tree, settings, adapters="lora" in row.command)
 
 
 def check_settings(tree: dict[str, Any], settings: RankSettings, *, adapters: bool) -> None:

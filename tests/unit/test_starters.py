@@ -23,11 +23,10 @@ def test_the_recipe_is_about_the_environment_and_the_model(environment: str, mod
     assert "data_dir" not in config.environment.options
 
 
-def test_every_recipe_has_a_name_and_bases_have_none() -> None:
-    files = {path for path in RECIPES.rglob("*.toml") if "base" not in path.parts}
-    assert {recipe_named(name) for name in recipe_names()} == files
+def test_every_recipe_has_a_name() -> None:
+    assert {recipe_named(name) for name in recipe_names()} == set(RECIPES.rglob("*.toml"))
     assert {"quickstart", "webshop-tiny", "alfworld-tiny", "smollm2", "smollm2/alfworld"} <= set(recipe_names())
-    assert recipe_named("verl/alfworld-7b-k4-grpo") == RECIPES / "verl" / "alfworld-7b-k4-grpo.toml"
+    assert recipe_named("verl/alfworld") == RECIPES / "verl" / "alfworld.toml"
     assert recipe_named("../README") is None
 
 
@@ -41,8 +40,8 @@ def test_a_name_means_the_recipe_unless_a_file_is_called_so(tmp_path: Path, monk
 
 def test_a_recipe_of_ones_own_may_extend_one_by_name(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('extends = "verl/webshop-7b-k2-grpo"\n[run]\nname = "mine"\n', encoding="utf-8")
-    there = read_config(RECIPES / "verl" / "webshop-7b-k2-grpo.toml", ["run.name=mine"])
+    mine.write_text('extends = "verl/webshop"\n[run]\nname = "mine"\n', encoding="utf-8")
+    there = read_config(RECIPES / "verl" / "webshop.toml", ["run.name=mine"])
     assert read_config(mine) == there
 
 

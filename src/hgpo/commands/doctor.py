@@ -20,8 +20,8 @@ With --engine verl: what that engine needs here, and whether a recipe fits: pack
 
 examples:
   hgpo doctor
-  hgpo doctor --engine verl recipes/verl/profiles/24gb-1.5b-lora.toml
-  hgpo doctor --engine verl recipes/verl/alfworld-7b-k2-hgpo.toml verl.gpus_per_node=8
+  hgpo doctor --engine verl verl/profiles/24gb-1.5b-lora
+  hgpo doctor --engine verl verl/alfworld verl.gpus_per_node=8
 """
 PACKAGES = {
     "numpy": ("advantages", "pip install hgpo"),

@@ -1,6 +1,6 @@
 """Settings as they are written: a recipe, the recipes that it extends, and `section.name=value` overrides.
 
-    extends = "base/alfworld.toml"    # above the first table; relative to the file that says it
+    extends = "alfworld.toml"         # above the first table; relative to the file that says it
     extends = "quickstart"            # or a recipe that comes with the package
 
 A recipe says what differs from its base. Tables are merged at every depth; values and lists are replaced.

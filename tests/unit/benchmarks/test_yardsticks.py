@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import yardstick_tables
 from chain import CONTEXT_SHARE, PROBLEMS, STRESS, Outcomes, Problem, enumerate_task, parts, sample
 from hgpo.columns import FloatArray
-from measures import Measures, measure
-from yardsticks import Contender, advantages, contenders, main
+from yardsticks import FOLDER, MARKED, PAGE, Contender, Measures, advantages, contenders, main, measure, rewritten
 
 KNOWN = {problem.name: problem for problem in (*PROBLEMS, *STRESS)}
 CONTENDERS = {contender.name: contender for contender in contenders()}
@@ -169,13 +167,13 @@ def test_names_are_unique() -> None:
 
 
 def test_the_page_shows_the_stored_figures() -> None:
-    text = yardstick_tables.PAGE.read_text(encoding="utf-8")
-    assert len(yardstick_tables.MARKED.findall(text)) == 2
-    assert yardstick_tables.rewritten(text) == text
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(MARKED.findall(text)) == 2
+    assert rewritten(text) == text
 
 
 def stored(file: str, measure: str) -> dict[tuple[str, str, int], float]:
-    rows = json.loads((yardstick_tables.FOLDER / file).read_text(encoding="utf-8"))["rows"]
+    rows = json.loads((FOLDER / file).read_text(encoding="utf-8"))["rows"]
     return {(row["estimator"], row["problem"], row["N"]): row[measure] for row in rows}
 
 
@@ -192,7 +190,7 @@ def test_what_the_page_says_beside_its_tables_is_in_the_stored_figures() -> None
             assert cosine["mixed_effects", problem, count] == best
         if problem == "P":
             assert cosine["mixed_effects", problem, count] >= level_0
-    text = yardstick_tables.PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     for count in (4, 32):
         names = ("level 0", "paper", "pooled", "mixed_effects")
         cells = [

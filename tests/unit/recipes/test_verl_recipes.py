@@ -1,21 +1,20 @@
-"""The published settings, by environment, model size, K and estimator. tests/integration/test_verl_compose.py composes
-the files with verl's own configuration.
+"""The 24 published rows: what recipes/verl/README.md says to add to a base recipe gives exactly the published settings.
+
+tests/integration/test_verl_compose.py composes the same rows with verl's own configuration.
 """
 
 from __future__ import annotations
 
-import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hgpo.config import Config, load_config
 from hgpo.config.engines import default_of, leaves
+from hgpo.estimators import parse_options
+from published_recipes import EVALUATION, FOLDER, ROWS, Row, overrides_of
 
-FOLDER = Path(__file__).parents[3] / "recipes" / "verl"
-TRAININGS = list(itertools.product(("alfworld", "webshop"), ("1.5b", "7b"), (2, 4), ("hgpo", "gigpo", "grpo")))
-EVALUATIONS = ("alfworld", "webshop")
+ENVIRONMENTS = ("alfworld", "webshop")
 
 POLICY = {"policy.device": "cuda", "policy.max_prompt_tokens": 4096, "policy.max_response_tokens": 512}
 TRAINING = {
@@ -73,7 +72,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gigpo": {"step_advantage_w": 1.0},
     "grpo": {"count": "step"},
 }
-NAME = {"hgpo": "k{}_hgpo_length_alpha1.0_baseGroup_False", "gigpo": "k{}_gigpo", "grpo": "k{}_grpo"}
 
 
 def said(config: Config) -> dict[str, Any]:
@@ -85,50 +83,38 @@ def with_defaults(config: Config, expected: dict[str, Any]) -> dict[str, Any]:
     return {name: default_of(field) for name, _, field in leaves(config)} | expected
 
 
-@pytest.mark.parametrize(("environment", "size", "k", "estimator"), TRAININGS)
-def test_a_recipe_says_what_is_published_and_leaves_the_rest(
-    environment: str, size: str, k: int, estimator: str
-) -> None:
-    config = load_config(FOLDER / f"{environment}-{size}-k{k}-{estimator}.toml")
-    assert said(config) == with_defaults(
-        config,
-        {
-            **POLICY,
-            **TRAINING,
-            **ENVIRONMENT[environment],
-            **MODEL[size],
-            "run.name": NAME[estimator].format(k),
-            "run.directory": f"runs/{environment}-qwen2.5-{size}",
-            "agent.history_length": k,
-            "advantage.estimator": estimator,
-            "advantage.options": {"mode": MODE[environment], **OPTIONS[estimator]},
-            "training.mini_batch_size": MINI_BATCH[environment],
-        },
-    )
+def in_full(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same with every option of the estimator, so that an option left at its default equals one that is given."""
+    options = parse_options(settings["advantage.estimator"], **settings["advantage.options"])
+    return settings | {"advantage.options": options}
 
 
-@pytest.mark.parametrize("environment", EVALUATIONS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_has_the_published_settings_and_defaults_elsewhere(row: Row) -> None:
+    config = load_config(row.recipe, overrides_of(row))
+    expected = {
+        **POLICY,
+        **TRAINING,
+        **ENVIRONMENT[row.environment],
+        **MODEL[row.size],
+        "run.name": row.name,
+        "agent.history_length": row.k,
+        "advantage.estimator": row.estimator,
+        "advantage.options": {"mode": MODE[row.environment], **OPTIONS[row.estimator]},
+        "training.mini_batch_size": MINI_BATCH[row.environment],
+    }
+    assert in_full(said(config)) == in_full(with_defaults(config, expected))
+
+
+def test_the_base_recipes_are_rows_themselves() -> None:
+    for environment in ENVIRONMENTS:
+        assert load_config(FOLDER / f"{environment}.toml").run.name == f"{environment}-1.5b-k2-hgpo"
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_an_evaluation_plays_three_seeds(environment: str) -> None:
-    config = load_config(FOLDER / f"evaluate-{environment}.toml")
-    assert said(config) == with_defaults(
-        config,
-        {
-            **POLICY,
-            **ENVIRONMENT[environment],
-            **MODEL["1.5b"],
-            "run.name": f"evaluate-{environment}",
-            "run.engine": "verl",
-            "agent.history_length": 2,
-            "evaluation.temperature": 0.4,
-            "evaluation.seeds": (123, 456, 789),
-            "verl.evaluate_only": True,
-        },
-    )
-
-
-def test_there_is_no_other_recipe_and_each_is_in_the_table() -> None:
-    expected = {f"{environment}-{size}-k{k}-{estimator}.toml" for environment, size, k, estimator in TRAININGS}
-    expected |= {f"evaluate-{environment}.toml" for environment in EVALUATIONS}
-    assert {path.name for path in FOLDER.glob("*.toml")} == expected
-    table = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(expected) if f"({name})" not in table] == []
+    config = load_config(FOLDER / f"{environment}.toml", [*EVALUATION, "run.engine=verl"])
+    assert config.verl.evaluate_only
+    assert config.evaluation.seeds == (123, 456, 789)
+    assert config.evaluation.temperature == 0.4
+    assert " ".join(EVALUATION) in (FOLDER / "README.md").read_text(encoding="utf-8")

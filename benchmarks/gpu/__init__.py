@@ -1,1 +1,0 @@
-"""The project on a GPU, in four phases of less than nine minutes each: docs/gpu.md."""
