@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hgpo.envs.limit import LimitedSuite
-from hgpo_textcraft import textcraft_suite
-from hgpo_textcraft.suite import TextCraftSuite
+from hgpo_textcraft.suite import TextCraftSuite, textcraft_suite
 
 COUNTS = {"train": 24, "valid_seen": 8, "valid_unseen": 8}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from hgpo.commands import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.config.recipes import Written
-from hgpo.starters import STARTERS, recipe_names, starter_recipe
+from hgpo.starters import recipe_names, starter_recipe, starters
 from hgpo.visible import visible_lines
 
 DESCRIPTION = """\
@@ -32,7 +32,7 @@ examples:
   hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
 
-recipes that come with hgpo:
+recipes that come with hgpo and with installed environments:
 """
 
 
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env",
         metavar="NAME",
-        choices=sorted(STARTERS),
+        choices=sorted(starters()),
         help="in place of a recipe: train on this environment (%(choices)s), a tiny policy with nothing downloaded "
         "unless policy.model=MODEL names a language model",
     )

@@ -9,11 +9,9 @@ from hgpo.config import Config, ConfigError, load_config
 from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_imports
 
-_OF_AN_ENVIRONMENT = {
-    "webshop": ("agent.template=reasoning", "environment.max_steps=15"),
-}
+_OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=reasoning", "environment.max_steps=15")}
 """What is other than the default there, as published."""
-_OF_A_SERVER = ("agent.template=reasoning",)
+_OF_OTHERS = ("agent.template=reasoning",)
 
 
 def as_overrides(given: Mapping[str, object]) -> list[str]:
@@ -67,5 +65,5 @@ def settings_for(
     played = [f"environment.name={environment!r}", f"policy.model={source!r}"]
     if server is not None:
         played += ["policy.backend='server'", f"policy.options.url={server!r}"]
-    defaults = _OF_A_SERVER if environment.startswith("openenv:") else _OF_AN_ENVIRONMENT.get(environment, ())
+    defaults = _OF_AN_ENVIRONMENT.get(environment, _OF_OTHERS)
     return load_config(None, [*defaults, *played, *overrides])

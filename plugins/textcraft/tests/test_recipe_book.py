@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hgpo_textcraft.recipe_files import find_recipes, read_book
-from hgpo_textcraft.recipes import item_id
+from hgpo_textcraft.recipe_book import find_recipes, item_id, read_book
 
 SHAPED: dict[str, Any] = {
     "type": "minecraft:crafting_shaped",

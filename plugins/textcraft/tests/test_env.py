@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo_textcraft.crafting import Crafting
-from hgpo_textcraft.recipes import Ingredient, Recipe, RecipeBook, item_id
+from hgpo_textcraft.env import Crafting
+from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 
 def part(name: str, count: int, *, is_group: bool = False) -> Ingredient:
