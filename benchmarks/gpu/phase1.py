@@ -31,7 +31,7 @@ from hgpo.policies.precision import Precision
 from hgpo.training.policies import usage_of
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; `deterministic` needs it
-NEED_A_DEVICE = ("training/test_available_memory.py", "training/test_peak_memory.py", "benchmarks/test_gpu_parity.py")
+NEED_A_DEVICE = ("training/test_memory.py", "benchmarks/test_gpu_parity.py")
 MEET_A_DEVICE = ("policies", "training", "rollout")
 
 

@@ -20,7 +20,7 @@ from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.assemble import build_suite, estimate, rollout_rules
 from hgpo.runs.folder import read_metrics
-from hgpo.training.memory_plan import estimate_run, outline_of
+from hgpo.training.memory import estimate_memory, summarise_model
 from hgpo.training.policies import load_language_model, run_policy, with_adapter
 from hgpo.training.samples import Sample
 from hgpo.training.update import make_optimizer, update_policy
@@ -53,13 +53,14 @@ def training_figures(phase: Phase, name: str, recipe: Path, options: list[str]) 
     not subtracted or added, so that it can exceed what is computed.
     """
     config = load_config(recipe, [*phase.settings, *options])
-    outline = outline_of(config)
+    model = summarise_model(config)
     run = train(phase.work, name, recipe, [*phase.settings, *options])
     rows = read_metrics(run)[1:]  # the first one warms the device up
     shutil.rmtree(run.checkpoints, ignore_errors=True)  # 12 bytes a parameter; of a kept run they are gone
     sums = {key: sum(row[key] for row in rows) for key in ("prompt_tokens", "response_tokens")}
     seconds = {key: sum(row[f"seconds_{key}"] for row in rows) for key in PHASES}
-    tokens, parameters = sum(sums.values()), outline.parameters
+    tokens, parameters = sum(sums.values()), model.parameters
+    estimated = estimate_memory(config, model, phase.device).values()
     return {
         "parameters": parameters,
         "lora_rank": config.policy.lora.rank,
@@ -71,7 +72,7 @@ def training_figures(phase: Phase, name: str, recipe: Path, options: list[str]) 
         "shares": {key: value / sum(seconds.values()) for key, value in seconds.items()},
         "seconds_per_update": sum(seconds.values()) / len(rows),
         "peak_memory_gib": max(row["peak_memory_gib"] for row in rows),
-        "estimated_memory_gib": estimate_run(config, outline, phase.device).total / 2**30,
+        "estimated_memory_gib": max(sum(parts.values()) for parts in estimated),
         "out_of_memory": sum(row.get("out_of_memory", 0) for row in rows),
     }
 

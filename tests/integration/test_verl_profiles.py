@@ -14,10 +14,10 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 import yaml
 
-from hgpo.integrations.verl.cluster_needs import needs_of
+from hgpo.integrations.verl.gpu_memory import estimate_gpu_memory
 from hgpo.integrations.verl.launch import composed_yaml
-from hgpo.integrations.verl.memory_findings import fits
-from hgpo.integrations.verl.rank_memory import RankSettings, estimate_rank, rank_settings
+from hgpo.integrations.verl.preflight import ray_needs
+from hgpo.training.memory import GIB
 from qwen_sizes import QWEN
 
 PROFILES = Path(__file__).parents[2] / "recipes" / "verl" / "profiles"
@@ -49,18 +49,19 @@ def test_a_profile_takes_what_its_page_says(name: str, monkeypatch: pytest.Monke
     gpu, taken, cpus = promised()[name]
     tree = dry_run(name, monkeypatch)
     model = tree["actor_rollout_ref"]["model"]
-    settings, sizes = rank_settings(tree), QWEN[model["path"]]
-    assert fits(sizes, settings, gpu * GB)
-    assert estimate_rank(sizes, settings, gpu * GB).total / GB == pytest.approx(taken, abs=0.05)
-    assert needs_of(tree).cpus == cpus
-    check_settings(tree, settings, adapters="lora" in name)
+    phases = estimate_gpu_memory(QWEN[model["path"]], tree, gpu * GB)
+    needed = max(sum(parts.values()) for parts in phases.values()) * GIB / GB
+    assert needed <= gpu
+    assert needed == pytest.approx(taken, abs=0.05)
+    assert ray_needs(tree).cpus == cpus
+    check_settings(tree, adapters="lora" in name)
 
 
-def check_settings(tree: dict[str, Any], settings: RankSettings, *, adapters: bool) -> None:
+def check_settings(tree: dict[str, Any], *, adapters: bool) -> None:
     part = tree["actor_rollout_ref"]
-    assert settings.fused
-    assert settings.max_model_len == part["rollout"]["prompt_length"] + part["rollout"]["response_length"]
+    assert part["model"]["use_fused_kernels"]
+    assert part["rollout"]["max_model_len"] == part["rollout"]["prompt_length"] + part["rollout"]["response_length"]
     assert part["ref"]["fsdp_config"]["model_dtype"] == "bf16"
     assert part["actor"]["fsdp_config"]["model_dtype"] == "fp32"
-    assert (settings.lora_rank > 0) is adapters
+    assert (part["model"]["lora_rank"] > 0) is adapters
     assert part["rollout"]["load_format"] == ("safetensors" if adapters else "dummy")
