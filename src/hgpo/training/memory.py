@@ -71,13 +71,19 @@ class ModelSummary:
         """Parameters of LoRA on every linear map of the layers, the queries as wide as the hidden states."""
         return self.layers * rank * (9 * self.hidden_size + 2 * self.key_value_size + 3 * self.intermediate_size)
 
-    def activation_bytes(self, tokens: int, number: int, recompute_layers: bool) -> int:
-        """Bytes kept for the backward pass, with numbers of 2 or 4 bytes; one layer alone where layers are recomputed.
+    def activation_bytes(self, tokens: int, number: int, recompute_layers: bool, residual: int = _FLOAT) -> int:
+        """Bytes kept for the backward pass; with recomputed layers the inputs of all layers and one whole layer.
 
         A layer's norms keep float32; attention and MLP keep four tensors each (Llama and Qwen2 under SDPA attention).
+
+        Args:
+            tokens: tokens of the micro-batch, padding included.
+            number: bytes of each number that a linear map returns.
+            recompute_layers: layers keep only their inputs.
+            residual: bytes of each number between the layers; autocast keeps float32 there.
         """
         layer = 26 * self.hidden_size + 4 * number * (self.hidden_size + self.intermediate_size)
-        inputs = _FLOAT * self.hidden_size
+        inputs = residual * self.hidden_size
         return tokens * (self.layers * inputs + layer if recompute_layers else self.layers * layer)
 
 

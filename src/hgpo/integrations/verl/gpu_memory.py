@@ -68,7 +68,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: Mapping[str, Any], gpu
             "weights": weights,
             "optimiser": gradients + moments,
             "gathered layers": gathered * (number if adapters else 2 * number + 4),
-            "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"]),
+            "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"], number),
             "logits": logits * model.vocabulary,
         },
         "sampling": {
