@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hgpo.policies.precision import autocast
-from hgpo.training.peak_memory import peak_memory_gib
+from hgpo.training.memory import peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.scoring import MAX_LOGITS, lay_out, score_responses
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from hgpo.integrations.verl.rank_memory import Sizes
-from hgpo.training.memory_estimate import ModelShape
+from hgpo.training.memory import ModelSummary
 
 QWEN = {
-    "Qwen/Qwen2.5-0.5B-Instruct": Sizes(ModelShape(896, 24, 14, 2, 64, 4_864, 151_936), 494_032_768),
-    "Qwen/Qwen2.5-1.5B-Instruct": Sizes(ModelShape(1_536, 28, 12, 2, 128, 8_960, 151_936), 1_543_714_304),
-    "Qwen/Qwen2.5-7B-Instruct": Sizes(ModelShape(3_584, 28, 28, 4, 128, 18_944, 152_064), 7_615_616_512),
+    "Qwen/Qwen2.5-0.5B-Instruct": ModelSummary(494_032_768, 896, 4_864, 128, 24, 151_936),
+    "Qwen/Qwen2.5-1.5B-Instruct": ModelSummary(1_543_714_304, 1_536, 8_960, 256, 28, 151_936),
+    "Qwen/Qwen2.5-7B-Instruct": ModelSummary(7_615_616_512, 3_584, 18_944, 512, 28, 152_064),
 }

@@ -1,4 +1,4 @@
-"""Carries out policy updates and prints what memory they took and what the estimate was, in bytes.
+"""Carries out policy updates and prints what memory they took and what the estimate was, in GiB.
 
     python updates_memory.py '{"llama": {…}, "settings": {…}, "prompt": 448, "response": 64}'
 
@@ -18,8 +18,7 @@ import transformers
 from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
 
 from hgpo.config import Config
-from hgpo.training.memory_plan import estimate_run, outline_of_model
-from hgpo.training.peak_memory import peak_memory_gib
+from hgpo.training.memory import ModelSummary, estimate_memory, peak_memory_gib
 from hgpo.training.samples import Sample
 from hgpo.training.update import make_optimizer, update_policy
 
@@ -32,7 +31,7 @@ def main(case: dict[str, Any]) -> None:
     config_class, model_class = (getattr(transformers, name) for name in MODELS[case["kind"]])
     model_config = config_class(**case["sizes"], eos_token_id=2, bos_token_id=1, attn_implementation="sdpa")
     with torch.device("meta"):
-        outline = outline_of_model(model_class(model_config))
+        summary = ModelSummary.of(model_class(model_config))
     config = Config.model_validate(
         {
             "training": case["settings"],
@@ -40,10 +39,10 @@ def main(case: dict[str, Any]) -> None:
             "warm_start": {"enabled": True},
         }
     )
-    phases = estimate_run(config, outline, torch.device("cpu")).phases
+    phases = estimate_memory(config, summary, torch.device("cpu"))
     update(model_class(model_config).eval(), config)
-    estimated = sum(phases["update"].values())
-    sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu") * 2**30, "estimated": estimated}))
+    estimated = sum(phases["the updates"].values())
+    sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu"), "estimated": estimated}))
 
 
 def update(model: Any, config: Config) -> None:

@@ -34,7 +34,7 @@ EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.rules", "RolloutError"),
     ("hgpo.policies.server", "AnswerFailed"),
-    ("hgpo.integrations.verl.lost_processes", "LostProcessError"),
+    ("hgpo.integrations.verl.watchdog", "LostProcessError"),
     ("safetensors", "SafetensorError"),
 )
 """More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""

@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from hgpo.integrations.verl.preflight import Finding
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; the report's packages, verl and real data are not needed for that.
 
-With --engine verl: what that engine needs here, and whether a recipe fits: packages, GPUs, the CPUs that Ray places
-(TransferQueue, placement groups, workers), the memory of a GPU. Ends with status 1 if it would not start.
+With --engine verl: what that engine needs here, with a recipe: packages, GPUs, the CPUs that Ray places (TransferQueue,
+placement groups), an estimate of the memory of a GPU. Ends with status 1 if verl would not start.
 
 examples:
   hgpo doctor
@@ -55,18 +58,48 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
-        raise ValueError("a recipe is looked at with --engine verl; the built-in trainer checks memory as it starts")
+        raise ValueError("a recipe is checked with --engine verl alone; the built-in trainer checks when it starts")
     return _examine_engine(arguments) if arguments.engine else _examine_machine()
 
 
 def _examine_engine(arguments: argparse.Namespace) -> int:
-    from hgpo.integrations.verl.examine import examine
-
-    findings = examine(arguments.recipe, arguments.overrides)
+    findings = engine_findings(arguments.recipe, arguments.overrides)
     _show([(finding.what, finding.found, finding.remedy) for finding in findings])
     starts = not any(finding.fatal for finding in findings)
     sys.stdout.write("verl starts here.\n" if starts else "verl does not start here.\n")
     return int(not starts)
+
+
+def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Finding]:
+    """What a run on verl needs and this machine has; with a recipe also whether it would start here.
+
+    Raises:
+        ConfigError: the recipe cannot be read, or verl rejects its settings.
+    """
+    from hgpo.config import ConfigError, load_config
+    from hgpo.integrations.verl import preflight
+    from hgpo.integrations.verl.mapping import on_cpu
+
+    machine = preflight.look()
+    config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
+    try:
+        found = [preflight.Finding("verl", preflight.require_verl())]
+    except ConfigError as error:
+        found = [preflight.Finding("verl", _version("verl") or "missing", str(error), fatal=True)]
+    if machine.gpus:
+        found.append(preflight.Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
+    else:
+        visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
+        needed = config is not None and not on_cpu(config)
+        remedy = "without one: policy.device=cpu, for trying things out"
+        found.append(preflight.Finding("GPUs", visible, remedy, fatal=needed))
+    if config is None or not machine.gpus:
+        found += preflight.package_findings(machine, set())
+    if config is None or found[0].fatal:
+        return found
+    from hgpo.integrations.verl.launch import composed
+
+    return found + preflight.check_here(config, composed(config), machine)
 
 
 def _examine_machine() -> int:
@@ -120,7 +153,7 @@ def _package_row(package: str, found: str | None) -> Row:
 def _verl_row() -> Row:
     """Whether `--engine verl` runs; asked without loading verl."""
     from hgpo.config import ConfigError
-    from hgpo.integrations.verl.versions import require_verl
+    from hgpo.integrations.verl.preflight import require_verl
 
     try:
         return ("verl", require_verl(), "")

@@ -145,7 +145,7 @@ def _model_of(overrides: list[str]) -> str:
 def _complete_settings(config: Config) -> str:
     """All settings as TOML or, for verl, verl's own as YAML."""
     if config.run.engine == "verl":
-        from hgpo.integrations.verl.versions import require_verl
+        from hgpo.integrations.verl.preflight import require_verl
 
         require_verl()
         from hgpo.integrations.verl.launch import composed_yaml
@@ -165,7 +165,7 @@ def _stored_settings(path: Path) -> Config:
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
     if config.run.engine == "verl":
-        from hgpo.integrations.verl.versions import require_verl
+        from hgpo.integrations.verl.preflight import require_verl
 
         require_verl()
     from hgpo.runs.progress import Reporter

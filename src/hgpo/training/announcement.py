@@ -1,14 +1,11 @@
-"""What is said before a run begins: what it will take, and which settings were meant for another size of model."""
+"""The lines that a run prints first: model, plan, and notes on settings meant for another size of model."""
 
 from __future__ import annotations
 
 import torch
 
 from hgpo.config import Config
-from hgpo.training.memory_estimate import MemoryEstimate
-from hgpo.training.memory_plan import Outline
 
-_GIB = 2**30
 _TINY = 20_000_000
 """Parameters: no language model has as few, and no policy that starts from nothing in minutes has more."""
 _SLOW, _FAST = 1e-5, 2e-4
@@ -18,30 +15,30 @@ _THOUGHTS = 64
 """Fewest tokens that a thought and an action take."""
 
 
-def announcement(config: Config, outline: Outline, where: str) -> list[str]:
-    """What a run will take, and notes on settings that will disappoint; one line each.
+def announcement(config: Config, parameters: int, where: str) -> list[str]:
+    """Model, plan, and notes on settings that do not suit the model; one line each.
 
     Args:
-        config: its settings.
-        outline: the model's sizes.
-        where: it is trained, in words; see `on_device`.
+        config: settings of the run.
+        parameters: parameters of the model.
+        where: device of the training, in words; see `on_device`.
     """
     policy, rollout, updates = config.policy, config.rollout, config.training.updates
     about = "at most " if policy.model == "tiny" else ""  # its vocabulary is known once games were demonstrated
     adapters = f", of which adapters of rank {policy.lora.rank} are trained" if policy.lora.rank else ""
     episodes = rollout.tasks_per_update * rollout.group_size
     return [
-        f"Model: {policy.model}, {about}{outline.parameters:,} parameters{adapters}, {where}",
+        f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
         f"Plan: {updates} updates, each of {rollout.tasks_per_update} games played {rollout.group_size} times in at "
         f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
-        *(f"Note: {doubt}" for doubt in doubts(config, outline.parameters)),
+        *(f"Note: {doubt}" for doubt in doubts(config, parameters)),
     ]
 
 
-def on_device(device: torch.device, estimate: MemoryEstimate) -> str:
-    """Where one process trains: "on cpu with 2 threads, about 7.6 GiB at most"."""
+def on_device(device: torch.device) -> str:
+    """Where one process trains: "on cpu with 2 threads"."""
     threads = f" with {torch.get_num_threads()} threads" if device.type == "cpu" else ""
-    return f"on {device}{threads}, about {estimate.total / _GIB:.1f} GiB at most"
+    return f"on {device}{threads}"
 
 
 def doubts(config: Config, parameters: int) -> list[str]:

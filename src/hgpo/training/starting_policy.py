@@ -29,7 +29,7 @@ from hgpo.runs.panel import percent
 from hgpo.runs.progress import Reporter
 from hgpo.training.checkpoint import saving
 from hgpo.training.policies import load_language_model, run_policy, usage_of, with_adapter
-from hgpo.training.warm_start import Held, warm_start
+from hgpo.training.warm_start import warm_start
 
 # Beside the run's seed. The second pass of the task order (task_order) draws the same numbers, to uses that never meet;
 # any other value would change every run that was measured.
@@ -147,7 +147,7 @@ def _imitate(
             return won
 
         pairs = _pairs(shown, language_model, rules)
-        report = warm_start(language_model, pairs, success, settings, rng, _held(config), learned)
+        report = warm_start(language_model, pairs, success, settings, config.training, rng, learned)
     if report.stopped != "target":
         reporter.say(
             f"  the warm start ended ({report.stopped}) at {percent(report.success)}, outside its target of "
@@ -179,8 +179,3 @@ def _pairs(
     prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
     responses = [rules.template.respond(command) for _, command in shown]
     return [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]
-
-
-def _held(config: Config) -> Held:
-    training = config.training
-    return Held(training.max_logits, training.gradient_checkpointing, training.share_prefixes)

@@ -50,8 +50,7 @@ from hgpo.runs.tracking.tracked import Tracked, tracked
 from hgpo.training.announcement import announcement, on_device
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collecting import Collector
-from hgpo.training.memory_check import check_memory
-from hgpo.training.peak_memory import peak_memory_gib
+from hgpo.training.memory import check_memory, peak_memory_gib, summarise_model
 from hgpo.training.policies import (
     check_policy,
     load_checkpoint_policy,
@@ -79,8 +78,9 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     check_trackers(config)
     suite = training_suite(config)
     use_threads(config)
-    outline, estimate = check_memory(config, reporter)
-    for line in announcement(config, outline, on_device(resolve_device(config.policy.device), estimate)):
+    model = summarise_model(config)
+    check_memory(config, model, reporter)
+    for line in announcement(config, model.parameters, on_device(resolve_device(config.policy.device))):
         reporter.say(line)
     run = create_run_directory(config)
     try:

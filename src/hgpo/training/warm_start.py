@@ -14,36 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.config import WarmStartSettings
+from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.conversation import Conversation
 from hgpo.policies.adapters import adapter_dropout
 from hgpo.policies.language_model import LanguageModel
 from hgpo.training.losses.aggregation import token_mean
 from hgpo.training.micro_batches import micro_batches
 from hgpo.training.out_of_memory import within_memory
-from hgpo.training.prefix_trees import SharePrefixes, row_tokens
+from hgpo.training.prefix_trees import row_tokens
 from hgpo.training.samples import Sample
-from hgpo.training.scoring import MAX_LOGITS, score_responses
+from hgpo.training.scoring import score_responses
 from hgpo.training.update import clip_gradients
 
 _BATCHES_SORTED_TOGETHER = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a forward and backward pass holds at a time, as the settings of the training say.
-
-    Attributes:
-        max_logits: most logits.
-        recompute_layers: layers keep their inputs alone.
-        share_prefixes: demonstrations that begin alike share rows.
-
-    Example: `Held(max_logits=2**24, recompute_layers=True)` is sparing.
-    """
-
-    max_logits: int = MAX_LOGITS
-    recompute_layers: bool = False
-    share_prefixes: SharePrefixes = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +62,8 @@ def warm_start(
     demonstrations: Sequence[tuple[Conversation, str]],
     evaluate: Callable[[], float],
     settings: WarmStartSettings,
+    training: TrainingSettings,
     rng: np.random.Generator,
-    held: Held = Held(),
     on_update: Callable[[int, float], None] | None = None,
 ) -> WarmStartReport:
     """Train `language_model.model` in place on (prompt, response) pairs.
@@ -90,13 +73,14 @@ def warm_start(
     updates. Training stops when success lies in the target window ("target"). Where it jumps over the window, model
     and optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that
     even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
-    `on_update(taken, loss)` is told of every update, rolled-back ones included.
+    Of `training`, `max_logits`, `gradient_checkpointing` and `share_prefixes` bound the memory of a pass.
+    `on_update(taken, loss)` is called after every update, rolled-back ones included.
 
     Raises:
         ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
         FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
     """
-    return _WarmStart(language_model, demonstrations, settings, rng, held).run(
+    return _WarmStart(language_model, demonstrations, settings, training, rng).run(
         evaluate, on_update or (lambda taken, loss: None)
     )
 
@@ -107,11 +91,11 @@ class _WarmStart:
         language_model: LanguageModel,
         demonstrations: Sequence[tuple[Conversation, str]],
         settings: WarmStartSettings,
+        training: TrainingSettings,
         rng: np.random.Generator,
-        held: Held,
     ) -> None:
         self._model = language_model.model
-        self._held = held
+        self._training = training
         self._precision = language_model.usage.precision
         self._settings = settings
         self._samples = encode_demonstrations(language_model, demonstrations)
@@ -169,7 +153,7 @@ class _WarmStart:
             settings.micro_batch_tokens,
             lambda limit: self._accumulate(samples, limit),
             setting="warm_start.micro_batch_tokens",
-            share_prefixes=self._held.share_prefixes,
+            share_prefixes=self._training.share_prefixes,
         )
         clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
@@ -184,15 +168,15 @@ class _WarmStart:
         total_tokens = sum(len(sample.response_ids) for sample in samples)
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        width = row_tokens(self._model, self._held.share_prefixes, samples, max_tokens)
+        width = row_tokens(self._model, self._training.share_prefixes, samples, max_tokens)
         for rows in micro_batches(samples, max_tokens, width):
             scores = score_responses(
                 self._model,
                 [samples[row] for row in rows],
                 precision=self._precision,
                 entropy="none",
-                max_logits=self._held.max_logits,
-                recompute_layers=self._held.recompute_layers,
+                max_logits=self._training.max_logits,
+                recompute_layers=self._training.gradient_checkpointing,
                 row_tokens=width,
             )
             loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)

@@ -34,14 +34,14 @@ def test_it_names_what_it_promises(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_verl_is_reported_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hgpo.integrations.verl import versions
+    from hgpo.integrations.verl import preflight
 
-    monkeypatch.setattr(versions, "installed_version", lambda package: None)
+    monkeypatch.setattr(preflight, "installed_version", lambda package: None)
     what, found, remedy = doctor._verl_row()
     assert what == "verl"
     assert found in ("missing", doctor._version("verl"))
     assert "pip install 'hgpo[verl]'" in remedy
-    monkeypatch.setattr(versions, "installed_version", lambda package: "0.9.2")
+    monkeypatch.setattr(preflight, "installed_version", lambda package: "0.9.2")
     assert doctor._verl_row() == ("verl", "0.9.2", "")
 
 
@@ -103,13 +103,12 @@ def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch,
 def test_the_engine_is_looked_at_without_a_recipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hgpo.integrations.verl import examine, start_check, versions
+    from hgpo.integrations.verl import preflight
 
     found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0", "vllm": "0.33.0"}
-    for module in (versions, start_check, examine):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(start_check, "_gpus", lambda: (24 * 2**30,))
-    monkeypatch.setattr(examine, "gpu_pins", lambda: {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3"})
+    monkeypatch.setattr(preflight, "installed_version", found.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: (24 * 2**30,))
+    monkeypatch.setattr(preflight, "gpu_pins", lambda: {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3"})
     monkeypatch.setenv("COLUMNS", "250")
     assert main(["doctor", "--engine", "verl"]) == 0
     table = shown(capsys)
@@ -122,9 +121,9 @@ def test_the_engine_is_looked_at_without_a_recipe(
 def test_an_engine_that_is_not_there_ends_with_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hgpo.integrations.verl import versions
+    from hgpo.integrations.verl import preflight
 
-    monkeypatch.setattr(versions, "installed_version", lambda package: None)
+    monkeypatch.setattr(preflight, "installed_version", lambda package: None)
     monkeypatch.setenv("COLUMNS", "250")
     assert main(["doctor", "--engine", "verl"]) == 1
     assert "pip install 'hgpo[verl]'" in shown(capsys)
@@ -136,5 +135,5 @@ def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_engine_is_looked_at_where_there_is_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import hgpo.integrations.verl.examine as e; e.examine(None, [])"
+    code = "import sys; sys.modules['torch'] = None; import hgpo.commands.doctor as d; d.engine_findings(None, [])"
     subprocess.run([sys.executable, "-c", code], check=True)

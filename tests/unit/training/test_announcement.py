@@ -8,7 +8,7 @@ import torch
 from hgpo.config import load_config
 from hgpo.starters import starter_recipe
 from hgpo.training.announcement import announcement, doubts, on_device
-from hgpo.training.memory_plan import estimate_run, outline_of
+from hgpo.training.memory import summarise_model
 
 TINY, LARGE = 100_000, 135_000_000
 CPU = torch.device("cpu")
@@ -46,11 +46,10 @@ def test_the_recipes_of_env_leave_none(environment: str, model: str, parameters:
     assert doubts(config, parameters) == []
 
 
-def test_model_device_memory_and_plan_are_said() -> None:
+def test_model_device_and_plan_are_printed() -> None:
     config = load_config(starter_recipe("alfworld"), ["training.learning_rate=1e-6"])
-    outline = outline_of(config)
-    model, plan, note = announcement(config, outline, on_device(CPU, estimate_run(config, outline, CPU)))
-    assert model.startswith(f"Model: tiny, at most {outline.parameters:,} parameters, on cpu with ")
-    assert model.endswith(" GiB at most")
+    parameters = summarise_model(config).parameters
+    model, plan, note = announcement(config, parameters, on_device(CPU))
+    assert model.startswith(f"Model: tiny, at most {parameters:,} parameters, on cpu with ")
     assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
     assert note.startswith("Note: training.learning_rate")

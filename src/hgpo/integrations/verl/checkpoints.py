@@ -3,6 +3,10 @@
 verl writes `global_step_<update>/` and then, in place, the update's number into `TRACKER_FILE`, from which it resumes.
 Old ones are deleted here, after that and after publishing: verl would delete them before the new one is named, and
 knows nothing of those that an earlier process of the run has written.
+
+verl continues from any checkpoint in its folder, and below `$CHECKPOINTS_DIR` the folder's name is only that of the
+experiment, which recipes share. So a run first writes its own path into the folder (`OWNER_FILE`), and the folder of
+another run is rejected.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hgpo.config import ConfigError
 from hgpo.files import write_text
 from hgpo.policies.adapters import CONFIG_FILE
 from hgpo.runs.checkpoints import surplus, whole_checkpoint
@@ -20,6 +25,53 @@ from hgpo.runs.checkpoints import surplus, whole_checkpoint
 STATE_NAME = "hgpo.json"
 _OF_A_MODEL = ("config.json", "generation_config.json")
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
+OWNER_FILE = "hgpo_run.txt"
+_REMEDY = "choose another run.name or CHECKPOINTS_DIR"
+
+
+def claim(checkpoints: Path, run: Path) -> bool:
+    """Write the run's path into `checkpoints`; of two runs that start at once, one succeeds.
+
+    Returns:
+        Whether the folder had no owner before.
+
+    Raises:
+        ConfigError: names the run that owns the folder.
+    """
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    path = checkpoints / OWNER_FILE
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(f"{run}\n")
+        return True
+    except FileExistsError:
+        owner = path.read_text(encoding="utf-8").strip()
+    if not owner:
+        raise ConfigError(f"another run is taking {checkpoints} at this moment, or died at it: then delete {path}")
+    if owner != str(run):
+        raise ConfigError(
+            f"{checkpoints} belongs to the run {owner}: {_REMEDY}. If that run was moved to {run}, write the new path "
+            f"into {path}; if it is no more, delete {checkpoints}"
+        )
+    return False
+
+
+def claim_empty(checkpoints: Path, run: Path) -> bool:
+    """`claim` for a new run: a folder with checkpoints of any run is rejected, too."""
+    claimed = claim(checkpoints, run)
+    if any(path.name != OWNER_FILE for path in checkpoints.iterdir()):
+        if claimed:
+            release(checkpoints)
+        raise ConfigError(
+            f"{checkpoints} holds another run's checkpoints, which this one would continue from: {_REMEDY}, or delete "
+            "them"
+        )
+    return claimed
+
+
+def release(checkpoints: Path) -> None:
+    """Undo `claim`."""
+    (checkpoints / OWNER_FILE).unlink()
 
 
 def verl_folder(checkpoints: Path, update: int) -> Path:

@@ -10,17 +10,19 @@ from typing import Any
 
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.envs.limit import LimitedSuite
-from hgpo.integrations.verl.cluster_check import check_cluster, said
-from hgpo.integrations.verl.cluster_needs import cpus_to_start_with, needs_of
+from hgpo.integrations.verl.checkpoints import claim, claim_empty, release
 from hgpo.integrations.verl.cpu.vllm_build import vllm_environment
-from hgpo.integrations.verl.lost_nodes import PATIENCE, NodeWatch, look_for_lost_nodes
-from hgpo.integrations.verl.lost_processes import naming_lost_processes
 from hgpo.integrations.verl.mapping import LOCATION_FILE, checkpoint_folder, on_cpu, ranks_of, vllm_on_cpu
-from hgpo.integrations.verl.ownership import claim, claim_empty, release
-from hgpo.integrations.verl.start_check import findings_here, look, refuse
+from hgpo.integrations.verl.preflight import (
+    check_cluster,
+    check_here,
+    look,
+    ray_needs,
+    reject_or_note,
+    require_verl,
+)
 from hgpo.integrations.verl.starting import prepare_start_apart
-from hgpo.integrations.verl.versions import require_verl
-from hgpo.integrations.verl.waiting import StartWatch, look_at_ray
+from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
 from hgpo.runs.assemble import record_environment, training_suite
 from hgpo.runs.folder import (
     RunDirectory,
@@ -33,7 +35,7 @@ from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
 from hgpo.runs.tracking.known import VARIABLES
 from hgpo.training.announcement import announcement
-from hgpo.training.memory_plan import outline_of
+from hgpo.training.memory import summarise_model
 from hgpo.training.policies import check_model, start_model
 from hgpo.training.starting_policy import prepare_start
 from hgpo.training.threads import use_threads
@@ -106,13 +108,13 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
 
 
 def announce(config: Config, reporter: Reporter) -> None:
-    """Say what the run will take, and what was meant for another size of model.
+    """Print model, plan, and notes on settings that do not suit the model.
 
     Raises:
         ConfigError: there is no such model.
     """
     check_model(config)
-    for line in announcement(config, outline_of(config), _where(config)):
+    for line in announcement(config, summarise_model(config).parameters, _where(config)):
         reporter.say(line)
 
 
@@ -124,14 +126,9 @@ def _where(config: Config) -> str:
 
 
 def check_machine(config: Config, verl_config: Any, reporter: Reporter) -> None:
-    """Refuse what would fail or hang here; where a running cluster is joined, it is asked instead, once it is."""
-    if config.verl.ray_address:
-        return
-    findings = findings_here(config, verl_config, look())
-    refuse(findings)
-    for finding in findings:
-        if finding.remedy:
-            reporter.say(said(finding))
+    """Reject what would fail or hang on this machine; a cluster that is joined is checked once it is connected."""
+    if not config.verl.ray_address:
+        reject_or_note(check_here(config, verl_config, look()), reporter.say)
 
 
 def _shared(checkpoints: Path, run: RunDirectory) -> bool:
@@ -153,42 +150,36 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     verl_config = _composed(config, run)
     began = time.monotonic()
     try:
-        with StartWatch(logger.warning, "Ray to start") as watch:
-            _start_ray(config, verl_config, quiet=reporter.console.quiet)
-            watch.waits_for("every node of the cluster to say what it has")
-            check_cluster(config, verl_config, reporter.say)
-            reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
-            watch.looks(lambda: look_at_ray(config.verl.agent_workers))
-            from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+        _start_ray(config, verl_config, quiet=reporter.console.quiet)
+        reject_or_note(check_cluster(config, verl_config), reporter.say)
+        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
+        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 
-            # The run's files are written where this command was given.
-            here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-            patience = PATIENCE if config.verl.nodes > 1 else 0
-            with (
-                NodeWatch(look_for_lost_nodes, patience=patience) as nodes,
-                naming_lost_processes(run.path, nodes),
-            ):
-                runner = TaskRunnerV1.options(scheduling_strategy=here)
-                run_ppo(verl_config, task_runner_class=WithSecrets(runner, nodes))
+        # The run's files are written where this command was given.
+        here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+        patience = PATIENCE if config.verl.nodes > 1 else 0
+        with Watchdog(run.path, look_at_ray, patience=patience) as watchdog:
+            runner = TaskRunnerV1.options(scheduling_strategy=here)
+            run_ppo(verl_config, task_runner_class=WithSecrets(runner, watchdog))
     finally:
         ray.shutdown()
     return run
 
 
 class WithSecrets:
-    """A Ray actor class whose actors have this shell's `SECRETS` in their environment, and end with the run's nodes."""
+    """A Ray actor class whose actors have this shell's `SECRETS` in their environment; the watchdog may kill them."""
 
-    def __init__(self, actor_class: Any, nodes: NodeWatch) -> None:
-        self._actor_class, self._nodes = actor_class, nodes
+    def __init__(self, actor_class: Any, watchdog: Watchdog) -> None:
+        self._actor_class, self._watchdog = actor_class, watchdog
 
     def remote(self) -> Any:
         """Start the actor."""
         import ray
 
         actor = self._actor_class.remote()
+        self._watchdog.ends(lambda: ray.kill(actor))
         secrets = {name: os.environ[name] for name in SECRETS if name in os.environ}
         ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
-        self._nodes.ends(lambda: ray.kill(actor))
         return actor
 
 
@@ -233,7 +224,7 @@ def _start_ray(config: Config, verl_config: Any, *, quiet: bool) -> None:
     if config.verl.ray_address:
         options["address"] = config.verl.ray_address
     else:
-        cpus = config.verl.ray_cpus or cpus_to_start_with(needs_of(verl_config), os.cpu_count() or 1)
+        cpus = config.verl.ray_cpus or max(os.cpu_count() or 1, ray_needs(verl_config).cpus)
         # "local", or Ray would join any cluster that it finds on this machine.
         options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
         if on_cpu(config):

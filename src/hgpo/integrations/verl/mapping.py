@@ -14,7 +14,6 @@ from typing import Any
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError
 from hgpo.envs.registry import SUITES
-from hgpo.integrations.verl.cluster_needs import storage_units
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
 from hgpo.runs.folder import read_json
 from hgpo.runs.tracking.known import trackers
@@ -177,6 +176,11 @@ def suggested_settings(config: Config) -> Tree:
         },
         "ray_kwargs": {"ray_init": ray_init},
     }
+
+
+def storage_units(nodes: int, gpus_per_node: int) -> int:
+    """Units of TransferQueue: one a node, two from 4 training processes a node on. Few, since each takes a CPU."""
+    return nodes * (1 if gpus_per_node < 4 else 2)
 
 
 def arithmetic(config: Config) -> str:

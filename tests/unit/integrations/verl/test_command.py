@@ -6,7 +6,7 @@ import pytest
 
 from hgpo.cli import main
 from hgpo.config import load_config
-from hgpo.integrations.verl.versions import installed_version
+from hgpo.integrations.verl.preflight import installed_version
 
 QUICKSTART = Path(__file__).parents[4] / "recipes" / "quickstart" / "hgpo.toml"
 

@@ -11,7 +11,7 @@ import torch
 
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl import launch
-from hgpo.integrations.verl.ownership import OWNER_FILE
+from hgpo.integrations.verl.checkpoints import OWNER_FILE
 from hgpo.runs.assemble import build_suite
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.runs.lock import RunInUseError, exclusive
@@ -236,8 +236,8 @@ def test_the_trainers_process_gets_the_key_and_rays_files_do_not(
             return os.environ.get("WANDB_API_KEY")
 
     monkeypatch.setenv("WANDB_API_KEY", SECRETS["WANDB_API_KEY"])
-    watch = launch.NodeWatch(lambda: ())
-    actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner), watch).remote()
+    watchdog = launch.Watchdog(Path("run"), lambda: ("", ""))
+    actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner), watchdog).remote()
     assert ray.get(actor.key.remote()) == SECRETS["WANDB_API_KEY"]
     files = [path for path in small_ray.rglob("*") if path.is_file()]
     assert len(files) > 5

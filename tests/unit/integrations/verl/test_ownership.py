@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hgpo.config import ConfigError
-from hgpo.integrations.verl.ownership import OWNER_FILE, claim, claim_empty, release
+from hgpo.integrations.verl.checkpoints import OWNER_FILE, claim, claim_empty, release
 
 HERE, THERE = Path("/runs/alfworld/k2"), Path("/runs/webshop/k2")
 
