@@ -6,17 +6,13 @@ own policy have the former alone. Keys that are not known are passed over, so th
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from hgpo.evaluation import Evaluation, Rate
-from hgpo.runs.folder import read_json, write_json
+from hgpo.runs.folder import check_schema, read_json, write_json
 
 _PANEL_KEYS = tuple(field.name for field in fields(Evaluation))
 
@@ -120,23 +116,13 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     if missing:
         raise ValueError(f"{path} is not an evaluation: it has no {', '.join(map(repr, missing))}")
     further = {key: content for key, content in value.items() if content is not None}
+    evaluation = check_schema(path, value, Evaluation)
+    stored = check_schema(path, {**further, "evaluation": asdict(evaluation)}, StoredEvaluation)
     try:
-        # of JSON a list may be a tuple; strict: "0.5" is no number
-        text = json.dumps({**further, "evaluation": value}, ensure_ascii=False).encode(errors="replace")
-        stored = _adapter().validate_json(text, strict=True)
         _check_figures(stored)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in problem["loc"]).removeprefix("evaluation.")
-        raise ValueError(f"{path} is damaged: {place!r}: {problem['msg']}") from error
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return stored
-
-
-@cache
-def _adapter() -> TypeAdapter[StoredEvaluation]:
-    return TypeAdapter(StoredEvaluation)
 
 
 def _finite(text: str) -> float:

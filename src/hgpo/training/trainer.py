@@ -26,11 +26,10 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.assemble import estimate, record_environment, training_suite
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_evaluations
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
-    check_records,
     create_run_directory,
     discard_unbegun,
     lost_evaluations,
@@ -38,7 +37,7 @@ from hgpo.runs.folder import (
     remove_leftovers,
     rewind_metrics,
 )
-from hgpo.runs.generators import generator_state, restore_generator
+from hgpo.runs.generators import restore_generator
 from hgpo.runs.lock import exclusive
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
@@ -246,9 +245,9 @@ class _Trainer:
                 state={
                     "tasks_drawn": self.progress.tasks_drawn,
                     "seconds": self.progress.seconds + time.monotonic() - started,
-                    "rollout_rng": generator_state(self.rollout_rng),
-                    "update_rng": generator_state(self.update_rng),
-                    "records": training_records(self.run),
+                    "rollout_rng": self.rollout_rng.bit_generator.state,
+                    "update_rng": self.update_rng.bit_generator.state,
+                    "evaluations": training_evaluations(self.run),
                 },
                 keep=settings.keep_checkpoints,
             )
@@ -272,9 +271,9 @@ class _Trainer:
         trained = with_adapter(start, self.config)
         return trained, make_optimizer(trained.model, self.config.training)
 
-    def _miss_evaluations(self, records: object) -> None:
-        """Name those that are gone; the one from before training is played again."""
-        for file in lost_evaluations(self.run, records):
+    def _warn_of_lost_evaluations(self, names: object) -> None:
+        """Warn of each evaluation that is missing; the one from before training is played again."""
+        for file in lost_evaluations(self.run, names):
             if file != self.run.evaluation("before"):
                 self.reporter.warn(f"{file} is gone, and its policy may be, too: the run goes on without it")
 
@@ -290,8 +289,7 @@ class _Trainer:
             self.rollout_rng = restore_generator(state["rollout_rng"])
             self.update_rng = restore_generator(state["update_rng"])
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
-            check_records(self.run, state.get("records"))
-            self._miss_evaluations(state.get("records", {}))
+            self._warn_of_lost_evaluations(state.get("evaluations", []))
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
