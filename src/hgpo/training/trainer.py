@@ -44,8 +44,8 @@ from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
-from hgpo.runs.tracking.known import check_trackers
-from hgpo.runs.tracking.tracked import Tracked, tracked
+from hgpo.runs.tracker_state import Trackers, open_trackers
+from hgpo.runs.tracking import check_trackers
 from hgpo.training.announcement import announcement, on_device
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collecting import Collector
@@ -110,7 +110,7 @@ def _run(
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     trainer = _Trainer(run, config, suite, reporter)
-    with tracked(run, config, reporter) as trackers:
+    with open_trackers(run, config, reporter) as trackers:
         before = stored_evaluation(run, "before")
         if before is None:
             before = evaluate_policy(run, "before", trainer.policy_before(), suite, config, reporter)
@@ -156,7 +156,7 @@ class _Trainer:
             return self.policy
         return load_checkpoint_policy(self.run, self.config, "start")[0]
 
-    def train(self, started: float, trackers: Tracked) -> None:
+    def train(self, started: float, trackers: Trackers) -> None:
         """Run all updates that are still to be done."""
         self._evaluate_between(trackers)  # a process may have died in it, after it had saved the checkpoint
         updates = self.config.training.updates
@@ -252,7 +252,7 @@ class _Trainer:
                 keep=settings.keep_checkpoints,
             )
 
-    def _evaluate_between(self, trackers: Tracked) -> None:
+    def _evaluate_between(self, trackers: Trackers) -> None:
         """Play the panel between first and last where it is due, unless the run has that evaluation already.
 
         Its generator is its own, so nothing that follows depends on whether and when it is played.

@@ -48,7 +48,7 @@ from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
-from hgpo.runs.tracking.tracked import evaluation_figures
+from hgpo.runs.tracker_state import evaluation_figures
 from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
-from hgpo.runs.tracking.known import VARIABLES
+from hgpo.runs.tracking import tracker_variables
 from hgpo.training.announcement import announcement
 from hgpo.training.memory_plan import outline_of
 from hgpo.training.policies import check_model, start_model
@@ -55,8 +55,6 @@ FORWARDED = (
 )
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
-# Handed to the one process that needs them, the trainer's, as an argument, which Ray does not write down.
-SECRETS = VARIABLES
 
 
 def composed_yaml(config: Config) -> str:
@@ -176,7 +174,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
 
 
 class WithSecrets:
-    """A Ray actor class whose actors have this shell's `SECRETS` in their environment, and end with the run's nodes."""
+    """A Ray actor class whose actors have the trackers' variables in their environment and end with the run's nodes."""
 
     def __init__(self, actor_class: Any, nodes: NodeWatch) -> None:
         self._actor_class, self._nodes = actor_class, nodes
@@ -186,7 +184,7 @@ class WithSecrets:
         import ray
 
         actor = self._actor_class.remote()
-        secrets = {name: os.environ[name] for name in SECRETS if name in os.environ}
+        secrets = tracker_variables()  # as an argument of the one process that needs them, which Ray does not log
         ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
         self._nodes.ends(lambda: ray.kill(actor))
         return actor
