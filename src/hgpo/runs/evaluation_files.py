@@ -19,7 +19,13 @@ _PANEL_KEYS = tuple(field.name for field in fields(Evaluation))
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An episode that was not played to its end. Example: `Failure("valid_seen/3", 123, "the server is gone")`."""
+    """An episode that was not played to its end.
+
+    Attributes:
+        task: Id of its task.
+        seed: Seed of the evaluation.
+        reason: The error, as text.
+    """
 
     task: str
     seed: int
@@ -28,7 +34,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Tokens that a model read and wrote. Example: `TokenCount(prompt=52_000, response=8_000).total` is 60,000."""
+    """Number of tokens of a model's requests.
+
+    Attributes:
+        prompt: Tokens that it read.
+        response: Tokens that it generated.
+    """
 
     prompt: int
     response: int
@@ -41,7 +52,12 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a request took, in seconds. Example: `Latency(mean=0.8, p95=2.1)`."""
+    """How long a request took, in seconds.
+
+    Attributes:
+        mean: Over all requests.
+        p95: The 95th percentile.
+    """
 
     mean: float
     p95: float
@@ -50,8 +66,6 @@ class Latency:
 @dataclass(frozen=True, slots=True)
 class StoredEvaluation:
     """An evaluation as a file holds it. What is None was not recorded.
-
-    Example: `StoredEvaluation(evaluation, model="Qwen2.5-7B-Instruct", agent="react", episodes=128, failed=0)`.
 
     Attributes:
         evaluation: What the panel showed.

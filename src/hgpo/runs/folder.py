@@ -45,7 +45,11 @@ class RunDirectoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths of one run. Example: `RunDirectory(Path("runs/quickstart")).metrics`."""
+    """Paths of one run.
+
+    Attributes:
+        path: Its folder, such as `runs/quickstart`.
+    """
 
     path: Path
 

@@ -34,12 +34,8 @@ class GameJournal:
     """The games of one evaluation.
 
     Attributes:
-        games: those that were played to their end, or failed, by id; of a game that was played twice the later line.
-        cost: of everything that was ever asked for.
-
-    Example:
-        journal = GameJournal.open(Path("react.json"), {"model": "m", "agent": "react"})
-        missing = [game for game in panel if not journal.finished(game.id)]
+        games: Those that were played to their end, or failed, by id; of a game that was played twice the later line.
+        cost: Of everything that was ever asked for.
     """
 
     def __init__(self, lines: Path, rollouts: Path, games: Mapping[str, PlayedGame], cost: float) -> None:
