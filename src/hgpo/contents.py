@@ -1,7 +1,7 @@
-"""What the files of a folder held when they were written, by size and SHA-256, so that no other bytes are loaded.
+"""Sizes and SHA-256 checksums of the files of a checkpoint or of `start/`, checked before weights are loaded.
 
-A disk that flips a bit, a copy that was cut or a file from another run leaves a model that loads and is not the one
-that was trained.
+A flipped bit, a truncated copy or a file of another run can leave weights that load and differ from those trained.
+Other files of a run have no checksum: they are validated by schema when they are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ FORMAT_VERSION = 1
 
 
 class ChangedFileError(ValueError):
-    """A file is not what was written; `path` is the file and `problem` says in what."""
+    """A file differs from what was written.
+
+    Attributes:
+        path: The file.
+        problem: The difference.
+    """
 
     def __init__(self, path: Path, problem: object) -> None:
         """Name both in the message."""
@@ -30,7 +35,7 @@ class ChangedFileError(ValueError):
 
 
 def list_contents(folder: Path) -> dict[str, dict[str, Any]]:
-    """`Contents` of all files in a folder, hidden ones included, sorted by name."""
+    """`Contents` of all files in a folder, including hidden ones, sorted by name."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     with ThreadPoolExecutor() as threads:  # hashing lets other threads run
         digests = list(threads.map(_digest, found))
@@ -41,9 +46,13 @@ def list_contents(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_sizes(folder: Path, contents: object) -> None:
-    """Refuse a folder in which a file is missing or of another size, with a `ChangedFileError`; reads no file."""
+    """Check that every listed file exists with its size; reads no file.
+
+    Raises:
+        ChangedFileError: A file is missing or has another size.
+    """
     if not isinstance(contents, Mapping):
-        raise ChangedFileError(folder, "its list of files is none")
+        raise ChangedFileError(folder, "its list of files is malformed")
     for name, facts in contents.items():
         size = facts.get("bytes") if isinstance(facts, Mapping) else facts  # in release 0.1 the size alone
         if type(size) is not int:
@@ -54,7 +63,11 @@ def check_sizes(folder: Path, contents: object) -> None:
 
 
 def check_digests(folder: Path, contents: Contents, leave_out: Collection[str] = ()) -> None:
-    """Refuse a folder in which a file holds other bytes, with a `ChangedFileError`; reads every file once."""
+    """Check the SHA-256 of every listed file but those in `leave_out`; reads each file once.
+
+    Raises:
+        ChangedFileError: A file has other bytes, or cannot be read.
+    """
     names = [name for name in contents if name not in leave_out]
     try:
         with ThreadPoolExecutor() as threads:
@@ -67,17 +80,17 @@ def check_digests(folder: Path, contents: Contents, leave_out: Collection[str] =
 
 
 def seal(folder: Path) -> None:
-    """Write `CONTENTS_FILE` beside the files that it lists."""
+    """Write `CONTENTS_FILE`, the checksums of all other files in the folder."""
     (folder / CONTENTS_FILE).unlink(missing_ok=True)
     document = {"format_version": FORMAT_VERSION, "files": list_contents(folder)}
     (folder / CONTENTS_FILE).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
 def check_seal(folder: Path) -> None:
-    """Refuse a folder that is not as it was when it was sealed.
+    """Check a folder against its `CONTENTS_FILE`.
 
     Raises:
-        ChangedFileError: a file, or the list of them, is missing or has changed.
+        ChangedFileError: A file, or `CONTENTS_FILE` itself, is missing or has changed.
     """
     path = folder / CONTENTS_FILE
     try:
@@ -88,7 +101,7 @@ def check_seal(folder: Path) -> None:
         raise ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
     contents = document.get("files")
     check_sizes(folder, contents)
-    assert isinstance(contents, dict), "check_sizes has seen to it"
+    assert isinstance(contents, dict), "check_sizes has checked this"
     check_digests(folder, contents)
 
 
@@ -97,14 +110,9 @@ def _listed(contents: Contents, name: str) -> object:
     return facts.get("sha256") if isinstance(facts, Mapping) else None
 
 
-def text_digest(text: str) -> str:
-    """SHA-256 of a text as UTF-8, hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
 def values_digest(values: Mapping[str, Any]) -> str:
-    """SHA-256 of JSON values, however they will be laid out, hexadecimal."""
-    return text_digest(json.dumps(values, sort_keys=True, separators=(",", ":")))
+    """SHA-256 of a JSON object, hexadecimal; independent of key order and whitespace."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("utf-8")).hexdigest()
 
 
 def _digest(path: Path) -> str:

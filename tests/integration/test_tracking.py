@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from corridor_runs import quiet, recipe
 from hgpo.config import ConfigError
+from hgpo.runs import tracking
 from hgpo.runs.folder import read_metrics
-from hgpo.runs.tracking import known
-from hgpo.runs.tracking.known import VARIABLES
+from hgpo.runs.tracking import tracker_variables
 from hgpo.training import trainer as trainer_module
 from hgpo.training.trainer import resume, train
 
@@ -33,9 +34,8 @@ def tensorboard(run):
     for name in events.Tags()["scalars"]:
         for event in events.Scalars(name):
             figures.setdefault(name, {}).setdefault(event.step, []).append(event.value)
-    [text] = events.Tensors("settings")
-    rows = text.tensor_proto.string_val[0].decode().splitlines()[2:]
-    return figures, dict(row.removeprefix("| ").removesuffix(" |").split(" | ", 1) for row in rows)
+    [settings] = run.path.glob("tensorboard/*/hparams.yml")
+    return figures, {key: str(value) for key, value in yaml.safe_load(settings.read_text(encoding="utf-8")).items()}
 
 
 @reader
@@ -58,6 +58,7 @@ def mlflow(run):
     client = MlflowClient(f"sqlite:///{run.path.parent / 'mlflow.db'}")
     [found] = client.search_runs([client.get_experiment_by_name("hgpo").experiment_id])
     assert found.info.status == "FINISHED"
+    assert {found.data.tags[f"mlflow.{name}"] for name in ("user", "source.name", "source.git.commit")} == {""}
     figures = {}
     for name in found.data.metrics:
         for metric in client.get_metric_history(found.info.run_id, name):
@@ -103,8 +104,8 @@ def wandb(run):
 
 @pytest.fixture(autouse=True)
 def _no_variable_says_where(monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "")  # so that it is taken back
+    monkeypatch.setenv("TRACKIO_DIR", "")  # so that it is taken back
+    for name in tracker_variables():
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
 
@@ -149,7 +150,7 @@ def test_a_run_and_its_continuation_are_one_in_the_tracker(name, tmp_path, monke
 
 
 def test_one_that_is_not_installed_is_refused_before_anything_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(known, "find_spec", lambda package: None)
+    monkeypatch.setattr(tracking, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=r"pip install 'hgpo\[mlflow\]'"):
         train(recipe(tmp_path, 'tracking.to=["mlflow"]'), quiet())
     assert list(tmp_path.iterdir()) == []

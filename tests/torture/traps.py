@@ -56,14 +56,13 @@ _AS_MODEL = ("--env", "corridor:CorridorSuite", "--split", "held_out", "-o", "e.
 def _a_module_that_the_run_names(cwd: Path) -> None:
     (cwd / "trap.py").write_text(f"{_CODE}\nfrom corridor import CorridorSuite as Suite\n")
     path = cwd / RUN / "config.toml"
-    settings = path.read_text().split("\n", 1)[1]
-    path.write_text(settings.replace("corridor:CorridorSuite", "trap:Suite"))
+    path.write_text(path.read_text().replace("corridor:CorridorSuite", "trap:Suite"))
 
 
 def _an_estimator_that_the_run_names(cwd: Path) -> None:
     (cwd / "trap.py").write_text(f"{_CODE}\nESTIMATOR = None\n")
     path = cwd / RUN / "config.toml"
-    path.write_text(path.read_text().split("\n", 1)[1].replace('estimator = "hgpo"', 'estimator = "trap:ESTIMATOR"'))
+    path.write_text(path.read_text().replace('estimator = "hgpo"', 'estimator = "trap:ESTIMATOR"'))
 
 
 def _a_model_with_code_of_its_own(cwd: Path) -> None:
@@ -109,7 +108,7 @@ def _a_module_called_like_one_of_ours(cwd: Path) -> None:
 
 
 def _model_folders(cwd: Path) -> list[Path]:
-    """The run's own, for which digests vouch, and one that nothing vouches for."""
+    """The run's own, which have checksums, and a copy without them."""
     shutil.copytree(cwd / RUN / "start", cwd / "model", ignore=shutil.ignore_patterns("contents.json"))
     return [*(cwd / RUN / "checkpoints").iterdir(), cwd / RUN / "start", cwd / "model"]
 

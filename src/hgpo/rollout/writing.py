@@ -43,7 +43,7 @@ def write_rollouts(
     for name, values in (extra or {}).items():
         columns[name] = pa.array(values)
     metadata = None if update is None else {UPDATE_KEY: str(update)}
-    write_table(path, pa.table(columns).replace_schema_metadata(metadata), sealed=True)
+    write_table(path, pa.table(columns).replace_schema_metadata(metadata))
 
 
 def append_rollouts(path: Path, steps: Sequence[StepRecord]) -> None:

@@ -2,7 +2,7 @@
 
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and what an engine adds
                              trainer_state.json       update, the caller's state, size and SHA-256 of every other file,
-                                                      and the SHA-256 of all this
+                                                      and a SHA-256 of these values
 
 A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
 `.<update>.replaced`, the new one takes its name, and only then is the old one deleted. A process may die at any point
@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hgpo.contents import ChangedFileError, check_digests, check_sizes, list_contents
+from hgpo.contents import ChangedFileError, check_digests, check_sizes, list_contents, values_digest
 from hgpo.files import flush, flush_tree
-from hgpo.runs.seals import sealed, unsealed
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
@@ -47,7 +46,7 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     Args:
         folder: Holds all checkpoints of the run.
         update: Number of the checkpoint; one of the same number is replaced.
-        state: Anything JSON can hold: generator states (see `hgpo.runs.generators`), counters, settings.
+        state: Anything JSON can hold: generator states, counters, settings.
         keep: How many of the newest stay, this one included; the others are deleted. Default: all.
 
     Raises:
@@ -147,8 +146,10 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
     needed = {"update", "files", "state"} | ({"sha256"} if version == FORMAT_VERSION else set())
     if missing := needed - document.keys():
         raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
+    others = {key: value for key, value in document.items() if key != "sha256"}
+    if version == FORMAT_VERSION and document["sha256"] != values_digest(others):
+        raise unusable(path, "its content is not what was written (SHA-256)", STATE_FILE)
     try:
-        unsealed(path / STATE_FILE, document)
         check_sizes(path, document["files"])
     except ChangedFileError as error:
         raise unusable(path, error) from error
@@ -186,8 +187,8 @@ def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:
         "files": list_contents(partial),
         "state": json.loads(json.dumps(dict(state))),  # as it will be read
     }
-    document = sealed(document)
-    (partial / STATE_FILE).write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    text = json.dumps({**document, "sha256": values_digest(document)}, indent=1, allow_nan=False)
+    (partial / STATE_FILE).write_text(text, encoding="utf-8")
 
 
 def _restore(final: Path) -> None:

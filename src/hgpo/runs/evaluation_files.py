@@ -6,24 +6,26 @@ own policy have the former alone. Keys that are not known are passed over, so th
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from hgpo.evaluation import Evaluation, Rate
-from hgpo.runs.folder import read_json, write_json
+from hgpo.runs.folder import check_schema, read_json, write_json
 
 _PANEL_KEYS = tuple(field.name for field in fields(Evaluation))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An episode that was not played to its end. Example: `Failure("valid_seen/3", 123, "the server is gone")`."""
+    """An episode that was not played to its end.
+
+    Attributes:
+        task: Id of its task.
+        seed: Seed of the evaluation.
+        reason: The error, as text.
+    """
 
     task: str
     seed: int
@@ -32,7 +34,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Tokens that a model read and wrote. Example: `TokenCount(prompt=52_000, response=8_000).total` is 60,000."""
+    """Number of tokens of a model's requests.
+
+    Attributes:
+        prompt: Tokens that it read.
+        response: Tokens that it generated.
+    """
 
     prompt: int
     response: int
@@ -45,7 +52,12 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a request took, in seconds. Example: `Latency(mean=0.8, p95=2.1)`."""
+    """How long a request took, in seconds.
+
+    Attributes:
+        mean: Over all requests.
+        p95: The 95th percentile.
+    """
 
     mean: float
     p95: float
@@ -54,8 +66,6 @@ class Latency:
 @dataclass(frozen=True, slots=True)
 class StoredEvaluation:
     """An evaluation as a file holds it. What is None was not recorded.
-
-    Example: `StoredEvaluation(evaluation, model="Qwen2.5-7B-Instruct", agent="react", episodes=128, failed=0)`.
 
     Attributes:
         evaluation: What the panel showed.
@@ -120,23 +130,13 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     if missing:
         raise ValueError(f"{path} is not an evaluation: it has no {', '.join(map(repr, missing))}")
     further = {key: content for key, content in value.items() if content is not None}
+    evaluation = check_schema(path, value, Evaluation)
+    stored = check_schema(path, {**further, "evaluation": asdict(evaluation)}, StoredEvaluation)
     try:
-        # of JSON a list may be a tuple; strict: "0.5" is no number
-        text = json.dumps({**further, "evaluation": value}, ensure_ascii=False).encode(errors="replace")
-        stored = _adapter().validate_json(text, strict=True)
         _check_figures(stored)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in problem["loc"]).removeprefix("evaluation.")
-        raise ValueError(f"{path} is damaged: {place!r}: {problem['msg']}") from error
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return stored
-
-
-@cache
-def _adapter() -> TypeAdapter[StoredEvaluation]:
-    return TypeAdapter(StoredEvaluation)
 
 
 def _finite(text: str) -> float:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from typing import Any
 
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.seals import list_records
 
 
 def evaluation_name(update: int, updates: int) -> str:
@@ -42,10 +40,9 @@ def newest_evaluation(run: RunDirectory) -> str | None:
     return max(places, key=lambda name: places[name], default=None)
 
 
-def training_records(run: RunDirectory) -> dict[str, dict[str, Any]]:
-    """What metrics and training's own evaluations hold now, for `hgpo.runs.folder.check_records`."""
-    names = [f"evaluations/{name}.json" for name in evaluation_names(run) if _place_in_training(name) is not None]
-    return list_records(run.path, [run.metrics.name, *names])
+def training_evaluations(run: RunDirectory) -> list[str]:
+    """Names of the evaluations that training made, for `hgpo.runs.folder.lost_evaluations`."""
+    return [name for name in evaluation_names(run) if _place_in_training(name) is not None]
 
 
 def _place_in_training(name: str) -> float | None:

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
-from hgpo.contents import ChangedFileError
 from hgpo.files import naming, write_text
 from hgpo.runs.checkpoints import recover
 from hgpo.runs.lock import LOCK_FILE, exclusive
-from hgpo.runs.seals import check_record, check_stamp, sealed, stamped, unsealed
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
+
+Schema = TypeVar("Schema")
 
 _PARTIAL = ".*.partial"
 _BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
+_FROM_A_COPY = "Restore the file from a copy"
 # Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
 _TRAINING_LEFTOVERS = (
     *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
@@ -41,7 +45,11 @@ class RunDirectoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths of one run. Example: `RunDirectory(Path("runs/quickstart")).metrics`."""
+    """Paths of one run.
+
+    Attributes:
+        path: Its folder, such as `runs/quickstart`.
+    """
 
     path: Path
 
@@ -109,7 +117,7 @@ def create_run_directory(config: Config) -> RunDirectory:
     run.path.mkdir(parents=True, exist_ok=True)
     with exclusive(run.path):
         _refuse_taken(run.path)  # by a process that was a moment faster
-        settings = stamped(dump_config(config))
+        settings = dump_config(config)
         if modules_named(config):
             sign(run.path, settings)
         write_text(run.config, settings, durable=True)
@@ -160,12 +168,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     run = RunDirectory(path)
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
-    try:
-        text = run.config.read_text(encoding="utf-8", errors="replace")
-        check_stamp(run.config, text)
-    except ChangedFileError as error:
-        raise RunDirectoryError(str(error)) from error
-    if _FIRST_TABLE not in text:
+    if _FIRST_TABLE not in run.config.read_text(encoding="utf-8", errors="replace"):
         raise RunDirectoryError(f"{run.config} holds no settings of a run; bring it back from a copy")
     try:
         config = read_config(run.config)
@@ -183,12 +186,11 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     """All complete rows; a last line that was cut off by a crash is left out.
 
     Raises:
-        RunDirectoryError: another line is damaged, or is no object with the number of an update; or the run is
-            finished, and they are not the rows that it was finished with.
+        RunDirectoryError: Another line is not JSON, or no row of metrics; or the run is finished, and the rows are not
+            those of updates 1 to its last.
     """
     if not run.metrics.exists():
         return []
-    check_finished(run, run.metrics.name)
     rows = []
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -196,23 +198,38 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
             if number < len(lines):
-                raise RunDirectoryError(f"{run.metrics} line {number} is not JSON: {error}") from error
+                raise RunDirectoryError(f"{run.metrics} line {number} is not JSON: {error}. {_FROM_A_COPY}") from error
             continue
-        if not isinstance(row, dict) or type(row.get("update")) is not int:
-            raise RunDirectoryError(f"{run.metrics} line {number} is no row of metrics: it has no number of an update")
+        if problem := _problem_of_row(row):
+            raise RunDirectoryError(f"{run.metrics} line {number} is no row of metrics: {problem}. {_FROM_A_COPY}")
         rows.append(row)
+    updates = _finished_with(run).get("updates")
+    if isinstance(updates, int) and (problem := _wrong_update(rows, updates)):
+        raise RunDirectoryError(f"{run.metrics} {problem}, and the run ended after update {updates}. {_FROM_A_COPY}")
     return rows
+
+
+def _problem_of_row(row: object) -> str:
+    """Why this is no row of metrics: an object of numbers, or nulls, by name; "" if it is one."""
+    if not isinstance(row, dict) or type(row.get("update")) is not int:
+        return "it has no number of an update"
+    others = [name for name, value in row.items() if not isinstance(value, (int, float, NoneType))]
+    return f"{others[0]!r} is not a number" if others else ""
 
 
 def rewind_metrics(run: RunDirectory, update: int) -> None:
     """Keep the rows of updates 1 to `update`; later ones, which will be made again, go to `metrics.superseded.jsonl`.
 
     Raises:
-        RunDirectoryError: a row up to `update` is missing or there twice, which no training leaves behind.
+        RunDirectoryError: A row up to `update` is missing or duplicate.
     """
     rows = read_metrics(run)
     kept = [row for row in rows if row["update"] <= update]
-    _check_complete(run, [row["update"] for row in kept], update)
+    if problem := _wrong_update(kept, update):
+        raise RunDirectoryError(
+            f"{run.metrics} {problem}, and the run goes on from update {update}. {_FROM_A_COPY}, or delete the "
+            f"checkpoints after the last complete update in {run.checkpoints}, to train the later ones again"
+        )
     later = [row for row in rows if row["update"] > update]
     if later:
         _append_rows(run.path / "metrics.superseded.jsonl", later)
@@ -220,17 +237,13 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
         write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in kept), durable=True)
 
 
-def _check_complete(run: RunDirectory, found: list[int], update: int) -> None:
-    wrong = next((due for due, row in zip(range(1, update + 1), [*found, 0], strict=False) if row != due), None)
-    if wrong is None and len(found) > update:
-        wrong = found[-1]
-    if wrong is None:
-        return
-    problem = f"has {found.count(wrong) or 'no'} rows of update {wrong}"
-    raise RunDirectoryError(
-        f"{run.metrics} {problem}, and the run goes on from update {update}. Bring the file back from a copy, or "
-        f"delete the checkpoints after update {wrong - 1} in {run.checkpoints}, to train those updates again"
-    )
+def _wrong_update(rows: Sequence[Mapping[str, Any]], last: int) -> str:
+    """How `rows` differ from one row for each of the updates 1 to `last`, in this order; "" if they do not."""
+    found = [row["update"] for row in rows]
+    for update in range(1, last + 1):
+        if found[update - 1 : update] != [update]:
+            return f"has {found.count(update) or 'no'} rows of update {update} where one is expected on line {update}"
+    return f"has another row of update {found[last]} after that of update {last}" if len(found) > last else ""
 
 
 def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -240,78 +253,59 @@ def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         os.fsync(lines.fileno())
 
 
-def check_finished(run: RunDirectory, name: str) -> None:
-    """Refuse a file of a finished run that is not as it was then; there is nothing to hold an unfinished run's to.
-
-    Raises:
-        RunDirectoryError: it is another, or `summary.json`, which says so, is damaged.
-    """
-    try:
-        check_record(run.path, name, _finished_with(run))
-    except ChangedFileError as error:
-        raise RunDirectoryError(str(error)) from error
-
-
-def lost_evaluations(run: RunDirectory, records: object = None) -> list[Path]:
-    """The evaluations that `records` list, else those that a run was finished with, and that are gone since.
+def lost_evaluations(run: RunDirectory, names: object = None) -> list[Path]:
+    """Files of training's own evaluations that the run had and that no longer exist.
 
     Args:
-        run: whose.
-        records: of a checkpoint, as `check_records` takes them.
+        run: The run.
+        names: The evaluations that it had, as a checkpoint's state lists them; None: those listed by `summary.json`.
 
     Raises:
-        RunDirectoryError: `summary.json`, which lists what a run was finished with, is damaged.
+        RunDirectoryError: `summary.json` is damaged.
     """
-    listed = _finished_with(run) if records is None else records
+    listed = _finished_with(run).get("evaluations") if names is None else names
+    files = [run.evaluation(name) for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
     folder = run.evaluation("before").parent
-    files = [run.path / name for name in sorted(listed)] if isinstance(listed, Mapping) else []
     return [file for file in files if file.parent == folder and not file.exists()]
 
 
 def _finished_with(run: RunDirectory) -> Mapping[str, object]:
-    """The facts on the files of a finished run, by their names below it; none of an unfinished run's."""
+    """`summary.json` of a finished run; empty for an unfinished one."""
     if not run.complete:
         return {}
     try:
-        files = read_json(run.summary).get("files")
+        return read_json(run.summary)
     except ValueError as error:
         raise RunDirectoryError(str(error)) from error
-    return files if isinstance(files, Mapping) else {}
 
 
-def check_records(run: RunDirectory, records: object) -> None:
-    """Refuse a run whose files are not as a checkpoint lists them, from which it is to go on.
-
-    Rows of metrics that are missing at the end are told by `rewind_metrics`, by their updates.
+def check_schema(path: Path, document: Mapping[str, Any], schema: type[Schema]) -> Schema:
+    """The JSON object of the file `path` as a dataclass; other keys are ignored.
 
     Raises:
-        RunDirectoryError: the first that is another.
+        ValueError: A value is missing or of another type; the message names the file and the value.
     """
+    text = json.dumps(document, ensure_ascii=False).encode(errors="replace")
+    adapter: TypeAdapter[Schema] = TypeAdapter(schema)
     try:
-        for name, facts in records.items() if isinstance(records, Mapping) else ():
-            if name != run.metrics.name or _is_as_long(run.metrics, facts):
-                check_record(run.path, name, records)
-    except ChangedFileError as error:
-        remedies = {run.metrics: "", run.evaluation("before"): ", or delete it and resume to play it again"}
-        raise RunDirectoryError(f"{error}{remedies.get(error.path, ', or delete it to go on without it')}") from error
-
-
-def _is_as_long(path: Path, facts: object) -> bool:
-    length = facts.get("bytes") if isinstance(facts, Mapping) else None
-    return path.is_file() and type(length) is int and path.stat().st_size >= length
+        return adapter.validate_json(text, strict=True)  # strict: "0.5" is no number
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{path} is damaged: {place!r}: {problem['msg']}") from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write an object as JSON with its digest (`hgpo.runs.seals`), whole or not at all."""
-    write_text(path, json.dumps(sealed(value), indent=2) + "\n", durable=True)
+    """Write an object as JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n", durable=True)
 
 
 def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
-    """The object that `write_json`, or an earlier version without a digest, wrote; `hooks` are `json.loads`'s.
+    """The object in a JSON file; `hooks` are those of `json.loads`.
 
     Raises:
-        ValueError: it is damaged; the message names the file.
-        OSError: it cannot be read.
+        ValueError: The file is not JSON, or holds no object; the message names it.
+        OSError: It cannot be read.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"), **hooks)
@@ -319,4 +313,4 @@ def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{path} holds no object")
-    return unsealed(path, document)
+    return document

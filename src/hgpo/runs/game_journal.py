@@ -22,8 +22,6 @@ from hgpo.files import naming, whole_file, write_text
 from hgpo.rollout.games import Played, game_id
 from hgpo.rollout.played import PlayedGame
 from hgpo.rollout.writing import append_rollouts
-from hgpo.runs.seals import sealed, unsealed
-from hgpo.storage.schema import check_row
 
 _GAME = TypeAdapter(PlayedGame)
 
@@ -36,12 +34,8 @@ class GameJournal:
     """The games of one evaluation.
 
     Attributes:
-        games: those that were played to their end, or failed, by id; of a game that was played twice the later line.
-        cost: of everything that was ever asked for.
-
-    Example:
-        journal = GameJournal.open(Path("react.json"), {"model": "m", "agent": "react"})
-        missing = [game for game in panel if not journal.finished(game.id)]
+        games: Those that were played to their end, or failed, by id; of a game that was played twice the later line.
+        cost: Of everything that was ever asked for.
     """
 
     def __init__(self, lines: Path, rollouts: Path, games: Mapping[str, PlayedGame], cost: float) -> None:
@@ -62,7 +56,7 @@ class GameJournal:
         """
         lines, rollouts = _beside(output, "games"), rollouts_beside(output)
         if not lines.exists():
-            write_text(lines, json.dumps(sealed({"evaluation": dict(what)})) + "\n", durable=True)
+            write_text(lines, json.dumps({"evaluation": dict(what)}) + "\n", durable=True)
             rollouts.unlink(missing_ok=True)
             return cls(lines, rollouts, {}, 0.0)
         played = _read(lines, what)
@@ -81,7 +75,7 @@ class GameJournal:
         if played.steps and not game.failure:
             append_rollouts(self.rollouts, played.steps)
         with naming(self.lines), self.lines.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(sealed(asdict(game))) + "\n")
+            lines.write(json.dumps(asdict(game)) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
         self.games[game_id(game.seed, game.task)] = game
@@ -96,10 +90,7 @@ class GameJournal:
 
     def _is_of_finished(self, line: str) -> bool:
         try:
-            row = json.loads(line)
-            if changed := check_row(row):
-                raise ValueError(changed)
-            return self.finished(row["group"])
+            return self.finished(json.loads(line)["group"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise JournalError(f"{self.rollouts} is damaged ({error}); delete it and {self.lines}") from error
 
@@ -117,7 +108,7 @@ def _read(path: Path, what: Mapping[str, Any]) -> list[PlayedGame]:
     """The games of a journal; a last line that was cut off is taken out of the file."""
     lines = list(_whole_lines(path))
     try:
-        documents = [unsealed(path, json.loads(line)) for line in lines]
+        documents = [json.loads(line) for line in lines]
         begun = dict(documents[0]["evaluation"])
         games = [_GAME.validate_json(json.dumps(document)) for document in documents[1:]]  # of JSON a list is a tuple
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ValidationError) as error:

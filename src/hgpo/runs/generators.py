@@ -1,4 +1,7 @@
-"""States of numpy generators as JSON, so that a resumed run draws the numbers the first one would have drawn."""
+"""Random generators of a checkpoint, so that a resumed run draws the numbers that the first one would have drawn.
+
+A checkpoint stores `rng.bit_generator.state` as JSON, whose integers have more than 64 bits.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,16 @@ from typing import Any
 
 import numpy as np
 
-_BIT_GENERATORS = {
-    kind.__name__: kind
-    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937)
-}
-
-
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """The state as JSON: integers may exceed 64 bits, arrays become {"uint64": [...]}."""
-    return _to_json(dict(rng.bit_generator.state))  # type: ignore[no-any-return]
-
 
 def restore_generator(state: dict[str, Any]) -> np.random.Generator:
-    """A generator that continues where `generator_state` was taken.
+    """A generator (PCG64, numpy's default) that continues from `rng.bit_generator.state`.
 
     Raises:
-        ValueError: the state names no bit generator of numpy, or does not fit it.
+        ValueError: It is not a state of PCG64.
     """
-    kind = _BIT_GENERATORS.get(state.get("bit_generator", ""))
-    if kind is None:
-        raise ValueError(f"bit generator {state.get('bit_generator')!r} is none of {', '.join(_BIT_GENERATORS)}")
-    bit_generator = kind(0)
+    bit_generator = np.random.PCG64()
     try:
-        bit_generator.state = _from_json(state)
+        bit_generator.state = state  # type: ignore[assignment]
     except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"not a {kind.__name__} state: {error}") from error
+        raise ValueError(f"not a state of numpy's PCG64: {error}") from error
     return np.random.Generator(bit_generator)
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _to_json(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return {str(value.dtype): [int(item) for item in value]}
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def _from_json(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    for dtype in ("uint32", "uint64"):
-        if set(value) == {dtype}:
-            return np.array(value[dtype], dtype=dtype)
-    return {key: _from_json(item) for key, item in value.items()}

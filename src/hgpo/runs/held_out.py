@@ -19,8 +19,6 @@ class HeldOut:
         update: After how many updates, 0 for `before`.
         success: 0-1, with its 95 % interval.
         panel: What was played, in words: games, split, temperature, seeds.
-
-    Example: `HeldOut("before", 0, Rate(0.32, 0.27, 0.38, 256), "256 games of valid_unseen, temperature 0.4, seed 1")`.
     """
 
     name: str
@@ -37,8 +35,6 @@ class HeldOutResults:
         points: By update, the first before training.
         gain: Success of the last less that of the first, paired by task; None where there are not two on one panel.
         problems: What could not be read, in words.
-
-    Example: `held_out_results(run, updates=70).gain.mean`.
     """
 
     points: tuple[HeldOut, ...] = ()

@@ -16,7 +16,13 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall time of an update's phases. Example: `Seconds(collect=2.5, advantages=0.1, update=4.9)`."""
+    """Wall time of an update's phases, in seconds.
+
+    Attributes:
+        collect: Rollouts.
+        advantages: The estimator.
+        update: The policy update.
+    """
 
     collect: float
     advantages: float
@@ -31,9 +37,6 @@ class Seconds:
 @dataclass(frozen=True, slots=True)
 class UpdateFacts:
     """What an engine knows of an update that is done.
-
-    Example: `UpdateFacts(3, steps, batch, advantages, {"loss": -0.02, "samples": 812}, resampled_groups=0,
-    tasks_drawn=48, seconds=Seconds(2.5, 0.1, 4.9), peak_memory_gib=0.53)`.
 
     Attributes:
         update: Its number, from 1.

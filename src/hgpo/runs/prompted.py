@@ -30,11 +30,9 @@ class Terms:
     """On what terms a policy is asked.
 
     Attributes:
-        prices: of its tokens.
-        max_cost: nothing more is asked once that is spent; None: no limit.
-        at_once: most games under way, and so most requests.
-
-    Example: `Terms(Prices(prompt=0.15, response=0.6), max_cost=2.0, at_once=32)`.
+        prices: Of its tokens.
+        max_cost: Nothing more is asked once that is spent; None: no limit.
+        at_once: Most games under way, and so most requests.
     """
 
     prices: Prices = FREE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -10,11 +11,26 @@ from rich.text import Text
 
 from hgpo.config import Config
 from hgpo.evaluation import Evaluation, Rate, gain
-from hgpo.runs.evaluations import training_records
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_json, read_metrics, write_json
+from hgpo.runs.evaluations import training_evaluations
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.runs.panel import percent, stored_evaluation
 from hgpo.runs.progress import Reporter
 from hgpo.visible import visible
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The keys of `summary.json` that are read."""
+
+    estimator: str
+    updates: int
+    seconds: float
+    success_before: float
+    success_after: float
+    gain: float
+    gain_interval: tuple[float, float]
+    episodes_evaluated: int
+    split: str
 
 
 def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
@@ -40,19 +56,25 @@ def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: 
             "split": after.split,
             "temperature": after.temperature,
             "evaluation_seeds": list(after.seeds),
-            "files": training_records(run),
+            "evaluations": training_evaluations(run),
         },
     )
 
 
 def read_summary(run: RunDirectory) -> dict[str, Any]:
-    """The summary of a complete run. A `RunDirectoryError` says that it is not complete, or the summary damaged."""
+    """The summary of a complete run.
+
+    Raises:
+        RunDirectoryError: The run is not complete, or `summary.json` is damaged.
+    """
     if not run.complete:
         raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
     try:
-        return read_json(run.summary)
+        summary = read_json(run.summary)
+        check_schema(run.summary, summary, _Summary)
     except ValueError as error:
         raise RunDirectoryError(f"{error}; delete it and `hgpo train --resume {run.path}` writes it again") from error
+    return summary
 
 
 def show_summary(run: RunDirectory, reporter: Reporter) -> None:

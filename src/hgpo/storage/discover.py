@@ -30,12 +30,10 @@ class StepFile:
     """A file whose steps were compared with each other.
 
     Attributes:
-        update: which update they belong to.
-        path: where it is.
+        update: Which update they belong to.
+        path: Where it is.
         format: "hgpo", this project's columns in parquet or JSONL; "verl", a rollout dump of verl or verl-agent; or
             "trajectories", one trajectory a line.
-
-    Example: `StepFile(40, Path("runs/quickstart/rollouts/00040.parquet"), "hgpo")`.
     """
 
     update: int

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgpo.storage.problems import Problems, StorageError
-from hgpo.storage.schema import BATCH_COLUMNS, DIGEST_KEY, SCHEMA_VERSION, check_row, other_version
+from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, other_version
 
 _INT64 = range(-(2**63), 2**63)
 _ONE_KIND = "write one kind of value per column: ids as text, numbers without quotes"
@@ -29,7 +29,7 @@ _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
     """The rows of a file and the numbers of their lines, from 1; blank lines are no rows.
 
-    A line that cannot be read, is not what was written or is of another schema version goes to `problems`.
+    A line that cannot be read or has another schema version goes to `problems`.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -42,10 +42,7 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
                 problems.lost(number, row[1], kind=row[0])
             elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
                 problems.lost(number, other_version(version))
-            elif changed := check_row(row):
-                problems.lost(number, changed)
             else:
-                row.pop(DIGEST_KEY, None)
                 rows.append(row)
                 numbers.append(number)
     return rows, numbers

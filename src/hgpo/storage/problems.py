@@ -20,9 +20,9 @@ class Notice:
     """Something the reader of a report must know: what was left out of which file, and why.
 
     Attributes:
-        message: what is wrong.
-        file: name of the file, "" for the whole input.
-        row: first row it is about, None for the whole file; counted as `place_of` says.
+        message: What is wrong.
+        file: Name of the file, "" for the whole input.
+        row: First row it is about, None for the whole file; counted as `place_of` says.
 
     Example: `str(Notice("not JSON", "00007.jsonl", 12))` is "00007.jsonl line 12: not JSON".
     """
@@ -40,7 +40,7 @@ class StorageError(ValueError):
     """A file of steps is missing, damaged or of another schema; the message names file, place and remedy.
 
     Attributes:
-        notice: the same for a report, with the name of the file instead of its path.
+        notice: The same for a report, with the name of the file instead of its path.
     """
 
     def __init__(self, message: str, file: Path | None = None, row: int | None = None) -> None:
@@ -55,10 +55,10 @@ class Problems:
     million.
 
     Attributes:
-        file: the file that is read.
-        strict: whether the first problem is raised.
-        rows_are_lost: whether some rows cannot be read, so that trajectories may lack a step.
-        faulty: rows with a value that cannot be used, by number: (kind, message). Whole trajectories go with them.
+        file: The file that is read.
+        strict: Whether the first problem is raised.
+        rows_are_lost: Whether some rows cannot be read, so that trajectories may lack a step.
+        faulty: Rows with a value that cannot be used, by number: (kind, message). Whole trajectories go with them.
 
     Example: a tolerant one has one notice after `lost(2, "not JSON")` and `lost(5, "not JSON")`: row 2 and one more.
     """

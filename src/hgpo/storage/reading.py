@@ -35,10 +35,8 @@ class StoredSteps:
     """All steps of some files.
 
     Attributes:
-        table: one row per step. Its columns are all that any row of any file has; a row without one has null there.
-        files: in their order, each file and the numbers of its rows in it.
-
-    Example: `read_steps(Path("runs/quickstart")).table.num_rows`.
+        table: One row per step. Its columns are all that any row of any file has; a row without one has null there.
+        files: In their order, each file and the numbers of its rows in it.
     """
 
     table: pa.Table
@@ -58,12 +56,10 @@ class UpdateSteps:
     """The readable steps of one file.
 
     Attributes:
-        update: its number.
-        batch: the steps, N of them; None where there are none.
+        update: Its number.
+        batch: The steps, N of them; None where there are none.
         texts: response, task_type and fault where the file has them, N values each.
-        notices: what was left out.
-
-    Example: `read_update(find_step_files(Path("runs/quickstart"))[0]).texts["response"][0]` is "go to countertop 1".
+        notices: What was left out.
     """
 
     update: int

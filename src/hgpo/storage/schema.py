@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from hgpo.contents import values_digest
 from hgpo.files import check_writable
 from hgpo.storage.problems import StorageError
 
@@ -14,12 +11,9 @@ SCHEMA_VERSION = 1
 UPDATE_KEY = b"hgpo_update"
 """In the metadata of a parquet file that training wrote: which update its steps are of."""
 VERSION_KEY = b"hgpo_schema_version"
-DIGEST_KEY = "row_sha256"
-"""In a row of JSONL: a digest of its columns (`hgpo.contents.values_digest`)."""
 FORMATS = ("auto", "hgpo", "verl", "trajectories")
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
 OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
-_ABOUT_THE_ROW = ("schema_version", DIGEST_KEY)
 SUFFIXES = (".parquet", ".jsonl")
 
 
@@ -41,19 +35,6 @@ def other_version(version: object) -> str:
         f"schema version {version}; this release reads {SCHEMA_VERSION}: write it again with this release, or read it "
         "with the release that wrote it"
     )
-
-
-def check_row(row: Mapping[str, Any]) -> str:
-    """What is said of a row that is not what was written; nothing of one that is, or that tells no digest."""
-    if DIGEST_KEY not in row:
-        return ""
-    columns = {name: value for name, value in row.items() if name not in _ABOUT_THE_ROW}
-    try:
-        if row[DIGEST_KEY] == values_digest(columns):
-            return ""
-    except RecursionError:
-        return "nested too deeply to be read; flatten it"
-    return f"not what was written (SHA-256); delete its {DIGEST_KEY!r} if you changed it on purpose"
 
 
 def check_output(path: Path, overwrite: bool) -> None:

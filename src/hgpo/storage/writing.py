@@ -14,17 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.contents import values_digest
 from hgpo.files import naming, whole_file
 from hgpo.storage.problems import StorageError
-from hgpo.storage.schema import DIGEST_KEY, SCHEMA_VERSION, VERSION_KEY
+from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY
 
 
-def write_table(path: Path, table: pa.Table, *, sealed: bool = False) -> None:
+def write_table(path: Path, table: pa.Table) -> None:
     """Write any table with the schema version, by way of a temporary file, so that readers never see half of it.
 
     A name in .jsonl makes JSONL, any other parquet; whoever takes the name from a user asks `suffix_of` first.
-    Parquet has checksums of its own; `sealed` gives each row of JSONL a digest, so that no changed digit is read.
+    Parquet pages carry the format's own checksums, which `hgpo.storage.parquet` verifies.
 
     Raises:
         StorageError: JSON has no form for a column (see `check_writable`), or parquet has none.
@@ -33,7 +32,7 @@ def write_table(path: Path, table: pa.Table, *, sealed: bool = False) -> None:
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
     with whole_file(path) as partial:
         if path.suffix.lower() == ".jsonl":
-            partial.write_text("".join(json_lines(path, table, sealed=sealed)), encoding="utf-8")
+            partial.write_text("".join(json_lines(path, table)), encoding="utf-8")
         else:
             try:
                 pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
@@ -42,25 +41,24 @@ def write_table(path: Path, table: pa.Table, *, sealed: bool = False) -> None:
 
 
 def append_rows(path: Path, table: pa.Table) -> None:
-    """Add the rows of `table`, each with its digest, to a JSONL file, on disk before this returns.
+    """Append the rows of `table` to a JSONL file, on disk before this returns.
 
-    What is killed in it leaves half a line.
+    A process that is killed while it writes may leave half a line.
     """
     with naming(path), path.open("a", encoding="utf-8") as lines:
-        lines.writelines(json_lines(path, table, sealed=True))
+        lines.writelines(json_lines(path, table))
         lines.flush()
         os.fsync(lines.fileno())
 
 
-def json_lines(path: Path, table: pa.Table, *, sealed: bool) -> Iterator[str]:
-    """A table's rows as lines of JSON, each with the schema version and, if it is sealed, with a digest of its columns.
+def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
+    """A table's rows as lines of JSON, each with the schema version.
 
     Raises:
         StorageError: a column is not UTF-8.
     """
     for row in _rows(path, table):
-        digest = {DIGEST_KEY: values_digest(row)} if sealed else {}
-        yield json.dumps({"schema_version": SCHEMA_VERSION, **row, **digest}, ensure_ascii=False) + "\n"
+        yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
 
 
 def check_writable(path: Path, schema: pa.Schema) -> None:

@@ -26,11 +26,10 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.assemble import estimate, record_environment, training_suite
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_evaluations
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
-    check_records,
     create_run_directory,
     discard_unbegun,
     lost_evaluations,
@@ -38,15 +37,15 @@ from hgpo.runs.folder import (
     remove_leftovers,
     rewind_metrics,
 )
-from hgpo.runs.generators import generator_state, restore_generator
+from hgpo.runs.generators import restore_generator
 from hgpo.runs.lock import exclusive
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import evaluate_policy, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line, worth_a_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
-from hgpo.runs.tracking.known import check_trackers
-from hgpo.runs.tracking.tracked import Tracked, tracked
+from hgpo.runs.tracker_state import Trackers, open_trackers
+from hgpo.runs.tracking import check_trackers
 from hgpo.training.announcement import announcement, on_device
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collecting import Collector
@@ -111,7 +110,7 @@ def _run(
     record_environment(run, config, suite)
     prepare_start(run, config, suite, reporter)
     trainer = _Trainer(run, config, suite, reporter)
-    with tracked(run, config, reporter) as trackers:
+    with open_trackers(run, config, reporter) as trackers:
         before = stored_evaluation(run, "before")
         if before is None:
             before = evaluate_policy(run, "before", trainer.policy_before(), suite, config, reporter)
@@ -157,7 +156,7 @@ class _Trainer:
             return self.policy
         return load_checkpoint_policy(self.run, self.config, "start")[0]
 
-    def train(self, started: float, trackers: Tracked) -> None:
+    def train(self, started: float, trackers: Trackers) -> None:
         """Run all updates that are still to be done."""
         self._evaluate_between(trackers)  # a process may have died in it, after it had saved the checkpoint
         updates = self.config.training.updates
@@ -246,14 +245,14 @@ class _Trainer:
                 state={
                     "tasks_drawn": self.progress.tasks_drawn,
                     "seconds": self.progress.seconds + time.monotonic() - started,
-                    "rollout_rng": generator_state(self.rollout_rng),
-                    "update_rng": generator_state(self.update_rng),
-                    "records": training_records(self.run),
+                    "rollout_rng": self.rollout_rng.bit_generator.state,
+                    "update_rng": self.update_rng.bit_generator.state,
+                    "evaluations": training_evaluations(self.run),
                 },
                 keep=settings.keep_checkpoints,
             )
 
-    def _evaluate_between(self, trackers: Tracked) -> None:
+    def _evaluate_between(self, trackers: Trackers) -> None:
         """Play the panel between first and last where it is due, unless the run has that evaluation already.
 
         Its generator is its own, so nothing that follows depends on whether and when it is played.
@@ -272,9 +271,9 @@ class _Trainer:
         trained = with_adapter(start, self.config)
         return trained, make_optimizer(trained.model, self.config.training)
 
-    def _miss_evaluations(self, records: object) -> None:
-        """Name those that are gone; the one from before training is played again."""
-        for file in lost_evaluations(self.run, records):
+    def _warn_of_lost_evaluations(self, names: object) -> None:
+        """Warn of each evaluation that is missing; the one from before training is played again."""
+        for file in lost_evaluations(self.run, names):
             if file != self.run.evaluation("before"):
                 self.reporter.warn(f"{file} is gone, and its policy may be, too: the run goes on without it")
 
@@ -290,8 +289,7 @@ class _Trainer:
             self.rollout_rng = restore_generator(state["rollout_rng"])
             self.update_rng = restore_generator(state["update_rng"])
             self.progress = Progress(checkpoint.update, state["tasks_drawn"], state["seconds"])
-            check_records(self.run, state.get("records"))
-            self._miss_evaluations(state.get("records", {}))
+            self._warn_of_lost_evaluations(state.get("evaluations", []))
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from edited import edit_settings
 from hgpo.config import load_config
 from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import train
@@ -36,6 +35,7 @@ def trained_run(_trained: Path, tmp_path: Path) -> Path:
 def three_threads(trained_run: Path) -> Iterator[Path]:
     """The run with `run.threads` at a number that nothing else here sets; afterwards threads are as they were."""
     before = torch.get_num_threads()
-    edit_settings(trained_run, "threads = 1", "threads = 3")
+    path = trained_run / "config.toml"
+    path.write_text(path.read_text().replace("threads = 1", "threads = 3"))
     yield trained_run
     torch.set_num_threads(before)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from edited import edit_json, forget_digests
 from hgpo.cli import main
 from hgpo.runs.folder import open_run_directory
 from hgpo.runs.model_card import model_card
@@ -59,8 +58,7 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
 def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
     run, config = open_run_directory(trained_run)
     after = run.evaluation("after")
-    edit_json(after, '"corridor"', '"<script>alert(1)</script>|[x](y)"')
-    forget_digests(trained_run)
+    after.write_text(after.read_text().replace('"corridor"', '"<script>alert(1)</script>|[x](y)"'))
     card = model_card(run, config, "2")
     assert "<script>" not in card
     assert "](y)" not in card

@@ -41,22 +41,12 @@ FULL = StoredEvaluation(
 )
 
 
-def test_a_released_file_is_read_and_written_as_it_was_with_a_digest(tmp_path: Path) -> None:
+def test_a_released_file_is_read_and_written_as_it_was(tmp_path: Path) -> None:
     stored = read_evaluation(RELEASED)
     assert (stored.model, stored.failed, stored.tokens) == (None, None, None)
     assert stored.episodes_played == 3  # tasks once per seed
     write_evaluation(tmp_path / "again.json", stored)
-    written = json.loads((tmp_path / "again.json").read_text())
-    assert len(written.pop("sha256")) == 64
-    assert written == json.loads(RELEASED.read_text())
-
-
-def test_one_changed_digit_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    write_evaluation(path, FULL)
-    path.write_text(path.read_text().replace('"prompt": 900', '"prompt": 901'))
-    with pytest.raises(ValueError, match=r"mine\.json: its content is not what was written \(SHA-256\)"):
-        read_evaluation(path)
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads(RELEASED.read_text())
 
 
 def test_every_key_is_read_as_it_was_written(tmp_path: Path) -> None:

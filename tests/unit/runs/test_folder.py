@@ -7,9 +7,9 @@ from hgpo.runs.folder import (
     RunDirectory,
     RunDirectoryError,
     append_metrics,
-    check_records,
     create_run_directory,
     discard_unbegun,
+    lost_evaluations,
     open_run_directory,
     read_metrics,
     remove_leftovers,
@@ -17,7 +17,6 @@ from hgpo.runs.folder import (
     write_json,
 )
 from hgpo.runs.lock import RunInUseError, exclusive
-from hgpo.runs.seals import list_records
 
 
 def config(tmp_path, *overrides):
@@ -95,13 +94,10 @@ def test_what_a_killed_process_was_writing_is_removed_and_what_others_write_stay
     assert not (run.checkpoints / ".10.partial").exists()
 
 
-def test_an_edited_config_that_is_wrong_is_named(tmp_path):
+def test_an_edited_config_is_accepted_and_named_where_it_is_wrong(tmp_path):
     run = create_run_directory(config(tmp_path))
-    stamp, settings = run.config.read_text().split("\n", 1)
-    run.config.write_text(f"{stamp}\n{settings.replace('history_length = 2', 'history_length = 3')}")
-    with pytest.raises(RunDirectoryError, match=r"config\.toml: its content is not what was written .* its first line"):
-        open_run_directory(run.path)
-    run.config.write_text(settings.replace("history_length = 2", "history_length = 3"))  # as the message says
+    settings = run.config.read_text()
+    run.config.write_text(settings.replace("history_length = 2", "history_length = 3"))
     assert open_run_directory(run.path)[1].agent.history_length == 3
     run.config.write_text(settings.replace("history_length = 2", "history_length = -2"))
     with pytest.raises(RunDirectoryError, match=r"config\.toml: agent\.history_length"):
@@ -115,49 +111,32 @@ def test_emptied_settings_are_no_run_of_defaults(tmp_path):
         open_run_directory(run.path)
 
 
-def test_figures_of_a_finished_run_are_as_they_were(tmp_path):
+@pytest.mark.parametrize(
+    ("updates", "problem"),
+    [([1], "no rows of update 2"), ([2, 1], "1 rows of update 1"), ([1, 2, 3], "another row of update 3")],
+)
+def test_a_finished_run_has_one_row_for_each_update(tmp_path, updates, problem):
     run = RunDirectory(tmp_path)
-    append_metrics(run, {"update": 1, "success": 0.25})
-    write_json(run.summary, {"files": list_records(run.path, ["metrics.jsonl"])})
-    assert read_metrics(run) == [{"update": 1, "success": 0.25}]
-    run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
-    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content is not what was written"):
-        read_metrics(run)
-    run.metrics.write_text("")
-    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content is not what was written"):
+    for update in updates:
+        append_metrics(run, {"update": update})
+    assert len(read_metrics(run)) == len(updates)
+    write_json(run.summary, {"updates": 2})
+    with pytest.raises(RunDirectoryError, match=rf"metrics\.jsonl has {problem}.* ended after update 2.* from a copy"):
         read_metrics(run)
 
 
-def test_a_run_goes_on_from_the_files_that_its_checkpoint_lists(tmp_path):
-    run = RunDirectory(tmp_path)
-    append_metrics(run, {"update": 1, "success": 0.25})
-    records = list_records(run.path, ["metrics.jsonl", "evaluations/before.json"])
-    assert set(records) == {"metrics.jsonl"}
-    append_metrics(run, {"update": 2, "success": 0.5})  # a file that has grown
-    check_records(run, records)
-    run.metrics.write_text(run.metrics.read_text().replace("0.25", "0.75"))
-    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl: its content .* Bring it back from a copy"):
-        check_records(run, records)
-    run.metrics.write_text("")  # rows are missing: by their updates, `rewind_metrics` says which
-    for none in (None, [], records, {"metrics.jsonl": None}, {"gone.json": {"bytes": 1}}):
-        check_records(run, none)  # checkpoints of release 0.1 list nothing
-
-
-@pytest.mark.parametrize("content", ["", "x", "[1, 2, 3, 4]"])
-def test_an_evaluation_that_is_shorter_or_another_is_told(tmp_path, content):
+def test_evaluations_that_are_missing_are_those_that_the_run_had(tmp_path):
     run = RunDirectory(tmp_path)
     write_json(run.evaluation("before"), {"score": 1})
-    records = list_records(run.path, ["evaluations/before.json"])
-    run.evaluation("before").write_text(content)
-    with pytest.raises(
-        RunDirectoryError, match=r"before\.json: its content .* or delete it and resume to play it again"
-    ):
-        check_records(run, records)
-    write_json(run.evaluation("update-1"), {"score": 1})
-    records = list_records(run.path, ["evaluations/update-1.json"])
-    run.evaluation("update-1").write_text(content)
-    with pytest.raises(RunDirectoryError, match=r"update-1\.json: its content .* or delete it to go on without it"):
-        check_records(run, records)
+    names = ["before", "update-1", "../x", 3]
+    assert lost_evaluations(run) == []
+    assert lost_evaluations(run, names) == [run.evaluation("update-1")]
+    assert lost_evaluations(run, {}) == []
+    write_json(run.summary, {"evaluations": names})
+    assert lost_evaluations(run) == [run.evaluation("update-1")]
+    run.summary.write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"summary\.json"):
+        lost_evaluations(run)
 
 
 def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):
@@ -182,7 +161,9 @@ def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
     assert [json.loads(line)["update"] for line in aside] == [2, 3]
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}'])
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}', '{"update": 2, "kl": "0"}']
+)
 def test_a_row_that_is_none_is_named(tmp_path, line):
     run = RunDirectory(tmp_path)
     run.metrics.write_text(f'{{"update": 1}}\n{line}\n')
@@ -203,8 +184,8 @@ def test_a_line_nested_without_end_is_named(tmp_path):
         ([], "no rows of update 1"),
         ([1], "no rows of update 2"),
         ([2, 3], "no rows of update 1"),
-        ([1, 1, 2, 3], "2 rows of update 1|1 rows of update 2"),
-        ([1, 2, 3, 3], "2 rows of update 3"),
+        ([1, 1, 2, 3], "1 rows of update 2"),
+        ([1, 2, 3, 3], "another row of update 3"),
         ([2, 1, 3], "1 rows of update 1"),
     ],
 )

@@ -5,8 +5,6 @@ import pytest
 from hgpo.rollout.games import Played
 from hgpo.rollout.played import PlayedGame, SpentInAll
 from hgpo.runs.game_journal import GameJournal, JournalError
-from hgpo.storage.problems import StorageError
-from hgpo.storage.reading import read_rollouts
 from killed import killed_at_each_call
 from step_records import step_record
 
@@ -85,17 +83,12 @@ def test_games_of_another_evaluation_are_refused_by_what_differs(tmp_path):
         GameJournal.open(tmp_path / "a.json", {"model": "n", "seeds": [1], "temperature": 0})
 
 
-def test_a_changed_digit_in_a_step_is_said(tmp_path):
+def test_a_damaged_step_is_said(tmp_path):
     journal = GameJournal.open(tmp_path / "a.json", WHAT)
     journal.add(played("x"))
-    whole = journal.rollouts.read_text()
-    changed = whole.replace('"reward": 0.0', '"reward": 9.0')
-    assert changed != whole
-    journal.rollouts.write_text(changed)
-    with pytest.raises(JournalError, match=r"a\.rollouts\.jsonl is damaged \(not what was written"):
+    journal.rollouts.write_text(journal.rollouts.read_text().replace('"group"', '"grouq"'))
+    with pytest.raises(JournalError, match=r"a\.rollouts\.jsonl is damaged \('group'\); delete it and"):
         GameJournal.open(tmp_path / "a.json", WHAT)
-    with pytest.raises(StorageError, match=r"a\.rollouts\.jsonl line 1: not what was written"):
-        read_rollouts(journal.rollouts)
 
 
 @pytest.mark.parametrize(

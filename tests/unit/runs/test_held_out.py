@@ -8,7 +8,6 @@ import pytest
 from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.runs.held_out import held_out_results
-from hgpo.runs.seals import list_records
 
 STORED = Path(__file__).parents[2] / "data" / "comparison" / "runs" / "quickstart" / "evaluations"
 
@@ -48,10 +47,9 @@ def test_one_that_is_damaged_is_named_and_the_rest_is_read(run: RunDirectory) ->
 
 
 def test_one_that_is_gone_is_missed_where_the_run_was_finished_with_it(run: RunDirectory) -> None:
-    files = list_records(run.path, ["evaluations/before.json", "evaluations/after.json"])
     run.evaluation("after").unlink()
     assert held_out_results(run, updates=70).problems == ()  # nothing says that it ever was
-    write_json(run.summary, {"files": files})
+    write_json(run.summary, {"evaluations": ["after", "before"]})
     (problem,) = held_out_results(run, updates=70).problems
     assert f"{run.evaluation('after')} is gone" in problem
     run.summary.write_text("{", encoding="utf-8")

@@ -51,10 +51,10 @@ def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
     assert f"hgpo advantages {run.path}" in shown(run)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1, "sha256": "0"}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1}', '{"estimator": 1}'])
 def test_a_damaged_summary_is_named_with_the_remedy(run: RunDirectory, text: str) -> None:
     run.summary.write_text(text)
-    problem = "(is not JSON|holds no object|is not what was written)"
+    problem = "(is not JSON|holds no object|is damaged: 'estimator': )"
     with pytest.raises(RunDirectoryError, match=rf"summary\.json.* {problem}.*; delete it and `hgpo train --resume"):
         read_summary(run)
 

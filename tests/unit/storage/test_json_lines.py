@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from hgpo.contents import values_digest
 from hgpo.storage.json_lines import read_json_lines
 from hgpo.storage.problems import Problems, StorageError
 
@@ -145,37 +144,18 @@ def test_rows_of_another_schema_version_are_one_notice(file):
     assert "2 more rows" in notice
 
 
-def sealed_row(row):
-    return {"schema_version": 1, **row, "row_sha256": values_digest(row)}
-
-
-def test_a_row_that_tells_its_digest_is_read_however_it_is_laid_out(file):
-    row = ROW | {"reward": 0.1, "log_probs": [-0.25, 1e-30], "observation": "ü\u2028"}
-    table = read(file(sealed_row(row), dict(reversed(sealed_row(row).items())), row))
-    assert table.to_pylist() == [row] * 3
-
-
-@pytest.mark.parametrize("change", [{"reward": 0.5}, {"extra": 1}, {"row_sha256": None}, {"row_sha256": "0" * 64}])
-def test_a_row_that_is_not_what_was_written_is_refused_and_left_out_of_a_report(file, change):
-    path = file(sealed_row(ROW), {**sealed_row(ROW), **change}, ROW)
-    with pytest.raises(StorageError, match=r"x\.jsonl line 2: not what was written .*delete its 'row_sha256'"):
-        read(path)
-    numbers, (notice,) = lost(path)
-    assert numbers == [1, 3]
-    assert notice.startswith("x.jsonl line 2: not what was written")
-
-
-def test_no_flipped_bit_of_a_row_changes_a_value_in_silence(file):
-    path = file(sealed_row(ROW | {"reward": 0.125}))
-    whole, (expected,) = path.read_bytes(), read(path).to_pylist()
+def test_a_flipped_bit_gives_a_table_or_an_error_that_names_the_line(file):
+    path = file(ROW | {"reward": 0.125})
+    whole = path.read_bytes()
     for place in range(len(whole)):
         for bit in range(8):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            said = "x.jsonl"
             try:
-                (row,) = read(path).to_pylist() or [expected]  # a line that became blank holds nothing
-            except StorageError:
-                continue
-            assert {name: row[name] for name in expected} == expected, (place, bit)
+                read(path)
+            except StorageError as error:
+                said = str(error)
+            assert "x.jsonl" in said, (place, bit)
 
 
 @pytest.mark.parametrize("odd", ["1", {"x": 1}, ["a"], 2**70])

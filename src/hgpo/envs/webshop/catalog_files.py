@@ -12,26 +12,32 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.contents import check_digests, check_sizes, list_contents
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex
 from hgpo.envs.webshop.product import Product
-from hgpo.envs.webshop.text_array import TextArray
+from hgpo.envs.webshop.text_array import TextArray, memory_map
 from hgpo.files import flush_tree, scratch_folder
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"
 _REMEMBERED = 1 << 14
+_PRODUCT_TYPES = (str, str, str, list, dict, list, list, str, str, str)
+_GOAL_TYPES = (int, str, str, list, (dict, list), (int, float), (int, float))
 Record = TypeVar("Record")
 
 
 class Records(Sequence[Record], Generic[Record]):
-    """A sequence whose elements are decoded from text when asked for; the latest stay decoded."""
+    """A sequence whose elements are decoded from text when asked for; the latest stay decoded.
 
-    def __init__(self, texts: TextArray, decode: Callable[[str], Record]) -> None:
-        self._texts = texts
-        self._decode = decode
-        self._get = lru_cache(maxsize=_REMEMBERED)(lambda number: decode(texts[number]))
+    Args:
+        texts: One JSON text per record.
+        decode: Makes a record of a text; a `ValueError` or `TypeError` says that the text is not one.
+        path: Where the texts are stored, for the message about a damaged one.
+    """
+
+    def __init__(self, texts: TextArray, decode: Callable[[str], Record], path: Path) -> None:
+        self._texts, self._decode, self._path = texts, decode, path
+        self._get = lru_cache(maxsize=_REMEMBERED)(self._decoded)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -46,7 +52,15 @@ class Records(Sequence[Record], Generic[Record]):
         return self._get(range(len(self))[index])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Records, (self._texts, self._decode)
+        return Records, (self._texts, self._decode, self._path)
+
+    def _decoded(self, number: int) -> Record:
+        try:
+            return self._decode(self._texts[number])
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to make it anew"
+            ) from error
 
 
 def save_catalog(
@@ -65,7 +79,7 @@ def save_catalog(
         TextArray.of(map(_encode_goal, goals)).save(temporary / "goals")
         np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
         index.save(temporary)
-        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about), "files": list_contents(temporary)}
+        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
         (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         flush_tree(temporary)
         os.replace(temporary, folder)
@@ -81,13 +95,12 @@ def open_catalog(
             raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
         if about is not None and meta["about"] != dict(about):
             raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
-        if "files" in meta:  # release 0.1 wrote none
-            check_sizes(folder, meta["files"])
-            check_digests(folder, meta["files"])
-        products = Records(TextArray.open(folder / "products"), _decode_product)
-        goals = Records(TextArray.open(folder / "goals"), _decode_goal)
-        prices = np.load(folder / "prices.npy", mmap_mode="r", allow_pickle=False)
-        return products, prices, goals, SearchIndex.open(folder)
+        products = Records(TextArray.open(folder / "products"), _decode_product, folder / "products.npy")
+        goals = Records(TextArray.open(folder / "goals"), _decode_goal, folder / "goals.npy")
+        prices = memory_map(folder / "prices.npy")
+        if prices.dtype != np.float64 or prices.shape != (len(products),):
+            raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
+        return products, prices, goals, SearchIndex.open(folder, documents=len(products))
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{folder}: not a saved catalogue that can be used ({error}); remove it to make it anew"
@@ -104,7 +117,8 @@ def _encode_product(product: Product) -> str:
 
 
 def _decode_product(text: str) -> Product:
-    asin, title, description, bullets, options, prices, attributes, category, query, product_category = json.loads(text)
+    fields = _fields(text, _PRODUCT_TYPES)
+    asin, title, description, bullets, options, prices, attributes, category, query, product_category = fields
     return Product(
         asin=asin,
         title=title,
@@ -124,5 +138,13 @@ def _encode_goal(goal: Goal) -> str:
 
 
 def _decode_goal(text: str) -> Goal:
-    product, asin, instruction, attributes, options, price_upper, weight = json.loads(text)
+    product, asin, instruction, attributes, options, price_upper, weight = _fields(text, _GOAL_TYPES)
     return Goal(product, asin, instruction, tuple(attributes), options, price_upper, weight)
+
+
+def _fields(text: str, types: Sequence[type | tuple[type, ...]]) -> list[Any]:
+    """The values of a record: a JSON list with one value of each type."""
+    values = json.loads(text)
+    if not (isinstance(values, list) and len(values) == len(types) and all(map(isinstance, values, types))):
+        raise ValueError("not the fields of a record")
+    return values

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.envs.webshop.analysis import term, terms, words
-from hgpo.envs.webshop.text_array import TextArray, memory_map
+from hgpo.envs.webshop.text_array import TextArray, is_partition, memory_map
 
 K1, B = 0.9, 0.4
 MAX_QUERY_TERMS = 1024
@@ -86,11 +86,25 @@ class SearchIndex:
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod
-    def open(cls, folder: Path) -> SearchIndex:
-        """Map the files of `save`; nothing is read until a search needs it, and processes share the memory."""
+    def open(cls, folder: Path, documents: int) -> SearchIndex:
+        """Map the files of `save` for an index of so many documents; processes share the memory.
+
+        Raises:
+            ValueError: A file is no array, or the arrays do not fit each other.
+        """
         names = ("term_start", "document", "saturation", "rank")
         start, document, saturation, rank = (memory_map(folder / f"{name}.npy") for name in names)
-        return cls(TextArray.open(folder / "terms"), start, document, saturation, rank)
+        vocabulary = TextArray.open(folder / "terms")
+        if (
+            [array.dtype.str for array in (document, saturation, rank)] != ["<i4", "<f4", "<i4"]
+            or len(start) != len(vocabulary) + 1
+            or not is_partition(start, document)
+            or saturation.shape != document.shape
+            or rank.shape != (documents,)
+            or not _all_below(document, documents)
+        ):
+            raise ValueError(f"{', '.join(f'{name}.npy' for name in names)} are not one search index")
+        return cls(vocabulary, start, document, saturation, rank)
 
     @property
     def postings(self) -> int:
@@ -262,3 +276,7 @@ def _decoded(code: int) -> int:
         return code
     bits, shift = (code - exact) & 0x07, (code - exact) >> 3
     return exact + (bits if shift == 0 else (bits | 0x08) << (shift - 1))
+
+
+def _all_below(position_H: NDArray[np.int32], documents: int) -> bool:
+    return not len(position_H) or bool(position_H.min() >= 0 and position_H.max() < documents)

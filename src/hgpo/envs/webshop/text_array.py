@@ -15,8 +15,22 @@ def memory_map(path: Path) -> NDArray[Any]:
     """A `.npy` file as an array that is read when used and shared between processes.
 
     It is a plain view: the subclass for mapped arrays takes several times as long to cut a slice.
+
+    Raises:
+        ValueError: It is no such file, or truncated.
+        OSError: It cannot be read.
     """
-    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # type: ignore[no-any-return]
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # type: ignore[no-any-return]
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def is_partition(start_N1: NDArray[Any], values_V: NDArray[Any]) -> bool:
+    """Whether `start_N1` (int64) divides the 1-D array `values_V` into N consecutive slices."""
+    if start_N1.dtype != np.int64 or start_N1.ndim != 1 or values_V.ndim != 1 or not len(start_N1):
+        return False
+    return bool(start_N1[0] == 0 and start_N1[-1] == len(values_V) and np.all(np.diff(start_N1) >= 0))
 
 
 class TextArray(Sequence[str]):
@@ -44,8 +58,15 @@ class TextArray(Sequence[str]):
 
     @classmethod
     def open(cls, path: Path) -> TextArray:
-        """Map what `save` wrote."""
-        return cls(memory_map(path.with_name(f"{path.name}.npy")), memory_map(path.with_name(f"{path.name}_start.npy")))
+        """Map what `save` wrote.
+
+        Raises:
+            ValueError: A file is no array, or the starts do not divide the bytes.
+        """
+        content, start_N1 = (memory_map(path.with_name(f"{path.name}{end}.npy")) for end in ("", "_start"))
+        if content.dtype != np.uint8 or not is_partition(start_N1, content):
+            raise ValueError(f"{path.name}_start.npy does not divide {path.name}.npy")
+        return cls(content, start_N1)
 
     def find(self, text: str) -> int | None:
         """The position of a text, by binary search, or None."""

@@ -14,7 +14,7 @@ from hgpo.config.loading import as_tree
 from hgpo.integrations.verl.mapping import check_for_verl, leaves, mapped_settings, suggested_settings
 from hgpo.integrations.verl.preflight import installed_version, require_verl
 from hgpo.integrations.verl.settled import refuse_second_say
-from hgpo.runs.tracking.known import check_trackers
+from hgpo.runs.tracking import check_trackers
 
 # Tables that verl hands on as they are, so that any name may stand in them.
 _OPEN_TABLES = {

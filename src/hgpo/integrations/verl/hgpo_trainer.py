@@ -41,14 +41,14 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.rules import RolloutError
 from hgpo.runs.assemble import build_suite, estimate, evaluation_tasks
 from hgpo.runs.checkpoints import is_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_records
-from hgpo.runs.folder import RunDirectory, append_metrics, check_records, read_json, rewind_metrics, write_json
+from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
 from hgpo.runs.panel import store_evaluation, stored_evaluation
 from hgpo.runs.progress import Reporter, update_line
 from hgpo.runs.rollouts import store_steps
 from hgpo.runs.summary import write_summary
-from hgpo.runs.tracking.tracked import evaluation_figures
+from hgpo.runs.tracker_state import evaluation_figures
 from hgpo.training.policies import adapter_of
 
 logger = logging.getLogger(__name__)
@@ -272,7 +272,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _save_checkpoint(self) -> None:
         """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
-        state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds(), "records": training_records(self.run)}
+        state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         write_json(self._verl_folder() / STATE_NAME, state)
         super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
         self._publish()
@@ -283,7 +283,6 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         super()._load_checkpoint()
         if self.global_steps:
             state = read_json(self._verl_folder() / STATE_NAME)
-            check_records(self.run, state.get("records"))
             self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
             published = self.run.checkpoints / str(self.global_steps)
             if not published.exists() or not is_complete(published):

@@ -33,7 +33,7 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.lock import exclusive
 from hgpo.runs.progress import Reporter
-from hgpo.runs.tracking.known import VARIABLES
+from hgpo.runs.tracking import tracker_variables
 from hgpo.training.announcement import announcement
 from hgpo.training.memory import summarise_model
 from hgpo.training.policies import check_model, start_model
@@ -57,8 +57,6 @@ FORWARDED = (
 )
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
-# Handed to the one process that needs them, the trainer's, as an argument, which Ray does not write down.
-SECRETS = VARIABLES
 
 
 def composed_yaml(config: Config) -> str:
@@ -167,7 +165,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
 
 
 class WithSecrets:
-    """A Ray actor class whose actors have this shell's `SECRETS` in their environment; the watchdog may kill them."""
+    """A Ray actor class whose actors have the trackers' variables in their environment; the watchdog may kill them."""
 
     def __init__(self, actor_class: Any, watchdog: Watchdog) -> None:
         self._actor_class, self._watchdog = actor_class, watchdog
@@ -178,7 +176,7 @@ class WithSecrets:
 
         actor = self._actor_class.remote()
         self._watchdog.ends(lambda: ray.kill(actor))
-        secrets = {name: os.environ[name] for name in SECRETS if name in os.environ}
+        secrets = tracker_variables()  # as an argument of the one process that needs them, which Ray does not log
         ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
         return actor
 

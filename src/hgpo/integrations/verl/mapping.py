@@ -16,7 +16,7 @@ from hgpo.config import VLLM_ON_CPU, Config, ConfigError
 from hgpo.envs.registry import SUITES
 from hgpo.integrations.verl.update_settings import STRATEGY, Tree, actor, algorithm, lora
 from hgpo.runs.folder import read_json
-from hgpo.runs.tracking.known import trackers
+from hgpo.runs.tracking import tracker_names
 
 CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
 LOCATION_FILE = "verl.json"
@@ -277,5 +277,5 @@ def _trainer(config: Config, run_directory: Path) -> Tree:
         "default_local_dir": str(checkpoint_folder(config, run_directory)),
         "project_name": "hgpo",
         "experiment_name": config.run.name,
-        "logger": ["console", *trackers(config)],
+        "logger": ["console", *tracker_names(config)],
     }

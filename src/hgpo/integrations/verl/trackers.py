@@ -1,4 +1,4 @@
-"""Where the trackers that verl's logger writes to keep their files; which there are, `hgpo.runs.tracking.known` says.
+"""Where the trackers that verl's logger writes to keep their files; which there are, `hgpo.runs.tracking` says.
 
 What they are sent are verl's figures and the row of `metrics.jsonl`, under its names. No verl is needed here.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hgpo.runs.tracking.known import place
+from hgpo.runs.tracking import place
 
 
 def keep_in(folder: Path) -> None:

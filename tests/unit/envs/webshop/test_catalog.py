@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hgpo.envs.webshop import Catalog
@@ -122,12 +123,13 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]  # nothing half-made stays behind
 
 
-def test_no_byte_of_a_saved_catalogue_can_change_unseen(tmp_path: Path) -> None:
+def test_truncated_and_foreign_arrays_of_a_saved_catalogue_are_named(tmp_path: Path) -> None:
     small_catalog().save(tmp_path / "whole")
     Catalog.open(tmp_path / "whole")
+    np.save(tmp_path / "other.npy", np.full(3, 7, np.int64))
     for path in sorted((tmp_path / "whole").glob("*.npy")):
         kept = path.read_bytes()
-        for changed in (bytes([*kept[:-1], kept[-1] ^ 1]), b"", kept[:-1]):
+        for changed in (b"", kept[:-1], kept[:40], (tmp_path / "other.npy").read_bytes()):
             path.write_bytes(changed)
             with pytest.raises(ValueError, match=rf"not a saved catalogue.*{path.name}"):
                 Catalog.open(tmp_path / "whole")
@@ -135,9 +137,18 @@ def test_no_byte_of_a_saved_catalogue_can_change_unseen(tmp_path: Path) -> None:
     Catalog.open(tmp_path / "whole")
 
 
-def test_arrays_that_hide_objects_are_refused(tmp_path: Path) -> None:
-    import numpy as np
+@pytest.mark.parametrize("name", ["products", "goals"])
+@pytest.mark.parametrize("changed", [b"{", b"\xff", b"["])
+def test_a_damaged_record_is_named_when_it_is_read(tmp_path: Path, name: str, changed: bytes) -> None:
+    small_catalog().save(tmp_path / "kept")
+    path = tmp_path / "kept" / f"{name}.npy"
+    path.write_bytes(path.read_bytes().replace(b"[", changed, 1) if changed != b"[" else path.read_bytes()[:-1] + b"}")
+    catalog = Catalog.open(tmp_path / "kept")
+    with pytest.raises(ValueError, match=rf"{name}\.npy, record \d+: damaged .*; remove .*kept to make it anew"):
+        list(getattr(catalog, name))
 
+
+def test_arrays_that_hide_objects_are_refused(tmp_path: Path) -> None:
     small_catalog().save(tmp_path / "kept")
     np.save(tmp_path / "kept" / "prices.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="not a saved catalogue"):

@@ -98,7 +98,7 @@ def test_frequent_terms_are_looked_up_only_where_they_matter(monkeypatch: pytest
 def test_saved_and_mapped(tmp_path: Path) -> None:
     index = SearchIndex.build(["b", "a"], ["blue mug", "reading lamp ünï"])
     index.save(tmp_path)
-    mapped = SearchIndex.open(tmp_path)
+    mapped = SearchIndex.open(tmp_path, documents=2)
     assert isinstance(mapped._document_H.base, np.memmap)
     assert mapped.search("lamp mug ünï", 5) == index.search("lamp mug ünï", 5)
     assert list(mapped.vocabulary) == sorted(["blue", "mug", "read", "lamp", "ünï"])

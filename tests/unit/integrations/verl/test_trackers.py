@@ -10,7 +10,7 @@ import pytest
 from hgpo.config import Config
 from hgpo.integrations.verl.mapping import leaves, mapped_settings
 from hgpo.integrations.verl.trackers import keep_in
-from hgpo.runs.tracking.known import OF_VERL
+from hgpo.runs.tracking import OF_VERL
 
 
 @pytest.fixture(autouse=True)

@@ -8,17 +8,25 @@ from typing import Any
 import pytest
 
 from hgpo.config import Config, ConfigError
-from hgpo.runs.tracking import known
-from hgpo.runs.tracking.known import OF_BOTH, VARIABLES, check_trackers, place, trackers, wandb_mode, without_secrets
+from hgpo.runs import tracking
+from hgpo.runs.tracking import (
+    OF_BOTH,
+    check_trackers,
+    place,
+    tracker_names,
+    tracker_variables,
+    wandb_mode,
+    without_secrets,
+)
 
 
 @pytest.fixture(autouse=True)
 def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+    for name in tracker_variables():
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(known, "find_spec", lambda package: None if package in ("swanlab", "trackio") else package)
+    monkeypatch.setattr(tracking, "find_spec", lambda package: None if package in ("swanlab", "trackio") else package)
 
 
 def config(to: Any = None, engine: str = "built-in") -> Config:
@@ -26,12 +34,12 @@ def config(to: Any = None, engine: str = "built-in") -> Config:
 
 
 def test_a_run_says_which_and_with_verl_wandb_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert trackers(config()) == ()
-    assert trackers(config(["tensorboard", "mlflow"])) == ("tensorboard", "mlflow")
+    assert tracker_names(config()) == ()
+    assert tracker_names(config(["tensorboard", "mlflow"])) == ("tensorboard", "mlflow")
     monkeypatch.setenv("WANDB_API_KEY", "k")
-    assert trackers(config()) == ()
-    assert trackers(config(engine="verl")) == ("wandb",)
-    assert trackers(config([], "verl")) == ()
+    assert tracker_names(config()) == ()
+    assert tracker_names(config(engine="verl")) == ("wandb",)
+    assert tracker_names(config([], "verl")) == ()
 
 
 @pytest.mark.parametrize("engine", ["built-in", "verl"])
@@ -41,6 +49,13 @@ def test_one_that_is_unknown_or_not_installed_is_refused_at_once(engine: str) ->
     with pytest.raises(ConfigError, match=r"trackio needs a package: pip install 'hgpo\[trackio\]'"):
         check_trackers(config(["tensorboard", "trackio"], engine))
     check_trackers(config(["tensorboard", "mlflow"], engine))
+
+
+def test_the_built_in_trainer_needs_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "find_spec", lambda package: None if package == "accelerate" else package)
+    with pytest.raises(ConfigError, match=r"mlflow needs a package: pip install 'hgpo\[mlflow\]'"):
+        check_trackers(config(["mlflow"]))
+    check_trackers(config(["mlflow"], "verl"))
 
 
 def test_verls_logger_has_some_of_its_own() -> None:
@@ -94,8 +109,9 @@ def test_no_key_and_no_password_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_tracker_of_both_engines_has_an_extra_of_its_name() -> None:
     import tomllib
 
-    project = Path(__file__).parents[4] / "pyproject.toml"
+    project = Path(__file__).parents[3] / "pyproject.toml"
     extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name, package in OF_BOTH.items():
         assert extras[name][0].startswith(f"{package}>=")
+        assert extras[name][1].startswith("accelerate>=")
         assert name in extras["trackers"][0]

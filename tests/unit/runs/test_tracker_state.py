@@ -7,10 +7,10 @@ from rich.console import Console
 
 from corridor_runs import quiet, recipe
 from hgpo.evaluation import Evaluation, Rate
+from hgpo.runs import tracker_state as module
 from hgpo.runs.folder import RunDirectory, append_metrics, create_run_directory
 from hgpo.runs.progress import Reporter
-from hgpo.runs.tracking import tracked as module
-from hgpo.runs.tracking.tracked import shown_settings, tracked
+from hgpo.runs.tracker_state import open_trackers, tracked_settings
 
 KEY = "0123456789abcdef"
 ROWS = [{"update": update, "success": update / 4, "kl": float("nan"), "note": None} for update in (1, 2, 3)]
@@ -19,10 +19,11 @@ ROWS = [{"update": update, "success": update / 4, "kl": float("nan"), "note": No
 class Recorder:
     """A tracker that can be told to fail in an update."""
 
-    look, id = "nowhere", "run-7"
+    command, id = "nowhere", "run-7"
 
-    def __init__(self, shown):
-        self.known_as = shown.id
+    def __init__(self, name, run):
+        assert name == "mlflow"
+        self.known_as = run.id
         RECORDERS.append(self)
         self.taken, self.closed = [], None
         if FAILS.get("open"):
@@ -33,7 +34,7 @@ class Recorder:
             raise ConnectionError(f"https://me:{KEY}@host is gone")
         self.taken.append((update, dict(figures)))
 
-    def close(self, *, failed):
+    def close(self, failed):
         self.closed = failed
         if FAILS.get("close"):
             raise OSError("no space")
@@ -47,7 +48,7 @@ FAILS: dict[str, object] = {}
 def _recorders(monkeypatch):
     RECORDERS.clear()
     FAILS.clear()
-    monkeypatch.setattr(module, "import_module", lambda name: type("module", (), {"Mlflow": Recorder}))
+    monkeypatch.setattr(module, "open_tracker", Recorder)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def run(settings):
 
 
 def train(run, settings, rows, reporter=None):
-    with tracked(run, settings, reporter or quiet()) as trackers:
+    with open_trackers(run, settings, reporter or quiet()) as trackers:
         for row in rows:
             append_metrics(run, row)
             trackers.row(row)
@@ -78,7 +79,7 @@ def test_a_row_is_sent_with_its_finite_figures(run, settings):
 
 
 def test_an_evaluation_is_sent_under_the_names_that_verl_has(run, settings):
-    with tracked(run, settings, quiet()) as trackers:
+    with open_trackers(run, settings, quiet()) as trackers:
         trackers.evaluation(0, evaluation())
         trackers.evaluation(0, evaluation())
     names = {"val/success": 0.5, "val/success_low": 0.25, "val/success_high": 0.75, "val/score": 0.6}
@@ -116,21 +117,24 @@ def test_no_failure_of_a_tracker_ends_the_training(when, run, settings, capsys):
 
 def test_it_is_told_whether_the_run_ended_well(run, settings):
     assert train(run, settings, ROWS).closed is False
-    with pytest.raises(KeyboardInterrupt), tracked(run, settings, quiet()):
+    with pytest.raises(KeyboardInterrupt), open_trackers(run, settings, quiet()):
         raise KeyboardInterrupt
     assert RECORDERS[-1].closed is True
 
 
 def test_settings_are_shown_by_their_dotted_names_without_passwords(tmp_path):
     config = recipe(tmp_path, 'policy.options={base_url = "http://me:secret@host/v1"}')
-    shown = shown_settings(config)
+    shown = tracked_settings(config)
     assert shown["training.updates"] == 4
     assert shown["evaluation.seeds"] == "[1]"
     assert shown["policy.options"] == '{"base_url": "http://***@host/v1"}'
     assert "policy.revision" not in shown
 
 
-def test_a_damaged_record_of_what_was_sent_is_refused(run, settings):
-    run.tracking.write_text('{"mlflow": {"id": "1", "sent": 2}}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"tracking\.json: .* delete it"):
+@pytest.mark.parametrize(
+    "text", ["{", '{"mlflow": {"update": 2}}', '{"mlflow": {"id": "1", "update": "2"}}', '{"mlflow": 1}']
+)
+def test_a_damaged_state_is_refused(run, settings, text):
+    run.tracking.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tracking\.json.* delete it, and the trackers begin new runs"):
         train(RunDirectory(run.path), settings, [])
