@@ -15,6 +15,7 @@ from typing import Any
 
 import model_sizes
 from gpu.phase import ROOT, Figures, measured
+from hgpo.policies.backends import BACKENDS
 
 PAGE = ROOT / "docs" / "gpu.md"
 FILES = ROOT / "benchmarks" / "gpu"
@@ -124,6 +125,7 @@ def _fast(parts: dict[str, Figures]) -> Iterator[str]:
         rows = [
             (name, f"{one['tokens_per_second']:,.0f}", f"{one['log_prob_gap']['mean']:.1e}")
             for name, one in found.items()
+            if name in BACKENDS.names()
         ]
         yield markdown(("sampler", "tokens/s", "log-probs differ from the trainer's by, on average"), rows)
     yield _trainings({name: parts[name] for name in ("full", "lora") if name in parts}, speed)

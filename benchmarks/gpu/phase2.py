@@ -48,11 +48,11 @@ def one_size(phase: Phase, name: str) -> Figures:
 
 
 def sampled(phase: Phase) -> Figures:
-    """`benchmarks/samplers.py`: the built-in sampler beside continuous batching."""
+    """`benchmarks/samplers.py`: the built-in sampler."""
     return samplers.measure(
         argparse.Namespace(
             model=str(_model(phase)),
-            samplers=["transformers", "continuous"],
+            samplers=["transformers"],
             precisions=["bfloat16"],
             device=str(phase.device),
             episodes=phase.sized(128, 4),

@@ -45,7 +45,7 @@ def test_what_a_configuration_does_not_name_is_as_in_a_llama() -> None:
 def test_a_sampler_with_weights_of_its_own_counts_them_again() -> None:
     own, shared = (
         estimate_run(one, outline_of(one), CPU).phases["sampling"]
-        for one in (config("policy.backend=continuous", "training.precision=float32"), config())
+        for one in (config("policy.backend=vllm", "training.precision=float32"), config())
     )
     assert own["sampler's weights"] == own["weights"]
     assert "sampler's weights" not in shared
