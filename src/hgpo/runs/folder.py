@@ -307,7 +307,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
-    """The object that `write_json`, or an earlier version without a digest, wrote; `hooks` are `json.loads`'s.
+    """The object that `write_json` wrote, or one without a digest that was edited by hand; `hooks` are `json.loads`'s.
 
     Raises:
         ValueError: it is damaged; the message names the file.

@@ -19,7 +19,6 @@ from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
 from panels import panel
 
 DATA = Path(__file__).parents[2] / "data"
-RELEASED = DATA / "release-0.1"
 
 
 @pytest.fixture
@@ -43,14 +42,6 @@ def test_runs_and_models_stand_in_one_table(folder: Path, capsys: pytest.Capture
     assert ["gpt", "–", "gpt", "react", "50.0", "(23.7–76.3)", "0.500", "8.0", "10", "1"] in lines
     assert ["hgpo-2", "+20.0", "(-11.2", "to", "+51.0)", "10"] in lines
     assert shown.err == ""
-
-
-def test_a_run_of_the_first_release_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(RELEASED), f"before={RELEASED}:before", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["label"], row["evaluation"]) for row in rows] == [("release-0.1", "update-2"), ("before", "before")]
-    stored = json.loads((RELEASED / "evaluations" / "before.json").read_text())
-    assert float(rows[1]["success_high"]) == stored["success"]["high"]
 
 
 def test_the_page_shows_what_the_command_prints(

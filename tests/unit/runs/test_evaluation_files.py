@@ -23,7 +23,7 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.runs.panel import stored_evaluation
 from panels import panel
 
-RELEASED = Path(__file__).parents[2] / "data" / "release-0.1" / "evaluations" / "before.json"
+STORED = Path(__file__).parents[2] / "data" / "run" / "evaluations" / "before.json"
 FULL = StoredEvaluation(
     panel({"heat": [1, 0], "cool": [1]}),
     model="Qwen2.5-7B-Instruct",
@@ -41,14 +41,14 @@ FULL = StoredEvaluation(
 )
 
 
-def test_a_released_file_is_read_and_written_as_it_was_with_a_digest(tmp_path: Path) -> None:
-    stored = read_evaluation(RELEASED)
+def test_a_file_without_a_digest_is_read_and_written_as_it_was_with_one(tmp_path: Path) -> None:
+    stored = read_evaluation(STORED)
     assert (stored.model, stored.failed, stored.tokens) == (None, None, None)
     assert stored.episodes_played == 3  # tasks once per seed
     write_evaluation(tmp_path / "again.json", stored)
     written = json.loads((tmp_path / "again.json").read_text())
     assert len(written.pop("sha256")) == 64
-    assert written == json.loads(RELEASED.read_text())
+    assert written == json.loads(STORED.read_text())
 
 
 def test_one_changed_digit_is_told(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_damage_is_named_by_its_place(changed: Any, keys: dict[str, object], mes
     ("content", "message"),
     [
         (b"", "is not JSON"),
-        (RELEASED.read_bytes()[:-40], "is not JSON"),
+        (STORED.read_bytes()[:-40], "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b'{"score": 1e999}', "is not JSON: 1e999 is not a finite number"),
         (b"[" * (10 * sys.getrecursionlimit()), "is not JSON"),

@@ -140,7 +140,7 @@ def test_a_run_goes_on_from_the_files_that_its_checkpoint_lists(tmp_path):
         check_records(run, records)
     run.metrics.write_text("")  # rows are missing: by their updates, `rewind_metrics` says which
     for none in (None, [], records, {"metrics.jsonl": None}, {"gone.json": {"bytes": 1}}):
-        check_records(run, none)  # checkpoints of release 0.1 list nothing
+        check_records(run, none)
 
 
 @pytest.mark.parametrize("content", ["", "x", "[1, 2, 3, 4]"])

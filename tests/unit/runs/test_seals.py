@@ -17,7 +17,7 @@ PATH = Path("config.toml")
 def test_a_document_comes_back_without_its_digest() -> None:
     document = {"b": 0.1, "a": [1, {"c": None}], "ü": "\u2028"}
     assert unsealed(PATH, sealed(document)) == document
-    assert unsealed(PATH, document) == document  # of an earlier version
+    assert unsealed(PATH, document) == document  # edited by hand
     assert unsealed(PATH, dict(reversed(sealed(document).items()))) == document  # however it is laid out
 
 
@@ -30,7 +30,7 @@ def test_a_changed_document_is_refused(change: dict[str, object]) -> None:
 def test_no_flipped_bit_of_stamped_settings_changes_one_in_silence() -> None:
     text = stamped(SETTINGS)
     check_stamp(PATH, text)
-    check_stamp(PATH, SETTINGS)  # written by hand, or by an earlier version
+    check_stamp(PATH, SETTINGS)  # written by hand
     rng = Random(0)
     for _ in range(500):
         place, bit = rng.randrange(len(text)), rng.randrange(7)

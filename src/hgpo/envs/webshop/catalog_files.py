@@ -81,9 +81,8 @@ def open_catalog(
             raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
         if about is not None and meta["about"] != dict(about):
             raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
-        if "files" in meta:  # release 0.1 wrote none
-            check_sizes(folder, meta["files"])
-            check_digests(folder, meta["files"])
+        check_sizes(folder, meta["files"])
+        check_digests(folder, meta["files"])
         products = Records(TextArray.open(folder / "products"), _decode_product)
         goals = Records(TextArray.open(folder / "goals"), _decode_goal)
         prices = np.load(folder / "prices.npy", mmap_mode="r", allow_pickle=False)
