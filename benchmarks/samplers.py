@@ -36,7 +36,7 @@ from hgpo.training.samples import Sample
 from hgpo.training.scoring import response_log_probs
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
-SAMPLERS = ("transformers", "continuous", "vllm")
+SAMPLERS = ("transformers", "vllm")
 
 
 @dataclass(frozen=True, slots=True)

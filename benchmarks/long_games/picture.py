@@ -51,7 +51,7 @@ def _fewer_colours(path: Path) -> None:
 def _lead(panel: Any, rows: list[dict[str, Any]]) -> None:
     """Mean difference over all families, a line for each estimator, best on top."""
     found = [row for row in rows if (row["figure"], row["family"]) == ("kl", ALL)]
-    shown = [row for row in found if CONTENDERS[row["estimator"]].shipped]
+    shown = [row for row in found if row["estimator"] in CONTENDERS and CONTENDERS[row["estimator"]].shipped]
     shown.sort(key=lambda row: row["difference"])
     for place, row in enumerate(shown):
         color = PALETTE[1] if row["estimator"] == "atd" else PALETTE[0]

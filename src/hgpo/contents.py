@@ -54,7 +54,7 @@ def check_sizes(folder: Path, contents: object) -> None:
     if not isinstance(contents, Mapping):
         raise ChangedFileError(folder, "its list of files is malformed")
     for name, facts in contents.items():
-        size = facts.get("bytes") if isinstance(facts, Mapping) else facts  # in release 0.1 the size alone
+        size = facts.get("bytes") if isinstance(facts, Mapping) else None
         if type(size) is not int:
             raise ChangedFileError(folder / name, "listed without its size")
         found = (folder / name).stat().st_size if (folder / name).is_file() else None

@@ -58,6 +58,20 @@ def test_full_trust_in_the_own_return_is_gigpos_step_term(batch: Columns, gamma:
 
 
 @QUICK
+@given(columns(), gammas, st.sampled_from([0.0, 0.7, 1.0]))
+def test_without_trust_it_is_gae_with_the_means_of_observations_as_values(
+    batch: Columns, gamma: float, share: float
+) -> None:
+    """GAGPO's definition."""
+    batch["penalty"] = [0.0] * len(batch["step"])
+    steps = StepBatch.from_columns(**batch)
+    value = compute_advantages(steps, "gigpo", gamma).levels[0].mean
+    gae = compute_advantages(StepBatch.from_columns(**batch, value=value.tolist()), "gae", gamma, gae_lambda=share)
+    atd = compute_advantages(steps, "atd", gamma, lambda_min=share, trust=0.0)
+    np.testing.assert_allclose(atd.values, gae.values, atol=1e-9)
+
+
+@QUICK
 @given(columns(), gammas, options)
 def test_advantages_do_not_know_the_rows_order_or_the_tasks_names(
     batch: Columns, gamma: float, chosen: dict[str, Any]

@@ -29,9 +29,6 @@ EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("mixed_effects", {}),
     ("g2po", {}),
     ("atd", {}),
-    ("gagpo", {"mode": "batch_std"}),
-    ("ecpo", {}),
-    ("pace", {}),
     ("rloo", {}),
     ("reinforce", {"mode": "mean_std_norm"}),
 ]

@@ -1,1 +1,1 @@
-"""Adapters to other people's trainers. Nothing of the project but the commands imports them."""
+"""Integrations with other trainers. Only the commands import them."""

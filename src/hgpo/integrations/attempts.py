@@ -1,7 +1,7 @@
-"""What every door to another trainer does: attempts at tasks in, one advantage for each of their steps out.
+"""Attempts at tasks as input, one advantage for each step as output: the common part of all integrations.
 
-A trainer's adapter says what the steps of its carriers are, as `Turn`s, and lays the advantages back where the trainer
-looks for them. No trainer and no torch is needed here.
+An integration converts a trainer's data to `Turn`s and writes the advantages where the trainer reads them. Neither a
+trainer nor torch is needed here.
 """
 
 from __future__ import annotations

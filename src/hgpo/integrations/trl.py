@@ -1,15 +1,12 @@
 """TRL: an advantage for every answer of a conversation. Written for and run on TRL 1.16.
 
 `GRPOTrainer` takes advantages of the shape of the completions from a subclass, and `step_trainer` makes that subclass.
-Async GRPO trains on samples with one advantage each, so `split_sample` makes one sample of each answer; a worker that
-implements its `RolloutWorkerProtocol` by a function of yours is in `hgpo.integrations.trl_async`.
 
 Shapes: B rows of a batch, T tokens of a completion; a row's answers are its runs of model tokens.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -148,26 +145,3 @@ def runs(ones_BT: torch.Tensor) -> torch.Tensor:
     """
     before_BT = torch.nn.functional.pad(ones_BT[:, :-1], (1, 0))
     return (ones_BT & ~before_BT).long().cumsum(dim=1) - 1
-
-
-def split_sample(sample: Any, advantages: Sequence[float] | np.ndarray) -> list[Any]:
-    """One sample of async GRPO for each answer of a conversation: the same tokens, of which only the answer is trained.
-
-    Args:
-        sample: `trl.experimental.async_grpo.async_rollout_worker.RolloutSample`, or any dataclass with
-            `completion_mask` and `advantage`.
-        advantages: One for each run of ones in the mask.
-
-    Raises:
-        ValueError: another number of them.
-    """
-    mask_1T = torch.as_tensor(np.asarray(sample.completion_mask))[None] == 1
-    run_T = runs(mask_1T)[0]
-    count = int(run_T.max()) + 1 if len(run_T) else 0
-    if count != len(advantages):
-        raise ValueError(f"the sample has {count} runs of model tokens, but {len(advantages)} advantages")
-    masks = [((run_T == run) & mask_1T[0]).numpy().astype(np.int64) for run in range(count)]
-    return [
-        dataclasses.replace(sample, completion_mask=mask, advantage=float(advantage))
-        for mask, advantage in zip(masks, advantages, strict=True)
-    ]

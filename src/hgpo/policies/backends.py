@@ -50,7 +50,6 @@ BACKENDS: Registry[Backend] = Registry(
     "hgpo.policies",
     {
         "transformers": "hgpo.policies.transformers:BACKEND",
-        "continuous": "hgpo.policies.continuous:BACKEND",
         "vllm": "hgpo.policies.vllm:BACKEND",
         "server": "hgpo.policies.trained_server:BACKEND",
     },

@@ -25,8 +25,6 @@ from hgpo.files import flush, flush_tree
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
-SIZES_ALONE = 1
-"""The format of release 0.1, which lists sizes without digests. It is read, and checked as far as it goes."""
 
 logger = logging.getLogger(__name__)
 
@@ -141,10 +139,9 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise unusable(path, error, STATE_FILE) from error
     version = document.get("format_version") if isinstance(document, dict) else None
-    if version not in (SIZES_ALONE, FORMAT_VERSION):
+    if version != FORMAT_VERSION:
         raise unusable(path, f"not a trainer state of format_version {FORMAT_VERSION}", STATE_FILE)
-    needed = {"update", "files", "state"} | ({"sha256"} if version == FORMAT_VERSION else set())
-    if missing := needed - document.keys():
+    if missing := {"update", "files", "state", "sha256"} - document.keys():
         raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
     others = {key: value for key, value in document.items() if key != "sha256"}
     if version == FORMAT_VERSION and document["sha256"] != values_digest(others):
@@ -163,8 +160,6 @@ def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
         CheckpointError: a file holds other bytes than were written.
     """
     document = read_trainer_state(path)
-    if document["format_version"] == SIZES_ALONE:
-        return document
     try:
         check_digests(path, document["files"], leave_out)
     except ChangedFileError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hgpo.config import Config, ConfigError
-from hgpo.contents import CONTENTS_FILE, ChangedFileError, check_seal
+from hgpo.contents import ChangedFileError, check_seal
 from hgpo.policies.adapters import Adapter, add_adapter, check_peft
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
@@ -90,8 +90,7 @@ def start_model(run: RunDirectory, config: Config) -> str:
     if not config.warm_start.enabled:
         return config.policy.model
     try:
-        if (run.start / CONTENTS_FILE).exists():  # release 0.1 wrote none
-            check_seal(run.start)
+        check_seal(run.start)
     except ChangedFileError as error:
         raise RunDirectoryError(
             f"{error}. The policy that the run began with is damaged: bring {run.start} back from a copy, or begin "

@@ -19,7 +19,6 @@ from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
 from panels import panel
 
 DATA = Path(__file__).parents[2] / "data"
-RELEASED = DATA / "release-0.1"
 
 
 @pytest.fixture
@@ -61,17 +60,6 @@ def test_the_papers_table_is_one_command(folder: Path, capsys: pytest.CaptureFix
     write_evaluation(Path("home.json"), StoredEvaluation(evaluation, environment="alfworld"))
     assert main(["compare", "gpt=home.json", "--layout", "paper", "--format", "latex"]) == 0
     assert r"gpt & 1 & 50.0 & \textendash{} & \textendash{} & \textendash{} \\" in capsys.readouterr().out
-
-
-def test_a_run_of_the_first_release_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", f"newest={RELEASED}", f"before={RELEASED}:before", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["label"], row["evaluation"]) for row in rows] == [
-        ("newest", "update-2"),
-        ("before", "before"),
-    ]
-    stored = json.loads((RELEASED / "evaluations" / "before.json").read_text())
-    assert float(rows[1]["success_high"]) == stored["success"]["high"]
 
 
 def test_the_page_shows_what_the_command_prints(

@@ -5,24 +5,42 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from corridor_runs import quiet, recipe
 from hgpo.cli import main
 from hgpo.runs.folder import open_run_directory
+from hgpo.training import trainer
+from killed import Killed
 
-RUN = Path(__file__).parents[2] / "data" / "release-0.1"
+
+@pytest.fixture(scope="module")
+def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed in its third update, after checkpoint 2."""
+    folder, store_steps, stored = tmp_path_factory.mktemp("runs"), trainer.store_steps, []
+
+    def die_at_the_third_call(*arguments: Any) -> None:
+        stored.append(store_steps(*arguments))
+        if len(stored) == 3:
+            raise Killed
+
+    with patch.object(trainer, "store_steps", die_at_the_third_call), pytest.raises(Killed):
+        trainer.train(recipe(folder), quiet())
+    return folder / "corridor"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(killed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run, killed half-way, whose environment leaves the file `imported` beside itself when its module is run."""
     module = "from pathlib import Path\nfrom corridor import CorridorSuite as Suite\n"
     (tmp_path / "innocent.py").write_text(module + 'Path(__file__).with_name("imported").touch()\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "innocent", raising=False)
-    folder = Path(shutil.copytree(RUN, tmp_path / "run"))
-    settings = (folder / "config.toml").read_text()
+    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
+    _, _, settings = (folder / "config.toml").read_text().partition("\n")  # without the digest
     (folder / "config.toml").write_text(settings.replace("corridor:CorridorSuite", "innocent:Suite"))
     return folder
 

@@ -16,7 +16,7 @@ from hgpo.commands.inspect import configure, report_of
 from hgpo.storage.writing import write_table
 from house import house, write_rows
 
-RUN = Path(__file__).parents[2] / "data" / "release-0.1"
+RUN = Path(__file__).parents[2] / "data" / "run"
 STEPS = len(house(1))
 
 
@@ -176,9 +176,9 @@ def every_step_twice(path: Path) -> None:
 
 
 Kind = Callable[[Path], Path | None]
-RELEASED = 192
+STORED_STEPS = 192
 READABLE: dict[Kind, tuple[int, str]] = {
-    run_with_rollouts: (RELEASED, "hgpo"),
+    run_with_rollouts: (STORED_STEPS, "hgpo"),
     folder_of_parquet: (2 * STEPS, "hgpo"),
     folder_of_jsonl: (2 * STEPS, "hgpo"),
     mixed_folder: (2 * STEPS, "hgpo"),

@@ -1,16 +1,14 @@
 """Advantages of answers in TRL's trainer: the example runs on the real library, the parts on tensors."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hgpo.integrations.attempts import StepAdvantages, Turn
-from hgpo.integrations.trl import over_answers, runs, split_sample, turns_of
-from hgpo.integrations.trl_async import Conversation, StepWorker
+from hgpo.integrations.attempts import Turn
+from hgpo.integrations.trl import over_answers, runs, turns_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TALK = [("assistant", "a"), ("tool", "kitchen"), ("assistant", "b")]
@@ -38,63 +36,6 @@ def test_answers_follow_what_tools_said_or_what_a_rollout_function_says():
         turns_of({"observations": ["x", "y"], "step_rewards": [1]}, "text", "answer")
     with pytest.raises(ValueError, match="2 answers, but 1 step_rewards"):
         turns_of({"step_rewards": [1]}, PROMPT, COMPLETION)
-
-
-@dataclass
-class Sample:
-    completion_mask: np.ndarray
-    advantage: float
-    input_ids: tuple = (1, 2, 3, 4)
-
-
-def test_a_sample_of_async_grpo_becomes_one_for_each_answer():
-    parts = split_sample(Sample(np.array([0, 1, 0, 1]), 0.0), [0.5, -1.0])
-    assert [(part.completion_mask.tolist(), part.advantage) for part in parts] == [
-        ([0, 1, 0, 0], 0.5),
-        ([0, 0, 0, 1], -1.0),
-    ]
-    with pytest.raises(ValueError, match="2 runs of model tokens, but 1 advantages"):
-        split_sample(Sample(np.array([0, 1, 0, 1]), 0.0), [0.5])
-
-
-def conversations(version):
-    return [
-        Conversation([1, 2, 3, 4], [0, 1, 0, 1], [0, -0.1, 0, -0.7], [Turn("hall"), Turn(room, reward=reward)])
-        for room, reward in (("kitchen", 1.0 + version), ("cellar", 0.0))
-    ]
-
-
-def test_a_worker_fails_where_its_player_fails():
-    def play(version):
-        raise OSError("the environment is gone")
-
-    worker = StepWorker(play, StepAdvantages())
-    worker.start()
-    worker._thread.join(10)
-    with pytest.raises(RuntimeError, match="playing failed: the environment is gone"):
-        worker.check_health(60)
-
-
-def test_a_worker_makes_trls_samples_until_it_is_stopped(monkeypatch):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    pytest.importorskip("trl.experimental.async_grpo", reason="TRL is not installed: pip install trl")
-    from trl.experimental.async_grpo.async_grpo_trainer import RolloutWorkerProtocol
-    from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
-
-    worker = StepWorker(conversations, StepAdvantages("hgpo", options={"mode": "mean_norm"}), most=8)
-    asked = {name for name in vars(RolloutWorkerProtocol) if not name.startswith("_")}
-    assert asked <= set(dir(worker))
-    worker.update_model_version(3)
-    worker.start()
-    found = [worker.rollout_buffer.get(timeout=20) for _ in range(6)]
-    worker.check_health(60)
-    worker.stop()
-    assert not worker._thread.is_alive()
-    assert all(isinstance(sample, RolloutSample) and sample.model_version == 3 for sample in found)
-    assert [sample.group_id for sample in found] == [1, 1, 1, 1, 2, 2]
-    assert [sample.completion_mask.tolist() for sample in found[:2]] == [[0, 1, 0, 0], [0, 0, 0, 1]]
-    assert found[0].advantage == -found[2].advantage != 0.0  # the hall was left for better and for worse
-    assert found[1].advantage == found[3].advantage == 0.0  # nobody else was in that room
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""What a policy with an engine promises to those who wait for its answers, shown on continuous batching."""
+"""What a policy with an engine promises to those who wait for its answers, with an engine without a model."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.envs.base import Task
 from hgpo.policies.base import PromptTooLong, Request, draw_requests
-from hgpo.policies.continuous import make_continuous_policy
-from hgpo.policies.driver import EngineFailed, EnginePolicy, computing_type
+from hgpo.policies.driver import EngineFailed, EnginePolicy, Order, Written, check_lengths, computing_type
+from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.collect import collect
 from hgpo.rollout.rules import RolloutRules
 from tiny_models import random_prompts, tiny_model
@@ -24,21 +25,48 @@ def requests_for(policy: EnginePolicy, prompts: list[str]) -> list[Request]:
     return draw_requests(prompts, policy, np.random.default_rng(0), temperature=1.0)
 
 
-def break_after(policy: Any, steps: int) -> None:
-    """The module raises in its forward pass once it has been asked `steps` times."""
-    left = [steps]
+class SeededEngine:
+    """Draws tokens by the seed of each request alone and adds one to every open answer at each step.
 
-    def count_down(*_: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    Raises an error at step `failing_step`, counted from 0.
+    """
+
+    def __init__(self, language_model: LanguageModel, failing_step: int | None = None) -> None:
+        self.vocabulary = len(language_model.tokenizer)
+        self.end_token, self.most = language_model.end_tokens[0], language_model.usage.response_tokens
+        self.failing_step, self.steps = failing_step, 0
+        self.log_prob = -float(np.log(self.vocabulary))
+        self.open: dict[str, tuple[np.random.Generator, list[int]]] = {}
+
+    def add(self, key: str, order: Order) -> None:
+        self.open[key] = (np.random.default_rng(order.seed), [])
+
+    def step(self) -> dict[str, Written]:
+        if self.steps == self.failing_step:
             raise ZeroDivisionError("the machine is on fire")
+        self.steps += 1
+        written = {}
+        for key, (rng, tokens) in list(self.open.items()):
+            tokens.append(self.end_token if rng.random() < 0.2 else int(rng.integers(self.vocabulary)))
+            if tokens[-1] == self.end_token or len(tokens) == self.most:
+                written[key] = Written(tokens, [self.log_prob] * len(tokens))
+                del self.open[key]
+        return written
 
-    policy._engine._module.register_forward_pre_hook(count_down)
+    def drop(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self.open[key]
+
+    def take_weights(self, model: Any) -> None:
+        assert not self.open
+
+
+def make_policy(language_model: LanguageModel, failing_step: int | None = None) -> EnginePolicy:
+    return EnginePolicy("seeded", language_model, SeededEngine(language_model, failing_step))
 
 
 def test_an_engine_that_fails_fails_every_answer_that_is_awaited_and_all_later_ones() -> None:
-    policy = make_continuous_policy(tiny_model())
-    break_after(policy, 3)
+    policy = make_policy(tiny_model(), failing_step=3)
     requests = requests_for(policy, random_prompts(6))
 
     async def answers() -> list[Any]:
@@ -50,14 +78,13 @@ def test_an_engine_that_fails_fails_every_answer_that_is_awaited_and_all_later_o
     for error in failed:
         assert isinstance(error, EngineFailed)
         assert isinstance(error.__cause__, ZeroDivisionError)
-        assert "policy backend 'continuous' failed with" in str(error)
+        assert "policy backend 'seeded' failed with" in str(error)
         assert "ZeroDivisionError: the machine is on fire" in str(error)
     assert all(isinstance(one, EngineFailed) for one in asyncio.run(answers()))
 
 
 def test_a_collection_ends_with_the_engines_error() -> None:
-    policy = make_continuous_policy(tiny_model(max_prompt_tokens=56))
-    break_after(policy, 5)
+    policy = make_policy(tiny_model(max_prompt_tokens=56), failing_step=5)
     tasks = [Task(f"{goal}", "corridor", lambda goal=goal: Corridor(goal)) for goal in range(4)]
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
 
@@ -71,7 +98,7 @@ class _Broken(Corridor):
 
 
 def test_an_episode_that_fails_leaves_nothing_in_the_engine() -> None:
-    policy: Any = make_continuous_policy(tiny_model(max_prompt_tokens=56), max_batch_size=4)
+    policy: Any = make_policy(tiny_model(max_prompt_tokens=56))
     tasks = [Task("broken", "corridor", lambda: _Broken(2)), Task("whole", "corridor", lambda: Corridor(2))]
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
 
@@ -79,16 +106,15 @@ def test_an_episode_that_fails_leaves_nothing_in_the_engine() -> None:
         collect(tasks, policy, rules, np.random.default_rng(0), group_size=6)
 
     assert not policy._driver._waiting
-    assert not policy._engine._open
-    assert not policy._engine._backlog
+    assert not policy._engine.open
     [request] = requests_for(policy, ["go to fridge"])
     again = asyncio.run(policy.respond(request, temperature=1.0))
-    fresh = asyncio.run(make_continuous_policy(tiny_model(max_prompt_tokens=56)).respond(request, temperature=1.0))
+    fresh = asyncio.run(make_policy(tiny_model(max_prompt_tokens=56)).respond(request, temperature=1.0))
     assert again.token_ids.tolist() == fresh.token_ids.tolist()
 
 
 def test_short_answers_do_not_wait_for_long_ones() -> None:
-    policy = make_continuous_policy(tiny_model())
+    policy = make_policy(tiny_model())
     order: list[int] = []
 
     async def one(request: Request) -> None:
@@ -104,7 +130,7 @@ def test_short_answers_do_not_wait_for_long_ones() -> None:
 
 def test_weights_are_not_taken_while_answers_are_written() -> None:
     language_model = tiny_model()
-    policy = make_continuous_policy(language_model)
+    policy = make_policy(language_model)
     [request] = requests_for(policy, ["go"])
 
     async def swap() -> None:
@@ -115,12 +141,12 @@ def test_weights_are_not_taken_while_answers_are_written() -> None:
         finally:
             waiting.cancel()
 
-    with pytest.raises(RuntimeError, match="'continuous' is given weights while it writes 1 answers"):
+    with pytest.raises(RuntimeError, match="'seeded' is given weights while it writes 1 answers"):
         asyncio.run(swap())
 
 
 def test_what_cannot_be_answered_is_refused_at_once() -> None:
-    policy = make_continuous_policy(tiny_model())
+    policy = make_policy(tiny_model())
 
     with pytest.raises(PromptTooLong, match="the limit is 48"):
         asyncio.run(policy.respond(Request("a " * 60, np.zeros(1)), temperature=1.0))
@@ -130,14 +156,12 @@ def test_what_cannot_be_answered_is_refused_at_once() -> None:
         with pytest.raises(ValueError, match="not a finite number"):
             asyncio.run(policy.respond(Request("go", np.zeros(1)), temperature=temperature))
     with pytest.raises(ValueError, match="exceed the model's 64 positions"):
-        make_continuous_policy(tiny_model(max_prompt_tokens=60))
+        check_lengths(tiny_model(max_prompt_tokens=60))
 
 
 def test_broken_weights_are_no_answer() -> None:
-    language_model = tiny_model()
-    with torch.no_grad():
-        language_model.model.model.norm.weight.fill_(float("nan"))
-    policy = make_continuous_policy(language_model)
+    policy: Any = make_policy(tiny_model())
+    policy._engine.log_prob = float("nan")
 
     with pytest.raises(FloatingPointError, match="weights are broken"):
         asyncio.run(policy.respond(Request("go"), temperature=0))

@@ -56,7 +56,6 @@ def sentences() -> Iterator[str]:
         yield f"{instances(figure)}"
     yield f"With PPO and Adam ATD is ahead by {with_limits('atd', figure='adam')}"
     yield f"GraphGPO is {ahead_of_atd('adam')['traps', 'graphgpo']:.1f} points ahead of ATD in traps"
-    yield f"PACE is {with_limits('pace', figure='adam')} ahead of GiGPO"
     yield f"there it is ahead by {with_limits('atd', figure='kl end')}"
 
 
@@ -78,7 +77,7 @@ def test_the_stored_figures_are_of_reporting_instances() -> None:
     assert STORED["settings"] == {
         "purpose": "report", "kl": 0.01, "rate": 0.03, "batches": 50, "updates": 40, "rollouts": 8, "gamma": 0.95
     }  # fmt: skip
-    assert {row["estimator"] for row in STORED["rows"]} == set(CONTENDERS)
+    assert {row["estimator"] for row in STORED["rows"]} >= set(CONTENDERS)
     assert {len(curve["success"]) for curve in STORED["curves"]} == {41}
     assert {curve["success"][0] for curve in STORED["curves"]} == {30.0}
 
