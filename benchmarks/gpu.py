@@ -279,10 +279,10 @@ def update_speed(bench: Bench, model: str, how: str) -> Figures:
 
 def estimated_run(config: Config, device: torch.device) -> tuple[int, float]:
     """Parameters of the model, and the memory in GiB that hgpo expects the run to take."""
-    from hgpo.training.memory_plan import estimate_run, outline_of
+    from hgpo.training.memory import estimate_memory, summarise_model
 
-    outline = outline_of(config)
-    return outline.parameters, estimate_run(config, outline, device).total / 2**30
+    model = summarise_model(config)
+    return model.parameters, max(sum(parts.values()) for parts in estimate_memory(config, model, device).values())
 
 
 def random_qwen(bench: Bench, size: str) -> Path:
