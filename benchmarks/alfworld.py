@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.envs.alfworld import AlfworldEnv, generate_games
-from hgpo.envs.alfworld.game_folders import split_folder
+from hgpo.envs.alfworld.suite import split_folder
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 
 WORKER = Path(__file__).with_name("alfworld_reference.py")

@@ -39,8 +39,8 @@ from campaign_table import (
     write_page,
 )
 from hgpo.config import load_config
+from hgpo.evaluation.eval_runs import run_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.panel import run_evaluation
 from runs import train
 
 

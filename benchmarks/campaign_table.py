@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.files import write_text
+from hgpo.utils.files import write_text
 from long_games.tables import student_95
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from hgpo.columns import FloatArray
-from hgpo.evaluation import NORMAL_95, Evaluation, gain, rate
+from hgpo.evaluation.statistics import NORMAL_95, Evaluation, gain, rate
 
 PANELS = 1000
 CASES = ((16, 0.0, 0.05), (16, 0.02, 0.1), (64, 0.01, 0.03), (140, 0.38, 0.55), (256, 0.35, 0.6))

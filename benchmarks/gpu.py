@@ -38,12 +38,12 @@ import torch
 import samplers
 from gpu_parity import QUICKSTART, Figures, out_of_memory, parity, release_memory, resumed_run
 from hgpo.config import Config, load_config
-from hgpo.evaluation import Evaluation, gain
-from hgpo.files import write_text
-from hgpo.policies.pretrained import load_tokenizer
+from hgpo.evaluation.result_files import read_evaluation
+from hgpo.evaluation.statistics import Evaluation, gain
+from hgpo.policies.loading import load_tokenizer
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.evaluation_files import read_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.utils.files import write_text
 from runs import train as train_in_process
 
 ROOT = Path(__file__).parents[1]
@@ -353,7 +353,7 @@ def train_with_hgpo(bench: Bench) -> Figures:
 
 def evaluate(bench: Bench, run: RunDirectory, checkpoint: str) -> Evaluation:
     """Play games of `valid_seen` with `hgpo eval`."""
-    command = [sys.executable, "-W", "ignore", "-m", "hgpo.cli", "eval", str(run.path), "--checkpoint", checkpoint]
+    command = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main", "eval", str(run.path), "--checkpoint", checkpoint]
     command += ["--split", "valid_seen", "--games", str(bench.sized(140, 8)), "--quiet"]
     subprocess.run(command, check=True)
     [path] = run.evaluation("before").parent.glob(f"valid_seen-{checkpoint}-*.json")

@@ -18,18 +18,18 @@ import torch
 from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hgpo.assemble import build_suite, rollout_rules
 from hgpo.config import Config, TrainingSettings, load_config
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.rollout.collect import collect
-from hgpo.runs.assemble import build_suite, rollout_rules
+from hgpo.policies.local import TransformersPolicy
+from hgpo.rollout.runner import collect
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.progress import Reporter
-from hgpo.training.policies import usage_of
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.training.batching import Sample
+from hgpo.training.load import usage_of
+from hgpo.training.log_probs import response_log_probs
 from hgpo.training.trainer import resume, train
 from hgpo.training.update import update_policy
+from hgpo.utils.progress import Reporter
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 LARGEST_GAP = {"float32": 1e-3, "bfloat16": 0.05}

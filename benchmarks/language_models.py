@@ -32,18 +32,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from hgpo.assemble import estimate, rollout_rules, training_suite
 from hgpo.config import Config, load_config
 from hgpo.policies.base import BatchPolicy, Request, Response
 from hgpo.policies.padding import pad_left
-from hgpo.policies.precision import autocast
-from hgpo.rollout.collect import collect
-from hgpo.runs.assemble import estimate, rollout_rules, training_suite
-from hgpo.training.micro_batches import distinct, micro_batches
-from hgpo.training.policies import load_language_model, run_policy, with_adapter
-from hgpo.training.prefix_trees import plant, row_width
-from hgpo.training.reference import reference_model
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import lay_out
+from hgpo.policies.weights import autocast
+from hgpo.rollout.runner import collect
+from hgpo.training.batching import Sample, distinct, micro_batches, plant, row_width
+from hgpo.training.load import load_language_model, run_policy, with_adapter
+from hgpo.training.log_probs import lay_out
+from hgpo.training.start_policy import reference_model
 from hgpo.training.update import Sampling, make_optimizer, update_policy
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "smollm2" / "hgpo.toml"

@@ -19,11 +19,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.policies.precision import Precision, autocast, cpu_has_bfloat16
-from hgpo.policies.sampling import sample_responses
+from hgpo.policies.sampler import sample_responses
 from hgpo.policies.tiny import build_model
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import score_responses
+from hgpo.policies.weights import Precision, autocast, cpu_has_bfloat16
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import score_responses
 
 VOCABULARY, LAYERS = 4096, 2
 PROMPT_TOKENS, RESPONSE_TOKENS = 88, 8

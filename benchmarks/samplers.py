@@ -25,15 +25,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from hgpo.assemble import build_suite, rollout_rules
 from hgpo.config import load_config
 from hgpo.policies.backends import BACKENDS, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel, Usage
-from hgpo.rollout.collect import collect
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.assemble import build_suite, rollout_rules
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.rollout.runner import collect
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 SAMPLERS = ("transformers", "vllm")

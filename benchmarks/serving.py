@@ -34,15 +34,15 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo.agents import Agent
+from hgpo.assemble import agent_rules, build_agent, build_suite, evaluation_tasks
 from hgpo.config import Config
 from hgpo.envs.base import Expert, Task
+from hgpo.evaluation.eval_log import GameJournal
 from hgpo.policies.base import AsyncPolicy, Request, Response
-from hgpo.policies.server import Server, ServerPolicy
+from hgpo.policies.openai import Server, ServerPolicy
 from hgpo.rollout.games import Game, Player, play_games
-from hgpo.rollout.rules import RolloutRules
-from hgpo.runs.asking import settings_for
-from hgpo.runs.assemble import agent_rules, build_agent, build_suite, evaluation_tasks
-from hgpo.runs.game_journal import GameJournal
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.runs.load_settings import settings_for
 from known_answers import completion, serve
 
 DEMANDED = 5.0

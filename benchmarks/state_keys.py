@@ -21,7 +21,7 @@ from rich.table import Table
 from hgpo.config import Config, load_config
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise_levels
-from hgpo.rollout.state_keys import COMMANDS_FOLLOW
+from hgpo.rollout.prompts import COMMANDS_FOLLOW
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.policies.precision import autocast
+from hgpo.policies.weights import autocast
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import MAX_LOGITS, lay_out, score_responses
 from hgpo.training.memory import peak_memory_gib
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import MAX_LOGITS, lay_out, score_responses
 
 ROW_TOKENS, PROMPT_TOKENS = 512, 8
 

@@ -10,7 +10,7 @@ A trace is a graph of messages. Each sampled message is a step; the messages bet
 its observation. The last step receives the trace's reward.
 """
 
-from hgpo.integrations.attempts import StepAdvantages, Turn, with_final_reward
+from hgpo.integrations.turns import StepAdvantages, Turn, with_final_reward
 
 
 def step_algorithm(estimate: StepAdvantages):

@@ -7,7 +7,7 @@ objects with the same attributes. Set rllm.algorithm.use_precomputed_advantage=t
     UnifiedTrainer(..., traj_grouping_hook=grouping(StepAdvantages("hgpo")))
 """
 
-from hgpo.integrations.attempts import StepAdvantages, Turn, turns_of_conversation, with_final_reward
+from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward
 
 
 def grouping(estimate: StepAdvantages):

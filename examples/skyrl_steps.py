@@ -15,8 +15,8 @@ Shapes: B rows, one per step, the steps of a trajectory in order; T tokens of th
 import numpy as np
 import torch
 
-from hgpo.integrations.attempts import StepAdvantages, Turn, new_part
 from hgpo.integrations.tokens import spread_over_tokens
+from hgpo.integrations.turns import StepAdvantages, Turn, new_part
 
 
 def step_trainer(estimate: StepAdvantages):

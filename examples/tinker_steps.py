@@ -13,8 +13,8 @@ from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.data_processing import compute_advantages
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
-from hgpo.integrations.attempts import StepAdvantages
-from hgpo.integrations.tinker_cookbook import assembling
+from hgpo.integrations.tinker import assembling
+from hgpo.integrations.turns import StepAdvantages
 
 HALL, KITCHEN, CELLAR, LEFT, RIGHT = range(5)
 

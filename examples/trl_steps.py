@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig
 
-from hgpo.integrations.attempts import StepAdvantages
 from hgpo.integrations.trl import step_trainer
+from hgpo.integrations.turns import StepAdvantages
 
 WORDS = ["<pad>", "<eos>", "hall", "kitchen", "cellar", "garden", "left", "right"]
 DOORS = {"hall": ("cellar", "kitchen"), "kitchen": ("hall", "garden"), "cellar": ("hall", "cellar")}

@@ -12,8 +12,8 @@ import torch
 
 from hgpo.policies.base import AsyncPolicy, Response, draw_requests
 from hgpo.policies.language_model import LanguageModel
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 
 
 def respond(

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hgpo.comparison.entries import Entry
 from hgpo.config import dump_config, read_config
-from hgpo.evaluation import Evaluation
-from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from hgpo.evaluation.statistics import Evaluation
+from hgpo.report.compare_entries import Entry
 from hgpo.runs.folder import RunDirectory
 from panels import panel
 

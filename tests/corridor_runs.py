@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from hgpo.assemble import training_suite
 from hgpo.config import load_config
-from hgpo.runs.assemble import training_suite
 from hgpo.runs.folder import create_run_directory, read_metrics
-from hgpo.runs.progress import Reporter
-from hgpo.training.starting_policy import prepare_start
+from hgpo.training.start_policy import prepare_start
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parent / "corridor.toml"
 TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")

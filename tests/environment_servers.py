@@ -9,9 +9,8 @@ from threading import Event, Thread
 from typing import Any
 
 from hgpo.envs import make
-from hgpo.envs.limit import LimitedSuite
-from hgpo.envs.openenv.server import EnvironmentServer, Limits
-from hgpo.envs.openenv.session import Served
+from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
+from hgpo.envs.wrappers import LimitedSuite
 
 FEW = {"train": 6, "valid_seen": 2, "valid_unseen": 4}
 

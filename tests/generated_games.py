@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
+from hgpo.envs.alfworld.generation.floor_plans import Size, named_size, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
-from hgpo.envs.alfworld.generation.task_instances import task_instances
 
 
 def generate_game(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.evaluation import Evaluation, rate
+from hgpo.evaluation.statistics import Evaluation, rate
 
 
 def panel(won: Mapping[str, Sequence[float]], **other: Any) -> Evaluation:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chat_server import Answer, ChatServer, Reply
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.envs.registry import make
 from served_experts import answer_from, ways

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.conversation import Conversation, as_text
+from hgpo.messages import Conversation, as_text
 from hgpo.policies.base import Request, Response
 
 _NO_TOKENS = np.empty(0, dtype=np.int32)

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from chat_server import ChatServer, Reply, fails, says
-from hgpo.policies.adapters import load_adapter
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.sampling import SampledTokens, sample_responses
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.policies.lora import load_adapter
+from hgpo.policies.sampler import SampledTokens, sample_responses
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 
 
 class ServedModel:

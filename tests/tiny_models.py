@@ -12,10 +12,10 @@ import torch
 
 from hgpo.policies.base import BatchPolicy, Response, draw_requests
 from hgpo.policies.language_model import LanguageModel, Usage
-from hgpo.policies.precision import Precision
+from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.samples import Sample
+from hgpo.policies.weights import Precision
+from hgpo.training.batching import Sample
 
 # Models this small gain nothing from a second thread, and lose a hundredfold where the second core is busy.
 torch.set_num_threads(1)

@@ -18,8 +18,8 @@ import transformers
 from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
 
 from hgpo.config import Config
+from hgpo.training.batching import Sample
 from hgpo.training.memory import ModelSummary, estimate_memory, peak_memory_gib
-from hgpo.training.samples import Sample
 from hgpo.training.update import make_optimizer, update_policy
 
 MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}

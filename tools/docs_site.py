@@ -99,7 +99,7 @@ def repository_path(source: str) -> str:
     """The path in the repository of what the site calls `source`.
 
     >>> [repository_path(name) for name in ("agents.md", "repository/src/hgpo/cli.py.md", "decisions/README.md")]
-    ['docs/agents.md', 'src/hgpo/cli.py', 'docs/decisions']
+    ['docs/agents.md', 'src/hgpo/cli/main.py', 'docs/decisions']
     """
     path = source.removeprefix(OUTSIDE) if source.startswith(OUTSIDE) else f"docs/{source}"
     if (ROOT / path).exists():
@@ -110,7 +110,7 @@ def repository_path(source: str) -> str:
 def site_path(path: str) -> str:
     """The inverse: what the site calls a file or folder of the repository.
 
-    >>> [site_path(name) for name in ("docs/agents.md", "src/hgpo/cli.py", "docs/decisions", "recipes")]
+    >>> [site_path(name) for name in ("docs/agents.md", "src/hgpo/cli/main.py", "docs/decisions", "recipes")]
     ['agents.md', 'repository/src/hgpo/cli.py.md', 'decisions/README.md', 'repository/recipes/README.md']
     """
     if (ROOT / path).is_dir():

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hgpo.files import try_lock
+from hgpo.utils.files import try_lock
 from long_games.contenders import CONTENDERS, GAMMA
 from long_games.families import generator, instance
 from long_games.measures import UPDATES, cosines, curve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hgpo.drawing import DASHES, PALETTE, dash, empty_figure, save_figure
+from hgpo.utils.plot_style import DASHES, PALETTE, dash, empty_figure, save_figure
 from long_games.contenders import CONTENDERS, REFERENCE
 from long_games.families import FAMILIES
 from long_games.tables import ALL, DRAWN

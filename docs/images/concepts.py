@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from hgpo import Advantages, Level, StepBatch, compute_advantages
-from hgpo.drawing import PALETTE
+from hgpo.utils.plot_style import PALETTE
 
 BATCH = StepBatch.from_columns(
     group=["task"] * 7,

@@ -92,7 +92,7 @@ def train(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, floa
         *ESTIMATORS[name],
         *arguments.overrides,
     ]
-    command = [sys.executable, "-m", "hgpo.cli", "train", str(RECIPE), *settings, "--continue", "--quiet"]
+    command = [sys.executable, "-m", "hgpo.cli.main", "train", str(RECIPE), *settings, "--continue", "--quiet"]
     subprocess.run(command, check=True)
     summary: dict[str, float] = json.loads((arguments.directory / f"{name}-{seed}" / "summary.json").read_text())
     print(f"{name} seed {seed}: {summary['success_before']:.3f} -> {summary['success_after']:.3f}", flush=True)

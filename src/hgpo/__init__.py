@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hgpo.estimators import compute_advantages as compute_advantages
-    from hgpo.estimators.advantages import Advantages as Advantages
-    from hgpo.estimators.advantages import Level as Level
+    from hgpo.estimators.base import Advantages as Advantages
+    from hgpo.estimators.base import Level as Level
     from hgpo.steps import StepBatch as StepBatch
 
 _HOME = {
-    "Advantages": "hgpo.estimators.advantages",
-    "Level": "hgpo.estimators.advantages",
+    "Advantages": "hgpo.estimators.base",
+    "Level": "hgpo.estimators.base",
     "StepBatch": "hgpo.steps",
     "compute_advantages": "hgpo.estimators",
 }

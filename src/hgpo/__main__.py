@@ -2,7 +2,7 @@
 
 import sys
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -88,7 +88,7 @@ def results(run: Path) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """What decides how tensor operations round: the CPU, its vector instructions, and the versions of torch and numpy."""
+    """What determines rounding of tensor operations: CPU, vector instructions, versions of torch and numpy."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     facts = dict(re.findall(r"^(.+?)\s*: (.*)$", text.partition("\n\n")[0], re.MULTILINE))
     keys = ("vendor_id", "cpu family", "model", "model name")

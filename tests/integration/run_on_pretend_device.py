@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hgpo.config import load_config
 from hgpo.policies.language_model import LanguageModel
-from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import resume, train
 from hgpo.training.warm_start import WarmStartReport, warm_start
+from hgpo.utils.progress import Reporter
 from pretend_device import NAME, pretend_device
 
 
@@ -33,7 +33,7 @@ def main(folder: str) -> None:
     recipe = Path(__file__).parents[1] / "corridor.toml"
     config = load_config(recipe, [f"run.directory={folder!r}", f"policy.device={NAME}"])
     reporter = Reporter(Console(quiet=True))
-    with pretend_device(), patch("hgpo.training.starting_policy.warm_start", on_the_device):
+    with pretend_device(), patch("hgpo.training.start_policy.warm_start", on_the_device):
         run = train(config, reporter)
         run.summary.unlink()
         run.evaluation("after").unlink()

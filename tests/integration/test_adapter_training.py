@@ -9,15 +9,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
-from hgpo.contents import seal
-from hgpo.policies.adapters import WrongBaseError
 from hgpo.policies.base import Request
+from hgpo.policies.lora import WrongBaseError
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module
-from hgpo.training.policies import load_checkpoint_policy
+from hgpo.training.load import load_checkpoint_policy
 from hgpo.training.trainer import resume, train
+from hgpo.utils.checksums import seal
 from killed import Killed
 
 LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficient=0.1")

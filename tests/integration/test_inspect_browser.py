@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.commands.inspect import configure, training_of
+from hgpo.cli.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.consistency import prompt_consistency

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import Config, dump_config
 from hgpo.report.rendering import MARKER
-from hgpo.storage.writing import write_table
+from hgpo.storage.tables import write_table
 from packed_reports import unpack
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from chat_server import ChatServer, Reply, fails, says
-from hgpo.cli import main
-from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation
+from hgpo.cli.main import main
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 
 TESTS = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -187,7 +187,7 @@ def test_a_killed_evaluation_goes_on_to_the_same_figures(undisturbed: StoredEval
 
     with ChatServer(slowly) as server:
         for played in (5, 20, 40):
-            command = [sys.executable, "-m", "hgpo.cli", *words(server.url, output, "--at-once", "4", "--quiet")]
+            command = [sys.executable, "-m", "hgpo.cli.main", *words(server.url, output, "--at-once", "4", "--quiet")]
             process = subprocess.Popen(command, cwd=TESTS)
             while not games.exists() or len(games.read_text().splitlines()) < played:
                 assert process.poll() is None

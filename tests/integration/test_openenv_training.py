@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("websockets", reason="pip install 'hgpo[openenv]' to train on a server")
 
 from environment_servers import environment_server, served
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.runs.folder import open_run_directory
 
 GOALS: dict[str, Any] = {"goals": {"train": 12, "valid_seen": 1, "valid_unseen": 4}, "size": {"raw": 3, "width": 2}}

@@ -72,7 +72,7 @@ def run(tmp_path_factory):
 
 
 def hgpo(folder, variables, *words):
-    command = [sys.executable, "-m", "hgpo.cli", *words]
+    command = [sys.executable, "-m", "hgpo", *words]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -118,7 +118,15 @@ def test_the_run_is_evaluated_and_its_parts_are_listed(run):
 
 def test_an_option_that_the_backend_does_not_take_is_refused_before_anything_is_written(run):
     folder, variables, _ = run
-    command = [sys.executable, "-m", "hgpo.cli", "train", "recipe.toml", "run.name=other", "policy.options.speed=9"]
+    command = [
+        sys.executable,
+        "-m",
+        "hgpo.cli.main",
+        "train",
+        "recipe.toml",
+        "run.name=other",
+        "policy.options.speed=9",
+    ]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "policy backend 'own-copy' has no option speed; it takes journal" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.runs.evaluation_files import read_evaluation
+from hgpo.evaluation.result_files import read_evaluation
 from played_comparison import FORMS, play
 
 STORED = Path(__file__).parents[1] / "data" / "comparison"

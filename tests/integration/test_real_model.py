@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from hgpo.policies.language_model import LanguageModel, Usage
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs, score_responses
+from hgpo.policies.local import TransformersPolicy
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs, score_responses
 from real_model import real_model_file
 from tiny_models import generate
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chat_server import ChatServer
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.envs.registry import make
-from hgpo.runs.evaluation_files import read_evaluation
+from hgpo.evaluation.result_files import read_evaluation
 from hgpo.storage.reading import read_rollouts
 from served_experts import Way, answer_from, ways
 

@@ -9,9 +9,9 @@ import yaml
 
 from corridor_runs import quiet, recipe
 from hgpo.config import ConfigError
-from hgpo.runs import tracking
+from hgpo.runs import trackers as tracking
 from hgpo.runs.folder import read_metrics
-from hgpo.runs.tracking import tracker_variables
+from hgpo.runs.trackers import tracker_variables
 from hgpo.training import trainer as trainer_module
 from hgpo.training.trainer import resume, train
 

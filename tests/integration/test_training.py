@@ -15,12 +15,12 @@ import pretend_device
 from corridor_runs import RECIPE, quiet, untimed
 from corridor_runs import recipe as config
 from hgpo.config import load_config
-from hgpo.rollout.collect import collect
+from hgpo.evaluation.summary import read_summary
+from hgpo.rollout.runner import collect
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
-from hgpo.runs.summary import read_summary
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
-from hgpo.training import collecting
+from hgpo.training import collector as collecting
 from hgpo.training.trainer import resume, train
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
 
@@ -167,7 +167,7 @@ def test_groups_that_stay_uniform_are_kept_and_counted_with_those_drawn_in_vain(
 def test_a_killed_process_resumes_to_the_same_figures(finished, tmp_path):
     """The real thing: SIGKILL in the middle, then `hgpo train --resume`."""
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
-    command = [sys.executable, "-m", "hgpo.cli", "train"]
+    command = [sys.executable, "-m", "hgpo.cli.main", "train"]
     overrides = [f"run.directory={str(tmp_path)!r}", "training.checkpoint_every=1"]
     process = subprocess.Popen([*command, str(RECIPE), *overrides], env=environment, stdout=subprocess.DEVNULL)
     run = RunDirectory(tmp_path / "corridor")

@@ -7,9 +7,8 @@ from unittest.mock import patch
 import pytest
 
 from corridor_runs import config, evaluations, quiet, untimed
-from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.runs.lock import RunInUseError, exclusive
-from hgpo.runs.summary import read_summary
+from hgpo.evaluation.summary import read_summary
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train
 from killed import Killed

@@ -20,7 +20,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
 from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
-from hgpo.integrations.verl.compose import compose, recipe_of
+from hgpo.integrations.verl.launch import compose, recipe_of
 from published_recipes import EVALUATION, ROWS, Row, overrides_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"

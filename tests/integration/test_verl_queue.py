@@ -25,17 +25,15 @@ from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 
+from hgpo.assemble import estimate
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
-from hgpo.integrations.verl.batches import leave_out, put_advantages, read_steps, skipped
-from hgpo.integrations.verl.episodes import plain_fields
-from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
-from hgpo.integrations.verl.mapping import mapped_settings
-from hgpo.integrations.verl.minibatches import Cut
-from hgpo.integrations.verl.resampling import ResamplingBuffer
-from hgpo.rollout.rules import RolloutError
-from hgpo.runs.assemble import estimate
+from hgpo.integrations.verl.config import mapped_settings
+from hgpo.integrations.verl.env_pool import plain_fields
+from hgpo.integrations.verl.queue import ResamplingBuffer, leave_out, put_advantages, read_steps, skipped
+from hgpo.integrations.verl.trainer import Cut, HgpoTrainer
+from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
-from hgpo.training.importance import importance_weights
+from hgpo.training.losses import importance_weights
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
+from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import read_metrics
-from hgpo.runs.progress import Reporter
-from hgpo.runs.summary import read_summary
 from hgpo.storage.reading import read_rollouts
 from hgpo.training.trainer import train
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop-tiny" / "hgpo.toml"
 SHORT = (

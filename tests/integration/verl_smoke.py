@@ -23,12 +23,12 @@ import numpy as np
 import psutil
 import torch
 
+from hgpo.assemble import build_suite, evaluation_tasks
 from hgpo.config import load_config
 from hgpo.estimators import compute_advantages
-from hgpo.policies.pretrained import load_model
-from hgpo.runs.assemble import build_suite, evaluation_tasks
+from hgpo.evaluation.eval_runs import stored_evaluation
+from hgpo.policies.loading import load_model
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.panel import stored_evaluation
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside_package import install_outside_parts
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main"]
 FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was measured on
 
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import psutil
 from verl_smoke import HGPO, end, expect, fail, log, tail
 
+from hgpo.evaluation.eval_runs import stored_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.panel import stored_evaluation
 
 TESTS = Path(__file__).parents[1]
 RECIPE = TESTS / "corridor.toml"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hgpo.agents import Situation, Surroundings, make_agent
-from hgpo.agents.examples import WorkedExample, load_examples
+from hgpo.agents.worked_examples import WorkedExample, load_examples
 from hgpo.envs.webshop import Catalog, WebShopEnv
 
 FILES = Path(__file__).parents[3] / "shared" / "webshop"

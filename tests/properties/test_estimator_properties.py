@@ -15,7 +15,7 @@ import reference
 from batches import Columns, columns, gammas, hgpo_options, take
 from hgpo.columns import FloatArray
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.advantages import Level
+from hgpo.estimators.base import Level
 from hgpo.steps import StepBatch
 
 QUICK = settings(max_examples=60, deadline=None)

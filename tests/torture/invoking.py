@@ -108,7 +108,7 @@ def _in_child(arguments: list[str], cwd: Path, limits: Limits, prepare: Callable
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
     prepare()
-    from hgpo.cli import main
+    from hgpo.cli.main import main
 
     try:
         status = main(arguments)

@@ -15,7 +15,7 @@ from torture.readers import readers
 from torture.strangers import strangers
 from torture.traps import traps
 
-for _module in ("hgpo.cli", "hgpo.training.trainer", "pyarrow.parquet", "transformers"):
+for _module in ("hgpo.cli.main", "hgpo.training.trainer", "pyarrow.parquet", "transformers"):
     importlib.import_module(_module)  # loaded once, and forked
 torch.set_num_threads(1)
 

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import psutil
 
+from hgpo.evaluation.eval_runs import stored_evaluation
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.panel import stored_evaluation
 
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli"]
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main"]
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
 UPDATES = 3
 KILLS_A_RUN = 3

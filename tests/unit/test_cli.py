@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import VERBS, _verb_module, main
+from hgpo.cli.main import VERBS, _verb_module, main
 
 
 def test_help_of_every_verb_shows_examples_that_parse(capsys):
@@ -94,7 +94,7 @@ def test_settings_are_listed_and_a_dry_run_prints_them(capsys):
 
 def test_help_loads_nothing_heavy():
     code = (
-        "import sys, hgpo.cli\ntry: hgpo.cli.main(['train', '--help'])\nexcept SystemExit: pass\n"
+        "import sys, hgpo.cli.main\ntry: hgpo.cli.main.main(['train', '--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from hgpo import cli
-from hgpo.commands import doctor, play, train
-from hgpo.files import write_text
+from hgpo.cli import doctor, play, train
+from hgpo.cli import main as cli
 from hgpo.runs.checkpoints import CheckpointError
+from hgpo.utils.files import write_text
 
-HGPO = [sys.executable, "-c", "import sys; from hgpo.cli import main; sys.exit(main())"]
+HGPO = [sys.executable, "-c", "import sys; from hgpo.cli.main import main; sys.exit(main())"]
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
 SHORT = ["warm_start.max_updates=1", "training.updates=3", "training.checkpoint_every=1", "run.threads=1"]
 
@@ -171,7 +171,7 @@ def test_sigterm_is_left_alone_outside_a_verb_and_where_it_is_handled(monkeypatc
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_worker_ends_at_once_on_sigterm(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys, time\nfrom hgpo import cli\nfrom hgpo.commands import doctor\n"
+        "import os, signal, sys, time\nfrom hgpo import cli\nfrom hgpo.cli import doctor\n"
         "def run(_):\n"
         "    child = os.fork()\n"
         "    if not child:\n"
@@ -203,7 +203,7 @@ def test_a_missing_training_package_is_named_with_the_remedy(
 
 
 def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; from hgpo.cli import main; sys.exit(main())"
+    code = "import sys; sys.modules['torch'] = None; from hgpo.cli.main import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
     command = [sys.executable, "-c", code, "train", str(RECIPE)]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.contents import CONTENTS_FILE, ChangedFileError, check_seal, seal
+from hgpo.utils.checksums import CONTENTS_FILE, ChangedFileError, check_seal, seal
 
 
 @pytest.fixture

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.drawing import DASHES, FIGURE_FORMATS, MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
+from hgpo.utils.plot_style import (
+    DASHES,
+    FIGURE_FORMATS,
+    MARKERS,
+    PALETTE,
+    check_matplotlib,
+    dash,
+    empty_figure,
+    save_figure,
+)
 
 
 def test_every_colour_has_a_dash_and_a_point_of_its_own() -> None:

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from hgpo.agents import get_template
-from hgpo.envs.limit import LimitedSuite
-from hgpo.evaluation import Evaluation, evaluate, gain, mean_interval, rate, student_95, wilson_interval
-from hgpo.rollout.rules import RolloutRules
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.evaluation.statistics import Evaluation, evaluate, gain, mean_interval, rate, student_95, wilson_interval
+from hgpo.rollout.prompts import RolloutRules
 from scripted_policy import ScriptedPolicy
 
 RULES = RolloutRules(get_template("compact"), history_length=2, temperature=1.0)

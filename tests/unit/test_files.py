@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hgpo import files
-from hgpo.files import check_writable, exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
+from hgpo.utils import files
+from hgpo.utils.files import check_writable, exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):

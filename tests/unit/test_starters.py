@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config, read_config
-from hgpo.starters import STARTERS, recipe_named, recipe_names, starter_recipe
+from hgpo.config.recipes import recipe_named, recipe_names, starter_recipe, starters
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 
-@pytest.mark.parametrize("environment", STARTERS)
+@pytest.mark.parametrize("environment", sorted(starters()))
 @pytest.mark.parametrize("model", ["tiny", "some/model"])
 def test_the_recipe_is_about_the_environment_and_the_model(environment: str, model: str) -> None:
     config = load_config(starter_recipe(environment, model))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.suggestions import did_you_mean, suggestions
+from hgpo.utils.text import did_you_mean, suggestions
 
 SETTINGS = ["policy", "policy.lora", "policy.lora.rank", "policy.lora.alpha", "rollout.group_size", "training.updates"]
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.visible import visible, visible_lines
+from hgpo.utils.text import visible, visible_lines
 
 
 def test_what_acts_is_replaced():

@@ -13,15 +13,15 @@ import torch
 from answers import check_an_adapter_is_sampled_with, gaps, respond, texts
 from corridor import CorridorSuite
 from hgpo.agents import get_template
-from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.policies.async_engine import EngineFailed, EnginePolicy
 from hgpo.policies.base import Request
-from hgpo.policies.driver import EngineFailed, EnginePolicy
 from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.transformers import TransformersPolicy
 from hgpo.policies.vllm import make_vllm_policy
-from hgpo.rollout.collect import collect
-from hgpo.rollout.rules import RolloutRules
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.runner import collect
 from real_model import real_model_file
 from tiny_models import WORDS, generate, random_prompts
 

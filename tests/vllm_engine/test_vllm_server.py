@@ -21,7 +21,7 @@ import pytest
 
 from corridor_runs import quiet, recipe, start_folder
 from hgpo.config import Config, ConfigError
-from hgpo.policies.server import ServerRefused
+from hgpo.policies.openai import ServerRefused
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training import trainer as module
 from hgpo.training.trainer import resume, train

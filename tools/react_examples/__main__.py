@@ -14,8 +14,8 @@ from pathlib import Path
 
 from choosing import household_games, shop_games
 
-from hgpo.agents.examples import WorkedExample
-from hgpo.files import write_text
+from hgpo.agents.worked_examples import WorkedExample
+from hgpo.utils.files import write_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "src" / "hgpo" / "agents" / "examples"
 MADE_BY = "tools/react_examples: the project's experts on its own generated games; the thoughts are worded by rules"

@@ -9,15 +9,15 @@ from official_shop import official_tasks
 from playing import PlayedGame, play
 from shop_thoughts import ShopNarrator
 
-from hgpo.agents.examples import WorkedExample
-from hgpo.envs.alfworld.expert.expert import Expert as HouseholdExpert
-from hgpo.envs.alfworld.expert.task_sentence import parse_task
+from hgpo.agents.worked_examples import WorkedExample
+from hgpo.envs.alfworld.expert import Expert as HouseholdExpert
+from hgpo.envs.alfworld.expert import parse_task
 from hgpo.envs.alfworld.game import TASK_TYPES
 from hgpo.envs.alfworld.suite import alfworld_suite
 from hgpo.envs.base import Task
 from hgpo.envs.webshop.expert import Expert as ShopExpert
 from hgpo.envs.webshop.expert import parse_instruction
-from hgpo.envs.webshop.shop_words import DEPARTMENTS
+from hgpo.envs.webshop.generator import DEPARTMENTS
 from hgpo.envs.webshop.suite import webshop_suite
 
 SEED = 2210

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from playing import NoWords
 from wording import Wording, with_article
 
-from hgpo.envs.alfworld.expert.sightings import Sightings, kind_of
-from hgpo.envs.alfworld.expert.task_sentence import parse_task
-from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
-from hgpo.envs.alfworld.household.rooms import APPLIANCES, LAMP_KIND, LAMP_PLACES, OPENABLE_KINDS
+from hgpo.envs.alfworld.expert import Sightings, kind_of, parse_task
+from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
 from hgpo.envs.base import Info
 
 _LIKELY = 10  # per cent: from here on a place is called a likely one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from hgpo.agents.examples import WorkedExample, WorkedTurn
+from hgpo.agents.worked_examples import WorkedExample, WorkedTurn
 from hgpo.envs.base import Expert, Info, Task
 
 

@@ -50,7 +50,7 @@ def test_env_takes_the_recipes_of_the_package(variables: dict[str, str], model: 
 def test_its_names_are_listed_without_importing_it(variables: dict[str, str]) -> None:
     code = (
         "import sys; from hgpo.agents.prompts import template_names; from hgpo.envs import names; "
-        "from hgpo.starters import recipe_names, starters; "
+        "from hgpo.config.recipes import recipe_names, starters; "
         "print(*template_names(), *names(), *recipe_names(), *starters(), 'hgpo_textcraft' in sys.modules)"
     )
     listed = python(variables, "-c", code).split()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.wrappers import LimitedSuite
 from hgpo_textcraft.suite import TextCraftSuite, textcraft_suite
 
 COUNTS = {"train": 24, "valid_seen": 8, "valid_unseen": 8}

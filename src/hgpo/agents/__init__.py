@@ -1,8 +1,7 @@
 """What turns an observation into a prompt and a response into an action."""
 
-from hgpo.agents.actions import ParsedAction
-from hgpo.agents.base import AGENTS, Agent, Surroundings, make_agent
-from hgpo.agents.memory import Memory
+from hgpo.agents.base import AGENTS, Agent, Memory, Surroundings, make_agent
+from hgpo.agents.parsing import ParsedAction
 from hgpo.agents.prompts import Situation, Template, get_template, template_names
 
 __all__ = [

@@ -1,20 +1,55 @@
-"""An agent: how a policy is asked for actions, whatever policy that is.
-
-    situation ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
-
-It is one file with one function that makes it, and one entry: here, in the entry-point group `hgpo.agents` of any
-installed package, or named `"package.module:function"` in the recipe.
-"""
+"""What an agent remembers: the last K steps of its own trajectory, or all of them."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents.prompts import Situation, Template
-from hgpo.conversation import Conversation
+from hgpo.agents.prompts import Situation, Template, get_template
+from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
+
+
+class Memory:
+    """Keeps the `history_length` most recent steps, oldest first; None keeps all.
+
+    Example: with `history_length=2` after three steps, `recent()` is `[(o1, a1), (o2, a2)]`.
+    """
+
+    def __init__(self, history_length: int | None) -> None:
+        if history_length is not None and history_length < 0:
+            raise ValueError(f"history_length must be 0 or more, not {history_length}")
+        self._pairs: deque[tuple[str, str]] = deque(maxlen=history_length)
+        self._responses: deque[str] = deque(maxlen=history_length)
+
+    def remember(self, observation: str, action: str, response: str) -> None:
+        """Add the newest step; the oldest falls out when there is no room.
+
+        Args:
+            observation: what the environment had said.
+            action: what was done.
+            response: all that the model had answered; empty where nobody was asked.
+        """
+        self._pairs.append((observation, action))
+        self._responses.append(response)
+
+    def recent(self) -> tuple[tuple[str, str], ...]:
+        """Observation and action of the remembered steps, oldest first."""
+        return tuple(self._pairs)
+
+    def responses(self) -> tuple[str, ...]:
+        """The responses of the remembered steps, oldest first."""
+        return tuple(self._responses)
+
+
+# An agent: how a policy is asked for actions, whatever policy that is.
+#
+#     situation ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
+#
+# It is one file with one function that makes it, and one entry: here, in the entry-point group `hgpo.agents` of any
+# installed package, or named `"package.module:function"` in the recipe.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +97,7 @@ AGENTS: Registry[AgentMaker] = Registry(
     "agent",
     "hgpo.agents",
     {
-        "direct": "hgpo.agents.direct:direct",
+        "direct": "hgpo.agents.base:direct",
         "react": "hgpo.agents.react:react",
         "reflexion": "hgpo.agents.reflexion:reflexion",
     },
@@ -81,3 +116,15 @@ def make_agent(name: str, surroundings: Surroundings, options: Mapping[str, Any]
     maker = AGENTS.get(name)
     check_options(f"agent {name!r}", maker, options)
     return maker(surroundings, **options)
+
+
+# The published per-step prompt: task, the last K steps, what is seen now, one action asked for.
+
+
+def direct(surroundings: Surroundings) -> Agent:
+    """Each step is a prompt of its own, with K steps of memory.
+
+    Raises:
+        ValueError: there is no template of that name.
+    """
+    return Agent(get_template(surroundings.template), surroundings.history_length)

@@ -2,19 +2,19 @@
 
 Source: Yao et al. 2023, "ReAct: Synergizing Reasoning and Acting in Language Models", arXiv 2210.03629, section 3 and
 appendix C. As there, the prompt begins with worked examples of the task's type; they are this project's own
-(`hgpo.agents.examples`). History is told in real turns: what was observed is the user's, thought and action are the
-model's.
+(`hgpo.agents.worked_examples`). History is given as real turns: observations are the
+user's, thoughts and actions are the model's.
 """
 
 from __future__ import annotations
 
 import re
 
-from hgpo.agents.actions import ParsedAction, clean_action
 from hgpo.agents.base import Agent, Surroundings
-from hgpo.agents.examples import WorkedExample, examples_for, load_examples
+from hgpo.agents.parsing import ParsedAction, clean_action
 from hgpo.agents.prompts import Situation
-from hgpo.conversation import Conversation, Message
+from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
+from hgpo.messages import Conversation, Message
 
 # No white space can be shared out in two ways, or else the time would grow with the square of a run of it.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hgpo.agents.base import Agent, Surroundings
 from hgpo.agents.prompts import Situation
 from hgpo.agents.react import ReactTemplate, worked_examples
-from hgpo.conversation import Conversation, Message
+from hgpo.messages import Conversation, Message
 
 MEMORY = 3
 """Lessons that a trial is told, as in section 4 of the paper."""

@@ -3,11 +3,18 @@
 `names` checks that the parts it names are there, `engines` that what is set is read.
 """
 
+from hgpo.config.checks import check_names
 from hgpo.config.loading import as_tree, describe_settings, dump_config, load_config, read_config, setting_values
-from hgpo.config.names import check_names
-from hgpo.config.problems import ConfigError
 from hgpo.config.recipes import apply_override
-from hgpo.config.settings import VLLM_ON_CPU, Config, Loss, LossAggregation, TrainingSettings, WarmStartSettings
+from hgpo.config.settings import (
+    VLLM_ON_CPU,
+    Config,
+    ConfigError,
+    Loss,
+    LossAggregation,
+    TrainingSettings,
+    WarmStartSettings,
+)
 
 __all__ = [
     "VLLM_ON_CPU",

@@ -14,12 +14,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hgpo.config.engines import ENGINES, default_of, engines_of, leaves, refuse_unread
-from hgpo.config.names import check_names
-from hgpo.config.problems import ConfigError
+from hgpo.config.checks import ENGINES, check_names, default_of, engines_of, leaves, refuse_unread
 from hgpo.config.recipes import Written, read_chain
-from hgpo.config.settings import Config, WarmStartSettings
-from hgpo.suggestions import did_you_mean
+from hgpo.config.settings import Config, ConfigError, WarmStartSettings
+from hgpo.utils.text import did_you_mean
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:

@@ -1,8 +1,4 @@
-"""Every setting of a run, as one typed tree.
-
-Unknown and contradictory settings are refused. Defaults are the values that the quickstart was measured with or, where
-a real LLM is meant, the published recipe's. Both engines read a setting unless `hgpo.config.engines` says otherwise.
-"""
+"""What is said of settings that cannot work."""
 
 from __future__ import annotations
 
@@ -12,7 +8,28 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hgpo.estimators import ESTIMATORS
-from hgpo.estimators.checks import LONGEST_HISTORY
+from hgpo.estimators.base import LONGEST_HISTORY
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, out of range or at odds with another; the message says which and what is allowed.
+
+    Attributes:
+        setting: dotted name of the one setting that is at fault, where there is one, e.g. `"advantage.estimator"`.
+    """
+
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
+# Every setting of a run, as one typed tree.
+#
+# Unknown and contradictory settings are refused. Defaults are the values that the quickstart was measured with or,
+# where
+# a real LLM is meant, the published recipe's. Both engines read a setting unless `hgpo.config.checks` says
+# otherwise.
+
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 _MOST = 10**9  # a count above it is a slip of the keyboard, and ends in a segmentation fault or a full memory

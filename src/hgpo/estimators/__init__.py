@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hgpo.estimators.advantages import Advantages, Level
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, Level
 from hgpo.plugins import Registry
 from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch

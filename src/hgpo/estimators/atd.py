@@ -18,9 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice, check_history, check_number
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number
 from hgpo.estimators.normalise import (
     BATCH_MODES,
     Compared,
@@ -28,8 +26,8 @@ from hgpo.estimators.normalise import (
     batch_scaled,
     group_statistics,
 )
+from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.temporal_credit import SeenReturns, temporal_credit
-from hgpo.estimators.variance_components import Spread, moment_terms
 from hgpo.grouping import Runs, group_steps
 from hgpo.returns import unpenalised_returns
 from hgpo.steps import StepBatch

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice
-from hgpo.estimators.episode import COUNTS, episode_advantages
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice
+from hgpo.estimators.levels import COUNTS, episode_advantages
 from hgpo.estimators.normalise import Normalisation
 from hgpo.steps import StepBatch
 

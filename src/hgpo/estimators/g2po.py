@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hgpo.columns import FloatArray
-from hgpo.estimators.advantages import Advantages, Level
-from hgpo.estimators.checks import check_choice, check_number
-from hgpo.estimators.episode import episode_level
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_number
+from hgpo.estimators.levels import episode_level, step_level
 from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, Compared, Normalisation, group_statistics
-from hgpo.estimators.step_level import step_level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
 from hgpo.returns import discounted_returns, largest_magnitudes, total_rewards

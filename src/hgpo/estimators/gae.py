@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgpo.estimators.advantages import Advantages, to_rows
-from hgpo.estimators.checks import check_number
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_number, to_rows
 from hgpo.returns import discounted_returns, discounted_suffix_sums
 from hgpo.steps import StepBatch
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice, check_number
-from hgpo.estimators.episode import episode_level
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
+from hgpo.estimators.levels import episode_level, step_level
 from hgpo.estimators.normalise import MODES, Compared, Normalisation
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
-from hgpo.estimators.step_level import step_level
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import LARGEST_REAL, FloatArray
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice, check_number
-from hgpo.estimators.episode import episode_level
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
+from hgpo.estimators.levels import episode_level, step_level
 from hgpo.estimators.normalise import MODES, Compared, Normalisation
-from hgpo.estimators.step_level import step_level
 from hgpo.estimators.transition_graph import UNREACHABLE, TransitionGraph, goal_distances, transition_graph
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_returns

@@ -12,14 +12,10 @@ from typing import Any
 import numpy as np
 
 from hgpo.columns import BoolArray
-from hgpo.estimators.advantages import Advantages, Level
-from hgpo.estimators.checks import check_choice, check_history, check_integer, check_number
-from hgpo.estimators.episode import episode_level
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_history, check_integer, check_number
+from hgpo.estimators.levels import MISSING, episode_level, length_weights, step_level
 from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, Compared, Normalisation
-from hgpo.estimators.pooling import pooled_levels
-from hgpo.estimators.step_level import step_level
-from hgpo.estimators.weights import MISSING, length_weights
+from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch

@@ -20,10 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from hgpo.columns import FloatArray
-from hgpo.estimators.action_cells import Parts, action_cells
-from hgpo.estimators.advantages import Advantages, to_rows
-from hgpo.estimators.checks import check_choice, check_history, check_number
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
 from hgpo.estimators.normalise import (
     EPSILON,
     MODES,
@@ -31,8 +28,8 @@ from hgpo.estimators.normalise import (
     Normalisation,
     group_statistics,
 )
-from hgpo.estimators.pooling import normalising_scale
-from hgpo.estimators.variance_components import Blocks, shrinkage, variance_components
+from hgpo.estimators.pooled import Blocks, normalising_scale, shrinkage, variance_components
+from hgpo.estimators.temporal_credit import Parts, action_cells
 from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.checks import check_choice
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator, check_choice
 from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics, normalised
 from hgpo.grouping import Runs
 from hgpo.returns import discounted_magnitudes, discounted_returns

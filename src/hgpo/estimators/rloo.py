@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hgpo.estimators.advantages import Advantages
-from hgpo.estimators.episode import episode_advantages
-from hgpo.estimators.estimator import Estimator
+from hgpo.estimators.base import Advantages, Estimator
+from hgpo.estimators.levels import episode_advantages
 from hgpo.estimators.normalise import Normalisation
 from hgpo.steps import StepBatch
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hgpo import columns
 from hgpo.columns import IntArray
-from hgpo.estimators.checks import check_number
+from hgpo.estimators.base import check_number
 from hgpo.steps import StepBatch
 
 

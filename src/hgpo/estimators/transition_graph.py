@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import BoolArray, IntArray
-from hgpo.estimators.advantages import to_rows
+from hgpo.estimators.base import to_rows
 from hgpo.estimators.normalise import RELATIVE_TOLERANCE
 from hgpo.returns import total_magnitudes, total_rewards
 from hgpo.steps import StepBatch

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.integrations.attempts import StepAdvantages, Turn, turns_of_conversation, with_final_reward
+from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward
 
 
 def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> type[Any]:

@@ -49,7 +49,7 @@ BACKENDS: Registry[Backend] = Registry(
     "policy backend",
     "hgpo.policies",
     {
-        "transformers": "hgpo.policies.transformers:BACKEND",
+        "transformers": "hgpo.policies.local:BACKEND",
         "vllm": "hgpo.policies.vllm:BACKEND",
         "server": "hgpo.policies.trained_server:BACKEND",
     },

@@ -2,7 +2,7 @@
 
 A `BatchPolicy` answers many requests in one call: a turn of all live episodes is one batch. An `AsyncPolicy` answers
 each request in its own time, as servers and engines with continuous batching do, so that an episode goes on as soon as
-its own answer is there. Either may be given to `hgpo.rollout.collect`.
+its own answer is there. Either may be given to `hgpo.rollout.runner`.
 
 Randomness travels with the request, as numbers and not as a generator: a server cannot hold a numpy generator, but it
 can be told a seed.
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.conversation import Conversation
+from hgpo.messages import Conversation
 
 _SEED_BITS = 53  # what a float64 in [0, 1) holds
 
@@ -29,7 +29,7 @@ class Request:
     """A prompt that waits for its response.
 
     Attributes:
-        prompt: see `hgpo.conversation`.
+        prompt: see `hgpo.messages`.
         uniform_T: float64[T] in [0, 1), T = the policy's `numbers_per_response`: the same numbers give the same
             response. None: the policy is greedy (temperature 0) or draws by itself.
 
@@ -53,7 +53,7 @@ class Spent:
         prompt_tokens, response_tokens: as counted by whoever answered.
         requests: sent until there was an answer.
         seconds: until the answer was there, repetitions included.
-        cost: of the tokens; 0 where nobody gave prices (`hgpo.policies.priced`).
+        cost: of the tokens; 0 where nobody gave prices (`hgpo.policies.pricing`).
     """
 
     prompt_tokens: int
@@ -182,3 +182,35 @@ def draw_requests(
         return [Request(prompt) for prompt in prompts]
     uniform_BT = rng.random((len(prompts), count))
     return [Request(prompt, uniform_T) for prompt, uniform_T in zip(prompts, uniform_BT, strict=True)]
+
+
+# What a policy that stands before another passes on.
+
+
+Behind = TypeVar("Behind", bound=Policy)
+
+
+class Wrapped(Generic[Behind]):
+    """All of `hgpo.policies.base.Policy`, as another policy says it."""
+
+    def __init__(self, policy: Behind) -> None:
+        """`policy` is the one behind."""
+        self._behind = policy
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """The longest prompt it takes."""
+        return self._behind.max_prompt_tokens
+
+    @property
+    def numbers_per_response(self) -> int:
+        """How many random numbers a request brings."""
+        return self._behind.numbers_per_response
+
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
+        """Tokens each prompt takes."""
+        return self._behind.count_prompt_tokens(prompts)
+
+    def take_weights(self, model: Any) -> None:
+        """Answer with the weights of `model` from now on."""
+        self._behind.take_weights(model)

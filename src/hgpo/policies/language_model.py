@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from hgpo.policies.device import resolve_device
-from hgpo.policies.encoding import Chat, PromptEncoder, end_tokens
+from hgpo.policies.chat import Chat, PromptEncoder, end_tokens
+from hgpo.policies.loading import load_model, load_model_config, load_tokenizer, resolve_device
 from hgpo.policies.padding import TokenIds
-from hgpo.policies.precision import Precision, computes_in_bfloat16
-from hgpo.policies.pretrained import load_model, load_model_config, load_tokenizer
+from hgpo.policies.weights import Precision, computes_in_bfloat16
 
 COMPUTING = "computing"
 
@@ -71,7 +70,7 @@ class LanguageModel:
         device: str = "auto",
         dtype: str = "auto",
     ) -> Self:
-        """From a folder, a .gguf file or the hub; see `hgpo.policies.pretrained.load_model` for the arguments.
+        """From a folder, a .gguf file or the hub; see `hgpo.policies.loading.load_model` for the arguments.
 
         Train in float32: with small learning rates, bfloat16 weights round every update away. Weights that stay as they
         are can be held as they are computed with: `dtype` "computing".

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from hgpo.policies.adapters import base_model
+from hgpo.policies.async_engine import EnginePolicy, Order, Written, check_lengths, computing_type
 from hgpo.policies.backends import Backend
-from hgpo.policies.driver import EnginePolicy, Order, Written, check_lengths, computing_type
 from hgpo.policies.language_model import LanguageModel
+from hgpo.policies.lora import base_model
 from hgpo.policies.weights import merged_weights
 
 _CPU_CACHE_BYTES = 2 * 2**30

@@ -6,11 +6,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from hgpo.drawing import DASHES, MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
 from hgpo.estimators.diagnostics import LevelSummary
-from hgpo.files import whole_file
 from hgpo.report.analysis import UpdateFigures
 from hgpo.report.report import Report
+from hgpo.utils.files import whole_file
+from hgpo.utils.plot_style import DASHES, MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 CHART_HEIGHT = 150

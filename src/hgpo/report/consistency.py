@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.advantages import Level, to_rows
-from hgpo.estimators.group_figures import TaskSpread, variance_explained
+from hgpo.estimators.base import Level, to_rows
+from hgpo.estimators.diagnostics import TaskSpread, variance_explained
+from hgpo.estimators.levels import step_level
 from hgpo.estimators.normalise import Compared, Normalisation
-from hgpo.estimators.step_level import step_level
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
 from hgpo.steps import StepBatch
 

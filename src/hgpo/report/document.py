@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.advantages import Unused
+from hgpo.estimators.base import Unused
 from hgpo.report.charts import overview_charts
 from hgpo.report.estimator_comparison import whose_levels
 from hgpo.report.payload import Column, Columns, TextStore, pack

@@ -13,8 +13,8 @@ from hgpo.report.analysis import UpdateFigures, analyse
 from hgpo.report.estimator_comparison import ShownEstimator, Training, level_estimator, shown_estimators
 from hgpo.report.shown import ShownSteps, shown_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, chosen_updates, find_step_files
-from hgpo.storage.problems import Notice
 from hgpo.storage.reading import count_rows, read_update
+from hgpo.storage.schema import Notice
 
 MAX_STEPS = 20_000
 _ROUNDING = 1e-9

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hgpo.config import Config, describe_settings, setting_values
+from hgpo.evaluation.eval_history import HeldOutResults, held_out_results
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.held_out import HeldOutResults, held_out_results
 
 HEADLINES = (
     "advantage.estimator",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators import Advantages
-from hgpo.estimators.advantages import Level
+from hgpo.estimators.base import Level
 from hgpo.estimators.transition_graph import transition_graph, won
 from hgpo.report.analysis import AnalysedUpdate
 from hgpo.steps import StepBatch
@@ -23,7 +23,7 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelColumns:
-    """One level of one estimator for the shown steps, [S]; see `hgpo.estimators.advantages.Level`.
+    """One level of one estimator for the shown steps, [S]; see `hgpo.estimators.base.Level`.
 
     Attributes:
         k: steps of history that the level compares; None for the episode level.

@@ -12,7 +12,7 @@ from hgpo.report.analysis import UpdateFigures
 from hgpo.report.charts import level_names, level_rows
 from hgpo.report.estimator_comparison import ShownEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
-from hgpo.visible import visible
+from hgpo.utils.text import visible
 
 _MOST_NOTICES = 10
 _COLUMNS = {

@@ -2,7 +2,7 @@
 
 The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
 episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
-contract: `hgpo.envs.limit` does, so tasks come from a `LimitedSuite`.
+contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
 
     situation() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()
@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents import Memory, ParsedAction, Situation
-from hgpo.conversation import as_text
 from hgpo.envs.base import StepResult
+from hgpo.messages import as_text
 from hgpo.policies.base import Response
-from hgpo.rollout.prompts import Prompt
+from hgpo.rollout.prompts import Prompt, RolloutRules, make_key
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.rules import RolloutRules
-from hgpo.rollout.state_keys import make_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,14 @@ import numpy as np
 
 from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
-from hgpo.envs.contract import EnvironmentFault
+from hgpo.envs.env_checker import EnvironmentFault
 from hgpo.policies.base import AsyncPolicy, PromptTooLong, Spent, draw_requests
-from hgpo.policies.priced import OverBudget, spent_on
-from hgpo.policies.server import AnswerFailed
+from hgpo.policies.openai import AnswerFailed
+from hgpo.policies.pricing import OverBudget, spent_on
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.play import play
-from hgpo.rollout.played import PlayedGame, SpentInAll, played_game
-from hgpo.rollout.prompts import fit_prompts
-from hgpo.rollout.records import StepRecord
-from hgpo.rollout.rules import RolloutError, RolloutRules
+from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
+from hgpo.rollout.records import PlayedGame, SpentInAll, StepRecord, played_game
+from hgpo.rollout.runner import play
 
 MAX_LESSON_CHARACTERS = 1_000
 

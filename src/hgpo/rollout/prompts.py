@@ -1,14 +1,117 @@
-"""From situations to prompts that a policy takes."""
+"""How episodes are played, besides tasks and policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from hgpo.agents import Situation
-from hgpo.conversation import Conversation
+from hgpo.agents import Situation, Template
+from hgpo.messages import Conversation
 from hgpo.policies.base import PromptCounter
-from hgpo.rollout.rules import RolloutError
+
+
+class RolloutError(RuntimeError):
+    """An environment or policy broke its contract; the message names the task and the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRules:
+    """What turns an episode into training data.
+
+    Attributes:
+        template: how a situation is told and an answer read.
+        history_length: K, remembered steps; None: all of them.
+        temperature: of the sampling.
+        reward: "won" pays 1 on the step that wins, once; "environment" pays what the environment does.
+        reward_scale: factor on either.
+        invalid_action_penalty: noted for every ill-formed response.
+        state: what stands for the state when steps are compared, see `state_keys`: "observation", as published;
+            "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
+            "published_g2po", that of G2PO's code for household games.
+    """
+
+    template: Template
+    history_length: int | None
+    temperature: float
+    reward: str = "won"
+    reward_scale: float = 1.0
+    invalid_action_penalty: float = 0.0
+    state: str = "observation"
+
+    def training_reward(self, reward: float, *, first_win: bool) -> float:
+        """What a step is paid. `first_win`: its episode is won by it, and was not before."""
+        return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
+
+    def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """`RolloutError` where `state` asks for commands and the environment lists none."""
+        if self.state != "observation" and not info.get("admissible_commands"):
+            raise RolloutError(
+                f"task {task_id!r}: the environment lists no admissible commands, which rollout.state = {self.state!r} "
+                "needs; use 'observation'"
+            )
+
+
+# What stands for the state when steps are compared; `rollout.state` chooses it.
+
+
+COMMANDS_FOLLOW = "\nPossible: "
+"""Parts an anchor's observation from the commands after it."""
+
+FAILED = "Nothing happens"
+"""How household games answer a command that changed nothing."""
+
+UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
+"""How household games begin the answer to a command whose effect no later observation shows."""
+
+Key = Callable[[str, Mapping[str, Any]], str]
+"""(observation, info) of the place an episode has come to, in order of time -> what that place is compared by."""
+
+
+def with_commands(observation: str, info: Mapping[str, Any]) -> str:
+    """The observation followed by what can be done."""
+    return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
+
+
+class PublishedG2poKey:
+    """The state of household games as the published G2PO code tells them apart; one for each episode.
+
+    The start is its observation. From then on a place is its observation with the possible commands; a command that
+    failed leaves the key as it was (after a failed first command: the start with its commands, another key than the
+    start's); and the place after an unseen change is told with the text of that change before it.
+
+    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop keeps the observation alone.
+
+    Example: after "You heat the mug 1 ..." at the microwave and a walk, the key is the heating's and the walk's text.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been seen."""
+        self._last: tuple[str, ...] = ()
+
+    def __call__(self, observation: str, info: Mapping[str, Any]) -> str:
+        """The key of the next place."""
+        text = with_commands(observation, info)
+        if not self._last:
+            self._last = (text,)
+            return observation
+        if not observation.startswith(FAILED):
+            self._last = (*self._last[-1:], text)
+        return " ".join(self._last) if self._last[0].startswith(UNSEEN_CHANGES) else self._last[-1]
+
+
+def _observation(observation: str, info: Mapping[str, Any]) -> str:
+    return observation
+
+
+def make_key(state: str) -> Key:
+    """The key of one episode for a value of `rollout.state`."""
+    if state == "published_g2po":
+        return PublishedG2poKey()
+    return with_commands if state == "observation_and_commands" else _observation
+
+
+# From situations to prompts that a policy takes.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,6 @@
-"""A run's checkpoints as folders: written whole or not at all, listed, checked, and deleted once newer ones are there.
+"""Random generators of a checkpoint, so that a resumed run draws the numbers that the first one would have drawn.
 
-    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and what an engine adds
-                             trainer_state.json       update, the caller's state, size and SHA-256 of every other file,
-                                                      and a SHA-256 of these values
-
-A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
-`.<update>.replaced`, the new one takes its name, and only then is the old one deleted. A process may die at any point
-of this: `recover` gives the old one its name back where nothing has taken it. What is deleted is first renamed to
-`.<update>.deleted`, so that no half of it is taken for a checkpoint.
+A checkpoint stores `rng.bit_generator.state` as JSON, whose integers have more than 64 bits.
 """
 
 from __future__ import annotations
@@ -20,8 +13,39 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hgpo.contents import ChangedFileError, check_digests, check_sizes, list_contents, values_digest
-from hgpo.files import flush, flush_tree
+import numpy as np
+
+from hgpo.utils.checksums import ChangedFileError, check_digests, check_sizes, list_contents, values_digest
+from hgpo.utils.files import flush, flush_tree
+
+
+def restore_generator(state: dict[str, Any]) -> np.random.Generator:
+    """A generator (PCG64, numpy's default) that continues from `rng.bit_generator.state`.
+
+    Raises:
+        ValueError: It is not a state of PCG64.
+    """
+    bit_generator = np.random.PCG64()
+    try:
+        bit_generator.state = state  # type: ignore[assignment]
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"not a state of numpy's PCG64: {error}") from error
+    return np.random.Generator(bit_generator)
+
+
+# A run's checkpoints as folders: written whole or not at all, listed, checked, and deleted once newer ones are there.
+#
+#     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and what an engine adds
+#                              trainer_state.json       update, the caller's state, size and SHA-256 of every other
+#                              file,
+#                                                       and a SHA-256 of these values
+#
+# A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
+# `.<update>.replaced`, the new one takes its name, and only then is the old one deleted. A process may die at any
+# point
+# of this: `recover` gives the old one its name back where nothing has taken it. What is deleted is first renamed to
+# `.<update>.deleted`, so that no half of it is taken for a checkpoint.
+
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
@@ -76,7 +100,7 @@ def publish(partial: Path, final: Path) -> None:
 def recover(folder: Path) -> None:
     """Bring back what was being replaced when a process died, and delete what it was writing or deleting.
 
-    Only whoever holds the run may (`hgpo.runs.lock.exclusive`).
+    Only whoever holds the run may (`hgpo.runs.folder.exclusive`).
     """
     for replaced in list(folder.glob(".[0-9]*.replaced")):
         _restore(folder / replaced.name.split(".")[1])

@@ -10,9 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.storage.json_lines import parsed_line
-from hgpo.storage.problems import StorageError
-from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, suffix_of
+from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, StorageError, suffix_of
+from hgpo.storage.tables import parsed_line
 
 _RUN_FILES = ("metrics.jsonl", "metrics.superseded.jsonl")
 """Files of a run directory that end like rollouts and hold none."""

@@ -1,7 +1,7 @@
-"""Steps from a path: all of them, where every row is needed, or one file's as far as it can be read.
+"""The tables of several files as one.
 
-Training on half of a damaged file is wrong, so `read_steps` refuses it. An inspector is what one opens to see what
-happened, so `read_update` keeps the rest and says what is missing. Both read files by the same rules.
+Files may differ in how wide a number is, whether it is whole, how text is kept, and which columns they have (null where
+a file has none). What is a number here and text there is an error, for equal ids would no longer be equal.
 """
 
 from __future__ import annotations
@@ -15,16 +15,171 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hgpo.steps import StepBatch
-from hgpo.storage.column_keys import check_columns, renamed
+from hgpo.storage import trajectory_files, verl_dumps
 from hgpo.storage.discover import StepFile, find_step_files
-from hgpo.storage.joining import join_tables
-from hgpo.storage.json_lines import read_json_lines
-from hgpo.storage.parquet import read_parquet
-from hgpo.storage.problems import Notice, Problems, StorageError, place_of
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, UPDATE_KEY, suffix_of
-from hgpo.storage.trajectory_files import read_trajectories
+from hgpo.storage.schema import (
+    BATCH_COLUMNS,
+    OPTIONAL_BATCH_COLUMNS,
+    UPDATE_KEY,
+    Notice,
+    Problems,
+    StorageError,
+    place_of,
+    suffix_of,
+)
+from hgpo.storage.tables import read_json_lines, read_parquet
+from hgpo.storage.trajectory_files import read_trajectories, whole_trajectories
 from hgpo.storage.verl_dumps import read_dump
-from hgpo.storage.whole_trajectories import whole_trajectories
+
+_TRUTHS = ("success", "won", "reward", "penalty", "value")  # in these, true counts as 1, so that both may occur
+
+
+def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
+    """All rows of `tables`, which were read from `files`, in order.
+
+    Raises:
+        StorageError: a column is of kinds that do not go together; names the column and two files.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    plain = _plainly_typed(tables)
+    try:
+        return pa.concat_tables(plain, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise StorageError(_disagreement(plain, files) or f"{files[0].parent}: {error}") from error
+
+
+def _plainly_typed(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The tables with dictionaries and views as text, and truths as numbers, in columns whose types differ."""
+    types: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for field in table.schema:
+            types.setdefault(field.name, set()).add(field.type)
+    return [_retyped(table, types) for table in tables]
+
+
+def _retyped(table: pa.Table, types: Mapping[str, set[pa.DataType]]) -> pa.Table:
+    for place, field in enumerate(table.schema):
+        kind = _plain_type(field.name, field.type, types[field.name])
+        if kind != field.type:
+            table = table.set_column(place, field.name, table.column(place).cast(kind))
+    return table
+
+
+def _plain_type(name: str, kind: pa.DataType, others: set[pa.DataType]) -> pa.DataType:
+    if others == {kind}:
+        return kind
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_boolean(kind) and name in _TRUTHS and not others <= {kind, pa.null()}:
+        return pa.int8()
+    return kind
+
+
+def _disagreement(tables: Sequence[pa.Table], files: Sequence[Path]) -> str | None:
+    """The first column that cannot be joined, as a message."""
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        seen: dict[pa.DataType, int] = {}
+        for place, table in enumerate(tables):
+            if name not in table.column_names:
+                continue
+            kind = table.schema.field(name).type
+            for other, first in seen.items() if kind not in seen else ():
+                if not _join(tables[first].select([name]), table.select([name])):
+                    return (
+                        f"{files[place]}: column {name!r} is {kind}, but {other} in {files[first]}; write one kind of "
+                        "value in all files: ids as text, numbers without quotes"
+                    )
+            seen.setdefault(kind, place)
+    return None
+
+
+def _join(first: pa.Table, second: pa.Table) -> bool:
+    """Whether the two can be joined."""
+    try:
+        pa.concat_tables([first, second], promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
+
+
+# Columns that are read from other keys than usual.
+
+
+_READ = {
+    "hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS),
+    "verl": tuple(verl_dumps.COLUMNS),
+    "trajectories": trajectory_files.KEYS,
+}
+_FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
+
+
+def parse_columns(assignments: Sequence[str]) -> dict[str, str]:
+    """["observation=room"] as {"observation": "room"}.
+
+    Raises:
+        ValueError: an assignment without name, `=` or key, or a name given twice.
+    """
+    columns: dict[str, str] = {}
+    for assignment in assignments:
+        name, _, key = assignment.partition("=")
+        if not name or not key:
+            raise ValueError(f"expected NAME=KEY, got {assignment!r}")
+        if name in columns:
+            raise ValueError(f"column {name} is given twice: {columns[name]} and {key}")
+        columns[name] = key
+    return columns
+
+
+def check_columns(columns: Mapping[str, str], format: str) -> None:
+    """Refuse columns that nobody reads: a slip of the pen would otherwise leave the real column out unnoticed.
+
+    Raises:
+        ValueError: no such column is read from files of this format, or two are given of which one may be.
+    """
+    for name in columns:
+        if name not in _READ[format]:
+            remedy = _remedy(name) if format == "hgpo" else ""
+            raise ValueError(
+                f"no column {name} is read from {_FILES[format]}{remedy}; columns: {', '.join(_READ[format])}"
+            )
+    if "reward" in columns and "final_reward" in columns:
+        raise ValueError("give either reward, of each step, or final_reward, of the whole trajectory, not both")
+
+
+def _remedy(name: str) -> str:
+    """What to add to have a column read that files of another format have."""
+    if name in verl_dumps.COLUMNS:
+        return "; it is one of verl's dumps: add --format verl (format='verl')"
+    if name in trajectory_files.KEYS:
+        return "; it is one of files with a trajectory a line: add --trajectories (format='trajectories')"
+    return ""
+
+
+def renamed(table: pa.Table, columns: Mapping[str, str], file: Path) -> pa.Table:
+    """The table with some columns taken from others.
+
+    Raises:
+        StorageError: one of these others is not there.
+    """
+    for name, key in columns.items():
+        if key not in table.column_names:
+            there = ", ".join(table.column_names)
+            raise StorageError(f"no column {key} to read {name} from; there are {there}", file)
+    taken = {name: table.column(key) for name, key in columns.items()}
+    table = table.drop_columns([name for name in columns if name in table.column_names])
+    for name, column in taken.items():
+        table = table.append_column(name, column)
+    return table
+
+
+# Steps from a path: all of them, where every row is needed, or one file's as far as it can be read.
+#
+# Training on half of a damaged file is wrong, so `read_steps` refuses it. An inspector is what one opens to see what
+# happened, so `read_update` keeps the rest and says what is missing. Both read files by the same rules.
+
 
 _TEXTS = ("response", "task_type", "fault")
 _SHOWN = (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, *_TEXTS, "won", "terminated", "truncated")

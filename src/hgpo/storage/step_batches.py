@@ -7,7 +7,7 @@ A value that a row lacks, whether its key is absent or null:
   made up for it; a column without a single value counts as not there;
 - in a column that is needed, it is an error.
 
-`hgpo.storage.whole_trajectories` leaves out what is an error here.
+`hgpo.storage.trajectory_files` leaves out what is an error here.
 
 Shapes: N rows, U distinct values.
 """
@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from hgpo.columns import ColumnError
 from hgpo.steps import StepBatch
-from hgpo.storage.problems import StorageError
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
+from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, StorageError
 
 IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",

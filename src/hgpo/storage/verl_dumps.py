@@ -1,35 +1,99 @@
-"""The JSONL files that verl writes to `trainer.rollout_data_dir` and `trainer.validation_data_dir`, as a rollout table.
+"""The values of verl's dumps, which keep what JSON does not know as text.
 
-One file per update, `<update>.jsonl`, one row per model response. Read from the sources of verl 0.9.1 and verl-agent:
-
-- Every row has `input`, `output`, `score` (sum of the response's token rewards), `step` (the trainer's global step: an
-  *update* here) and, in verl, `gts` (ground truth).
-- Trainer V1 (verl's default) adds `uid` = `<prompt uuid>_<session>_<index>`: group, trajectory and step in one key.
-  Rows that only fill up the batch have a uid that begins with `pad`; they are left out. `score` is the last response's
-  in all rows of a trajectory. Nothing else is written in training. In validation, `reward` (= `score`) and the keys of
-  `reward_extra_info` follow, but those of the *last* response, in all rows of its trajectory.
-- Trainer V0 and verl-agent add the keys of `reward_extra_info`, row by row, and no id unless it is among them. Values
-  that JSON does not know are written as text ("1.0", "True"), large arrays with their middle left out: let observations
-  be text. verl-agent repeats random rows to fill up the batch; a row equal to an earlier one in everything is left out.
-
-What a step needs and the dump does not have is an error that says which key is missing and how verl comes to write it.
-
-Shapes: N rows.
+Each function raises TypeError or ValueError for what it cannot convert.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from hgpo.storage.dump_values import identifier, number, text, text_or_json, truth, whole
-from hgpo.storage.json_lines import read_lines
-from hgpo.storage.problems import Problems, StorageError, place_of
+from hgpo.storage.schema import Problems, StorageError, place_of
+from hgpo.storage.tables import read_lines
+
+_TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
+
+
+def identifier(value: object) -> str:
+    """An id as text; it has to be text that UTF-8 can hold, or an integer."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise TypeError(f"expected text or an integer as an id, got {value!r}")
+    return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids one
+
+
+def text(value: object) -> str:
+    """Text that UTF-8 can hold; what it cannot becomes a question mark."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return value.encode("utf-8", "replace").decode()
+
+
+def text_or_json(value: object) -> str:
+    """Text as it is, any other JSON value as JSON text with sorted keys."""
+    return text(value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False))
+
+
+def number(value: object) -> float:
+    """A finite number, which may have been written as text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise TypeError(f"expected a number, got {value!r}")
+    if not isfinite(converted := float(value)):
+        raise ValueError(f"expected a finite number, got {value!r}")
+    return converted
+
+
+def whole(value: object) -> int:
+    """An integer of at least 0 and below 2**31."""
+    if (converted := number(value)) != int(converted) or not 0 <= converted < 2**31:
+        raise ValueError(f"expected an integer of at least 0 and below 2**31, got {value!r}")
+    return int(converted)
+
+
+def truth(value: object) -> bool:
+    """true, false, 1, 0, or the text of one of them."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _TRUTHS:
+        return _TRUTHS[value]
+    if (converted := number(value)) not in (0.0, 1.0):
+        raise ValueError(f"expected true or false, got {value!r}")
+    return converted == 1.0
+
+
+# The JSONL files that verl writes to `trainer.rollout_data_dir` and `trainer.validation_data_dir`, as a rollout
+# table.
+#
+# One file per update, `<update>.jsonl`, one row per model response. Read from the sources of verl 0.9.1 and verl-
+# agent:
+#
+# - Every row has `input`, `output`, `score` (sum of the response's token rewards), `step` (the trainer's global step:
+#  an
+#   *update* here) and, in verl, `gts` (ground truth).
+# - Trainer V1 (verl's default) adds `uid` = `<prompt uuid>_<session>_<index>`: group, trajectory and step in one key.
+#   Rows that only fill up the batch have a uid that begins with `pad`; they are left out. `score` is the last
+#   response's
+#   in all rows of a trajectory. Nothing else is written in training. In validation, `reward` (= `score`) and the keys
+#    of
+#   `reward_extra_info` follow, but those of the *last* response, in all rows of its trajectory.
+# - Trainer V0 and verl-agent add the keys of `reward_extra_info`, row by row, and no id unless it is among them.
+# Values
+#   that JSON does not know are written as text ("1.0", "True"), large arrays with their middle left out: let
+#   observations
+#   be text. verl-agent repeats random rows to fill up the batch; a row equal to an earlier one in everything is left
+#   out.
+#
+# What a step needs and the dump does not have is an error that says which key is missing and how verl comes to write
+# it.
+#
+# Shapes: N rows.
+
 
 COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Any], pa.DataType]] = {
     "update": (("step",), whole, pa.int64()),  # the trainer's global step

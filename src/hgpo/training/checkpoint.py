@@ -2,7 +2,7 @@
 bit (on a CPU).
 
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, the
-                             adapter alone (`hgpo.policies.adapters`)
+                             adapter alone (`hgpo.policies.lora`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
 
 How the folder comes to be there whole is `hgpo.runs.checkpoints`. Nothing in it is executable.
@@ -21,13 +21,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
-from hgpo.files import naming
-from hgpo.policies.adapters import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
-from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel, Usage
-from hgpo.policies.pretrained import load_model, load_tokenizer
+from hgpo.policies.loading import load_model, load_tokenizer, resolve_device
+from hgpo.policies.lora import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
 from hgpo.training.update import make_optimizer
+from hgpo.utils.files import naming
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 

@@ -17,11 +17,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from hgpo.config import Config
-from hgpo.policies.device import resolve_device
-from hgpo.policies.precision import computes_in_bfloat16
-from hgpo.policies.pretrained import load_model_config
-from hgpo.policies.transformers import batch_limits
-from hgpo.runs.progress import Reporter
+from hgpo.policies.loading import load_model_config, resolve_device
+from hgpo.policies.local import batch_limits
+from hgpo.policies.weights import computes_in_bfloat16
+from hgpo.utils.progress import Reporter
 
 GIB = 2**30
 _FLOAT = 4  # bytes
@@ -91,7 +90,7 @@ def summarise_model(config: Config) -> ModelSummary:
     """The sizes of the model that the settings name; no weights are loaded.
 
     Raises:
-        ValueError, OSError: there is no such model; see `hgpo.policies.pretrained.load_model`.
+        ValueError, OSError: there is no such model; see `hgpo.policies.loading.load_model`.
     """
     policy, tiny = config.policy, config.policy.tiny
     with torch.device("meta"):

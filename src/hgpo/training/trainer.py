@@ -17,54 +17,49 @@ from typing import Any
 import numpy as np
 import torch
 
+from hgpo.assemble import estimate, record_environment, training_suite
 from hgpo.config import Config, check_names
-from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.wrappers import LimitedSuite
 from hgpo.estimators import Advantages
+from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations, training_evaluations
+from hgpo.evaluation.eval_runs import evaluate_policy, stored_evaluation
+from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.device import resolve_device
 from hgpo.policies.language_model import LanguageModel
+from hgpo.policies.loading import resolve_device
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.assemble import estimate, record_environment, training_suite
-from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.evaluations import evaluation_due, evaluation_name, rewind_evaluations, training_evaluations
+from hgpo.runs.checkpoints import newest_complete, restore_generator
 from hgpo.runs.folder import (
     RunDirectory,
     append_metrics,
     create_run_directory,
     discard_unbegun,
+    exclusive,
     lost_evaluations,
     open_run_directory,
     remove_leftovers,
     rewind_metrics,
 )
-from hgpo.runs.generators import restore_generator
-from hgpo.runs.lock import exclusive
-from hgpo.runs.metrics import Seconds, UpdateFacts, update_row
-from hgpo.runs.panel import evaluate_policy, stored_evaluation
-from hgpo.runs.progress import Reporter, update_line, worth_a_line
-from hgpo.runs.rollouts import store_steps
-from hgpo.runs.summary import write_summary
-from hgpo.runs.tracker_state import Trackers, open_trackers
-from hgpo.runs.tracking import check_trackers
-from hgpo.training.announcement import announcement, on_device
+from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
+from hgpo.runs.trackers import Trackers, check_trackers, open_trackers
+from hgpo.training.batching import Sample
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
-from hgpo.training.collecting import Collector
-from hgpo.training.memory import check_memory, peak_memory_gib, summarise_model
-from hgpo.training.policies import (
+from hgpo.training.collector import Collector, sampling_temperature
+from hgpo.training.load import (
     check_policy,
     load_checkpoint_policy,
     load_language_model,
     run_policy,
     start_model,
     usage_of,
+    use_threads,
     with_adapter,
 )
-from hgpo.training.reference import reference_model
-from hgpo.training.samples import Sample
-from hgpo.training.starting_policy import prepare_start
-from hgpo.training.temperature import sampling_temperature
-from hgpo.training.threads import use_threads
+from hgpo.training.memory import check_memory, peak_memory_gib, summarise_model
+from hgpo.training.run_plan import announcement, on_device
+from hgpo.training.start_policy import prepare_start, reference_model
 from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
+from hgpo.utils.progress import Reporter, update_line, worth_a_line
 
 _RECENT = 5
 """Updates that tell how long the next ones take."""

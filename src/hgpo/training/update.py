@@ -16,17 +16,22 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.adapters import adapter_dropout, adapter_off, has_adapter
-from hgpo.training.importance import importance_weights, sampler_mismatch
-from hgpo.training.losses import AGGREGATIONS, LOSSES
-from hgpo.training.losses.aggregation import MiniBatchSize, token_mean
-from hgpo.training.losses.divergence import approximate_kl, k3_divergence
-from hgpo.training.losses.tokens import Clip, ResponseTokens
-from hgpo.training.micro_batches import micro_batches
-from hgpo.training.out_of_memory import times_lowered, within_memory
-from hgpo.training.prefix_trees import row_tokens
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs, score_responses
+from hgpo.policies.lora import adapter_dropout, adapter_off, has_adapter
+from hgpo.training.batching import Sample, micro_batches, row_tokens
+from hgpo.training.log_probs import response_log_probs, score_responses
+from hgpo.training.losses import (
+    AGGREGATIONS,
+    LOSSES,
+    Clip,
+    MiniBatchSize,
+    ResponseTokens,
+    approximate_kl,
+    importance_weights,
+    k3_divergence,
+    sampler_mismatch,
+    token_mean,
+)
+from hgpo.training.oom import times_lowered, within_memory
 
 Metrics = dict[str, float]
 
@@ -121,7 +126,7 @@ def update_policy(
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
         approximate_kl, gradient_norm (before clipping); with recomputed log-probs the figures of `sampler_mismatch`;
         and the counts samples, tokens, empty_responses, mini_batches; out_of_memory where micro-batches had to be made
-        smaller (`hgpo.training.out_of_memory`).
+        smaller (`hgpo.training.oom`).
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that

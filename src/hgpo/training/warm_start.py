@@ -15,15 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings, WarmStartSettings
-from hgpo.conversation import Conversation
-from hgpo.policies.adapters import adapter_dropout
+from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
-from hgpo.training.losses.aggregation import token_mean
-from hgpo.training.micro_batches import micro_batches
-from hgpo.training.out_of_memory import within_memory
-from hgpo.training.prefix_trees import row_tokens
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import score_responses
+from hgpo.policies.lora import adapter_dropout
+from hgpo.training.batching import Sample, micro_batches, row_tokens
+from hgpo.training.log_probs import score_responses
+from hgpo.training.losses import token_mean
+from hgpo.training.oom import within_memory
 from hgpo.training.update import clip_gradients
 
 _BATCHES_SORTED_TOGETHER = 16

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.agents import Situation
-from hgpo.agents.prompts import register_template
-from hgpo.agents.prompts.household import HouseholdCompactTemplate
+from hgpo.agents.prompts import HouseholdCompactTemplate, register_template
 from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task
 

@@ -12,7 +12,7 @@ import torch
 from hgpo.policies.backends import Backend
 from hgpo.policies.base import Request, Response
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies.local import TransformersPolicy
 
 
 class OwnCopyPolicy:

@@ -4,7 +4,7 @@ import pytest
 
 from hgpo.agents import ParsedAction, Situation, Surroundings, make_agent
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, ReactTemplate, remembered
-from hgpo.conversation import Message, as_text
+from hgpo.messages import Message, as_text
 
 HOUSEHOLD = Surroundings("alfworld", "household-reasoning", history_length=2)
 NOWHERE = Surroundings("corridor:CorridorSuite", "compact", history_length=2)

@@ -2,7 +2,7 @@ import pytest
 
 from hgpo.agents import Situation, Surroundings, make_agent
 from hgpo.agents.reflexion import MEMORY
-from hgpo.conversation import as_text
+from hgpo.messages import as_text
 
 HOUSEHOLD = Surroundings("alfworld", "household-reasoning", history_length=2)
 START = Situation(task="put a mug in desk.", observation="You see a desk 1.", step=0)

@@ -10,7 +10,7 @@ import pytest
 from openai import NotFoundError
 
 import serving
-from hgpo.policies.server import Server
+from hgpo.policies.openai import Server
 from known_answers import serve
 from serving import KnowingPolicy, Measured, Requests, ServedGames, as_parsed, ask_all, foresee, measure, seed_of
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from hgpo.agents import get_template
 from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
-from hgpo.rollout.collect import collect
-from hgpo.rollout.rules import RolloutRules
-from hgpo.rollout.writing import write_rollouts
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import write_rollouts
+from hgpo.rollout.runner import collect
 from hgpo.runs.folder import RunDirectory
 from hgpo.storage.reading import read_rollouts
 from scripted_policy import ScriptedPolicy

@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 
 from hgpo.config import load_config
-from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import train
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"
 OVERRIDES = ("training.updates=2", "training.checkpoint_every=1", "warm_start.max_updates=1", "rollout.store_every=0")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgpo.cli import main
-from hgpo.commands.advantages import level_columns
+from hgpo.cli.advantages import level_columns
+from hgpo.cli.main import main
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.storage.reading import read_rollouts

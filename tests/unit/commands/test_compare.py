@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from compared import write_run
-from hgpo.cli import main
-from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
+from hgpo.cli.main import main
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from panels import panel
 
 DATA = Path(__file__).parents[2] / "data"
@@ -158,7 +158,7 @@ def test_texts_of_a_file_cannot_act_on_the_terminal(folder: Path, capsys: pytest
 
 def test_nothing_heavy_is_loaded(folder: Path) -> None:
     code = (
-        "import sys, hgpo.cli\nhgpo.cli.main(['compare', 'hgpo-1', 'gpt.json'])\n"
+        "import sys, hgpo.cli.main\nhgpo.cli.main(['compare', 'hgpo-1', 'gpt.json'])\n"
         "print([m for m in ('torch', 'transformers', 'matplotlib', 'corridor') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

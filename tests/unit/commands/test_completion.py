@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 
 pytest.importorskip("shtab", reason="completion is written by shtab: pip install 'hgpo[completion]'")
 

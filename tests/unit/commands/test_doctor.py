@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hgpo.cli import main
-from hgpo.commands import doctor
+from hgpo.cli import doctor
+from hgpo.cli.main import main
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> str:
@@ -135,5 +135,5 @@ def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_engine_is_looked_at_where_there_is_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import hgpo.commands.doctor as d; d.engine_findings(None, [])"
+    code = "import sys; sys.modules['torch'] = None; import hgpo.cli.doctor as d; d.engine_findings(None, [])"
     subprocess.run([sys.executable, "-c", code], check=True)

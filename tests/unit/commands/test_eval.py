@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from corridor_runs import quiet, recipe
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.training.trainer import train
 
 
@@ -35,7 +35,7 @@ def test_it_takes_the_threads_of_the_run(three_threads: Path) -> None:
 
 
 def test_a_run_can_be_evaluated_while_it_is_trained(trained_run: Path) -> None:
-    from hgpo.runs.lock import exclusive
+    from hgpo.runs.folder import exclusive
 
     with exclusive(trained_run):
         assert main(["eval", str(trained_run), "--checkpoint", "1", "--quiet"]) == 0

@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hgpo.cli import main
+from hgpo.cli.main import main
+from hgpo.evaluation.model_card import model_card
 from hgpo.runs.folder import open_run_directory
-from hgpo.runs.model_card import model_card
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from corridor_runs import quiet, recipe
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.runs.folder import open_run_directory
 from hgpo.training import trainer
 from killed import Killed

@@ -12,8 +12,8 @@ import pytest
 
 from chat_server import ChatServer, says
 from corridor import Corridor
-from hgpo.cli import main
-from hgpo.rollout.writing import write_rollouts
+from hgpo.cli.main import main
+from hgpo.rollout.records import write_rollouts
 from step_records import step_record
 
 

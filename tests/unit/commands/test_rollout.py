@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.storage.reading import read_rollouts
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hgpo.cli import main
-from hgpo.commands.inspect import configure, report_of
-from hgpo.storage.writing import write_table
+from hgpo.cli.inspect import configure, report_of
+from hgpo.cli.main import main
+from hgpo.storage.tables import write_table
 from house import house, write_rows
 
 RUN = Path(__file__).parents[2] / "data" / "run"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 
 TESTS = Path(__file__).parents[2]
 
@@ -38,7 +38,9 @@ def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
     from hgpo.envs import make
 
     words = ["serve-env", "corridor:CorridorSuite", "--port", "0", "--split", "held_out", "--max-steps", "9"]
-    process = subprocess.Popen([sys.executable, "-m", "hgpo.cli", *words], stdout=subprocess.PIPE, text=True, cwd=TESTS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hgpo.cli.main", *words], stdout=subprocess.PIPE, text=True, cwd=TESTS
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

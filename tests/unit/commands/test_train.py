@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.runs.folder import create_run_directory
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from compared import write_run
-from hgpo.comparison.entries import Source, parse_source, read_entries
-from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
-from hgpo.visible import visible
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from hgpo.report.compare_entries import Source, parse_source, read_entries
+from hgpo.utils.text import visible
 from panels import panel
 
 EARLY, LATE = panel({"walk": [0, 0]}), panel({"walk": [1, 0]})

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
 
 from compared import entry, write_run
-from hgpo.comparison.entries import Entry, read_entries
-from hgpo.comparison.figure import check_figure, draw_curves
+from hgpo.report.compare_entries import Entry, read_entries
+from hgpo.report.compare_figure import check_figure, draw_curves
 from panels import panel
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compared import entry, run_entry
-from hgpo.comparison.formats import as_csv, as_latex, as_markdown, as_text, cell_text, latex_text, markdown_text
-from hgpo.comparison.table import Comparison, Kind, Mean, compare
-from hgpo.evaluation import Rate
-from hgpo.runs.evaluation_files import Latency, StoredEvaluation, TokenCount
-from hgpo.visible import visible
+from hgpo.evaluation.result_files import Latency, StoredEvaluation, TokenCount
+from hgpo.evaluation.statistics import Rate
+from hgpo.report.compare_formats import as_csv, as_latex, as_markdown, as_text, cell_text, latex_text, markdown_text
+from hgpo.report.compare_table import Comparison, Kind, Mean, compare
+from hgpo.utils.text import visible
 
 
 def two() -> Comparison:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from compared import entry, run_entry
-from hgpo.comparison.entries import Entry
-from hgpo.comparison.table import Difference, Mean, compare, difference
-from hgpo.evaluation import Rate, gain
+from hgpo.evaluation.statistics import Rate, gain
+from hgpo.report.compare_entries import Entry
+from hgpo.report.compare_table import Difference, Mean, compare, difference
 from panels import panel
 
 TEN_LOST, TEN_WON = entry("lost", {"walk": [0] * 10}), entry("won", {"walk": [1] * 10})

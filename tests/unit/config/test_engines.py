@@ -1,4 +1,4 @@
-"""Every setting is read by the engines that `hgpo.config.engines` says, and refused where none would read it."""
+"""Every setting is read by the engines that `hgpo.config.checks` says, and refused where none would read it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 import hgpo
-from hgpo.config import Config, ConfigError, TrainingSettings, WarmStartSettings, engines, read_config
-from hgpo.config.engines import ENGINES, engines_of, leaves
+from hgpo.config import Config, ConfigError, TrainingSettings, WarmStartSettings, read_config
+from hgpo.config import checks as engines
+from hgpo.config.checks import ENGINES, engines_of, leaves
 from settings_reads import settings_read, settings_read_in
 
 SOURCE = Path(hgpo.__file__).parent
@@ -54,7 +55,7 @@ def names(root: type[BaseModel] = Config) -> set[str]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_reads_what_is_said_of_it_and_nothing_else(engine: str) -> None:
-    """A setting that is missing here: read it (verl: map it in integrations/verl), or name it in config/engines.py."""
+    """A setting that is missing here: read it (verl: map it in integrations/verl), or name it in config/checks.py."""
     said = {name for name in names() if engine in engines_of(name)}
     assert said - read_by(engine) == set()
     assert read_by(engine) - said - ANSWERED_FOR_BOTH == set()

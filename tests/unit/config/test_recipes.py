@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import ConfigError, dump_config, load_config, read_config
 
 MODEL = '[policy]\nmodel = "some/model"\n'

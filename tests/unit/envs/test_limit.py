@@ -6,8 +6,8 @@ import pytest
 
 from corridor import Corridor
 from hgpo.envs.base import Task
-from hgpo.envs.contract import EnvironmentFault, fault_of
-from hgpo.envs.limit import LimitedEnv, LimitedSuite
+from hgpo.envs.env_checker import EnvironmentFault, fault_of
+from hgpo.envs.wrappers import LimitedEnv, LimitedSuite
 
 
 def test_the_limit_truncates_on_the_last_step_and_a_reset_counts_anew():

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.envs import make
-from hgpo.envs.options import check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.base import check_counts, check_path, check_type, check_whole_number
 
 
 def test_what_is_whole_passes_and_what_is_left_out() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.envs.base import Env, Task
-from hgpo.envs.splits import TasksByNumber, TaskSplits
+from hgpo.envs.base import Env, Task, TasksByNumber, TaskSplits
 
 
 def no_environment() -> Env:

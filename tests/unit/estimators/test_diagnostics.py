@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages, diagnostics, names
-from hgpo.estimators.advantages import Advantages, Level
+from hgpo.estimators.base import Advantages, Level
 from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise_levels
 from hgpo.steps import StepBatch
 

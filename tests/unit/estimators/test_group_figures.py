@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.columns import IntArray
-from hgpo.estimators.group_figures import (
+from hgpo.estimators.diagnostics import (
     SizeBin,
     TaskSpread,
     prompts_differ,

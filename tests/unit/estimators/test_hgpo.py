@@ -8,7 +8,7 @@ import pytest
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import compute_advantages, parse_options
-from hgpo.estimators.advantages import Advantages
+from hgpo.estimators.base import Advantages
 from hgpo.estimators.hgpo import HgpoOptions
 from hgpo.steps import StepBatch
 

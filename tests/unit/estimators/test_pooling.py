@@ -10,7 +10,7 @@ import pytest
 from hgpo.columns import FloatArray
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.estimators.normalise import Compared, Normalisation, group_statistics
-from hgpo.estimators.pooling import normalising_scale
+from hgpo.estimators.pooled import normalising_scale
 from hgpo.grouping import Runs
 from hgpo.steps import StepBatch
 

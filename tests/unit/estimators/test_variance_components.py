@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.variance_components import PRIOR_STEPS, Blocks, Spread, shrinkage, variance_components
+from hgpo.estimators.pooled import PRIOR_STEPS, Blocks, Spread, shrinkage, variance_components
 
 
 def spread(value_N: FloatArray, group_N: IntArray) -> Spread:

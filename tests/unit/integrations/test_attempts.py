@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.integrations.attempts import StepAdvantages, Turn, new_part, turns_of_conversation, with_final_reward
+from hgpo.integrations.turns import StepAdvantages, Turn, new_part, turns_of_conversation, with_final_reward
 from hgpo.steps import StepBatch
 
 ATTEMPTS = [

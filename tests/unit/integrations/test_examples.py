@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hgpo.integrations import attempts, trl
-from hgpo.integrations.attempts import StepAdvantages, Turn
+from hgpo.integrations import trl
+from hgpo.integrations import turns as attempts
+from hgpo.integrations.turns import StepAdvantages, Turn
 
 ROOT = Path(__file__).parents[3]
 ESTIMATE = StepAdvantages("hgpo", options={"mode": "mean_norm", "history_length": 1})

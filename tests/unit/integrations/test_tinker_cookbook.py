@@ -2,7 +2,7 @@
 
 import pytest
 
-from hgpo.integrations.attempts import StepAdvantages, Turn
+from hgpo.integrations.turns import StepAdvantages, Turn
 
 pytest.importorskip("tinker_cookbook", reason="tinker-cookbook is not installed: pip install tinker-cookbook")
 
@@ -11,7 +11,7 @@ from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl import data_processing
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
-from hgpo.integrations.tinker_cookbook import assembling, new_tokens, step_advantages
+from hgpo.integrations.tinker import assembling, new_tokens, step_advantages
 
 HALL, KITCHEN = [1, 1], [2]
 

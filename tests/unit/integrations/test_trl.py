@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from hgpo.integrations.attempts import Turn
 from hgpo.integrations.trl import over_answers, runs, turns_of
+from hgpo.integrations.turns import Turn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TALK = [("assistant", "a"), ("tool", "kitchen"), ("assistant", "b")]

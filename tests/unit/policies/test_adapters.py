@@ -11,7 +11,8 @@ from peft import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from hgpo.policies.adapters import (
+from hgpo.policies.loading import IncompleteModelError, load_model
+from hgpo.policies.lora import (
     BASE_FILE,
     WEIGHTS_FILE,
     Adapter,
@@ -26,7 +27,6 @@ from hgpo.policies.adapters import (
     save_adapter,
     set_adapter,
 )
-from hgpo.policies.pretrained import IncompleteModelError, load_model
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 5, 7, 9, 11]])

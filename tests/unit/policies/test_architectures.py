@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.policies import sampling
+from hgpo.policies import sampler as sampling
 from hgpo.policies.padding import pad_left
-from hgpo.policies.sampling import sample_responses
+from hgpo.policies.sampler import sample_responses
 from hgpo.policies.tiny import build_model
 
 ENDS, PAD, VOCABULARY, MAX_TOKENS = [2, 7, 13, 19, 23], 0, 40, 12

@@ -5,7 +5,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from hgpo.policies.attention import attend, decoding_attention, decoding_mask
+from hgpo.policies.sampler import attend, decoding_attention, decoding_mask
 
 GENERATOR = torch.Generator().manual_seed(0)
 HEADS, KEY_HEADS = 6, 2

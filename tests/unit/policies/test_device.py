@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hgpo.policies.device import resolve_device
+from hgpo.policies.loading import resolve_device
 
 
 def test_a_device_is_taken_by_name():

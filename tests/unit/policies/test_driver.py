@@ -13,11 +13,11 @@ import torch
 from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.envs.base import Task
+from hgpo.policies.async_engine import EngineFailed, EnginePolicy, Order, Written, check_lengths, computing_type
 from hgpo.policies.base import PromptTooLong, Request, draw_requests
-from hgpo.policies.driver import EngineFailed, EnginePolicy, Order, Written, check_lengths, computing_type
 from hgpo.policies.language_model import LanguageModel
-from hgpo.rollout.collect import collect
-from hgpo.rollout.rules import RolloutRules
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.runner import collect
 from tiny_models import random_prompts, tiny_model
 
 

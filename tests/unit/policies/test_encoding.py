@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hgpo.conversation import Message, as_text
-from hgpo.policies import encoding
-from hgpo.policies.encoding import Chat, PromptEncoder, end_tokens, pad_token
+from hgpo.messages import Message, as_text
+from hgpo.policies import chat as encoding
+from hgpo.policies.chat import Chat, PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
 from tiny_models import tiny_model
 

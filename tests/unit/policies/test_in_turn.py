@@ -3,8 +3,8 @@ import asyncio
 import numpy as np
 import pytest
 
+from hgpo.policies.async_engine import InTurn, answering_apart
 from hgpo.policies.base import Request
-from hgpo.policies.in_turn import InTurn, answering_apart
 from scripted_policy import ScriptedPolicy
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hgpo.policies.language_model import LanguageModel, Usage, check_positions
+from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 from tiny_models import generate, tiny_model
 
 USAGE = Usage(prompt_tokens=40, response_tokens=8)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hgpo.policies.precision import autocast, computes_in_bfloat16, cpu_has_bfloat16
+from hgpo.policies.weights import autocast, computes_in_bfloat16, cpu_has_bfloat16
 from tiny_models import tiny_model
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -26,7 +26,7 @@ def config(hidden_size):
     ],
 )
 def test_auto_is_bfloat16_where_it_gains(monkeypatch, device, hidden_size, native, expected):
-    monkeypatch.setattr("hgpo.policies.precision.cpu_has_bfloat16", lambda: native)
+    monkeypatch.setattr("hgpo.policies.weights.cpu_has_bfloat16", lambda: native)
     assert computes_in_bfloat16("auto", device, config(hidden_size)) is expected
     assert computes_in_bfloat16("bfloat16", device, config(hidden_size))
     assert not computes_in_bfloat16("float32", device, config(hidden_size))

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.pretrained import IncompleteModelError, check_source, load_model, load_tokenizer
+from hgpo.policies.loading import IncompleteModelError, check_source, load_model, load_tokenizer
 from tiny_models import WORDS, save_tiny_model
 
 

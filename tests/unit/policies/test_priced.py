@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
+from hgpo.policies.async_engine import InTurn
 from hgpo.policies.base import Request, Spent
-from hgpo.policies.in_turn import InTurn
-from hgpo.policies.priced import OverBudget, PricedPolicy, Prices, spent_on
+from hgpo.policies.pricing import OverBudget, PricedPolicy, Prices, spent_on
 from scripted_policy import ScriptedPolicy
 from tiny_models import generate, tiny_policy
 

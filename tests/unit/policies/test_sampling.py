@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from hgpo.policies import sampling
-from hgpo.policies.sampling import draw_tokens, sample_responses
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies import sampler as sampling
+from hgpo.policies.local import TransformersPolicy
+from hgpo.policies.sampler import draw_tokens, sample_responses
 from tiny_models import generate, random_prompts, tiny_model
 
 LOGITS = torch.tensor([[0.0, 1.0, float("-inf"), 2.0]])

@@ -11,7 +11,7 @@ import pytest
 
 from chat_server import ChatServer, says
 from hgpo.policies.base import Request
-from hgpo.policies.server import Server, ServerPolicy
+from hgpo.policies.openai import Server, ServerPolicy
 
 
 def ask_many(policy: ServerPolicy) -> set[str]:

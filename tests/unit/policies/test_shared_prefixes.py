@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.policies.shared_prefixes import lay_out_apart, lay_out_together, shared_tokens
+from hgpo.policies.cache import lay_out_apart, lay_out_together, shared_tokens
 
 PROMPTS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=10, unique_by=tuple)
 

@@ -10,13 +10,13 @@ import pytest
 
 from chat_server import Reply, fails, says
 from corridor_runs import RECIPE, evaluations, quiet, recipe, start_folder, untimed
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import ConfigError
-from hgpo.policies.adapters import Adapter, add_adapter
 from hgpo.policies.base import Request
-from hgpo.policies.encoding import Chat
+from hgpo.policies.chat import Chat
 from hgpo.policies.language_model import LanguageModel, Usage
-from hgpo.policies.server import ServerRefused
+from hgpo.policies.lora import Adapter, add_adapter
+from hgpo.policies.openai import ServerRefused
 from hgpo.policies.trained_server import make_server_policy
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training.trainer import resume, train

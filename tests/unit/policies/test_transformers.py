@@ -8,10 +8,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.base import PromptTooLong
 from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.local import TransformersPolicy, batch_limits
 from hgpo.policies.tiny import END, PAD
-from hgpo.policies.transformers import TransformersPolicy, batch_limits
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 from tiny_models import WORDS, generate, random_prompts, save_tiny_model, tiny_model, tiny_policy
 
 

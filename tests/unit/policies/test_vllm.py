@@ -7,8 +7,8 @@ from rich.console import Console
 
 from hgpo.config import ConfigError, load_config
 from hgpo.policies.backends import BACKENDS
-from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import train
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"
 

@@ -8,15 +8,13 @@ import pytest
 
 from corridor import Corridor
 from hgpo.agents import get_template
-from hgpo.envs.base import Task
-from hgpo.envs.contract import EnvironmentFault
-from hgpo.envs.limit import LimitedSuite
-from hgpo.envs.splits import TaskSplits
+from hgpo.envs.base import Task, TaskSplits
+from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import Response
-from hgpo.rollout.collect import collect
-from hgpo.rollout.prompts import fit_prompts
+from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import outcomes
-from hgpo.rollout.rules import RolloutError, RolloutRules
+from hgpo.rollout.runner import collect
 from scripted_policy import ScriptedPolicy
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from hgpo.agents import get_template
-from hgpo.envs.limit import LimitedSuite
-from hgpo.rollout.demonstrations import demonstrate
-from hgpo.rollout.rules import RolloutRules
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.runner import demonstrate
 
 RULES = RolloutRules(get_template("compact"), history_length=2, temperature=1.0)
 

@@ -6,8 +6,7 @@ from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.prompts import Prompt
-from hgpo.rollout.rules import RolloutRules
+from hgpo.rollout.prompts import Prompt, RolloutRules
 
 RULES = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
 IDS = EpisodeIds("g", "g#0", "train/1", "corridor")

@@ -9,13 +9,13 @@ import pytest
 
 from corridor import CorridorSuite
 from hgpo.agents import Agent, get_template
-from hgpo.envs.limit import LimitedSuite
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.policies.async_engine import InTurn
 from hgpo.policies.base import Response, Spent
-from hgpo.policies.in_turn import InTurn
-from hgpo.policies.priced import PricedPolicy, Prices
-from hgpo.policies.server import AnswerFailed, ServerRefused
+from hgpo.policies.openai import AnswerFailed, ServerRefused
+from hgpo.policies.pricing import PricedPolicy, Prices
 from hgpo.rollout.games import Game, Player, play_games
-from hgpo.rollout.rules import RolloutRules
+from hgpo.rollout.prompts import RolloutRules
 from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.agents import Situation, Surroundings, get_template, make_agent
-from hgpo.conversation import as_text
-from hgpo.rollout.prompts import Prompt, fit_prompts
-from hgpo.rollout.rules import RolloutError
+from hgpo.messages import as_text
+from hgpo.rollout.prompts import Prompt, RolloutError, fit_prompts
 
 TEMPLATES = {
     "compact": get_template("compact"),

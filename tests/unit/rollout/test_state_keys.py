@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.rollout.state_keys import make_key
+from hgpo.rollout.prompts import make_key
 
 Place = tuple[str, tuple[str, ...]]
 

@@ -1,4 +1,4 @@
-from hgpo.rollout.watching import MOST_SHOWN, step_text
+from hgpo.rollout.runner import MOST_SHOWN, step_text
 
 STEP = {
     "step": 2,

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from corridor import CorridorSuite
+from hgpo.assemble import training_suite
 from hgpo.config import ConfigError, load_config
 from hgpo.envs import register, registry
-from hgpo.runs.assemble import training_suite
-from hgpo.runs.progress import Reporter
 from hgpo.training.trainer import train
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.runs.evaluation_files import (
+from hgpo.evaluation.eval_runs import stored_evaluation
+from hgpo.evaluation.result_files import (
     Failure,
     Latency,
     StoredEvaluation,
@@ -20,7 +21,6 @@ from hgpo.runs.evaluation_files import (
     write_evaluation,
 )
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.runs.panel import stored_evaluation
 from panels import panel
 
 STORED = Path(__file__).parents[2] / "data" / "run" / "evaluations" / "before.json"
@@ -39,8 +39,6 @@ FULL = StoredEvaluation(
     latency=Latency(mean=0.5, p95=1.5),
     success_by_trial=(0.5, 2 / 3),
 )
-
-
 
 
 def test_every_key_is_read_as_it_was_written(tmp_path: Path) -> None:

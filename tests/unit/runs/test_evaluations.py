@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.runs.evaluations import (
+from hgpo.evaluation.eval_history import (
     evaluation_due,
     evaluation_name,
     evaluation_names,

@@ -6,9 +6,11 @@ from hgpo.config import load_config
 from hgpo.runs.folder import (
     RunDirectory,
     RunDirectoryError,
+    RunInUseError,
     append_metrics,
     create_run_directory,
     discard_unbegun,
+    exclusive,
     lost_evaluations,
     open_run_directory,
     read_metrics,
@@ -16,7 +18,6 @@ from hgpo.runs.folder import (
     rewind_metrics,
     write_json,
 )
-from hgpo.runs.lock import RunInUseError, exclusive
 
 
 def config(tmp_path, *overrides):

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from hgpo.evaluation.eval_log import GameJournal, JournalError
 from hgpo.rollout.games import Played
-from hgpo.rollout.played import PlayedGame, SpentInAll
-from hgpo.runs.game_journal import GameJournal, JournalError
+from hgpo.rollout.records import PlayedGame, SpentInAll
 from killed import killed_at_each_call
 from step_records import step_record
 

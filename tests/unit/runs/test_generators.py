@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from hgpo.runs.generators import restore_generator
+from hgpo.runs.checkpoints import restore_generator
 
 
 def test_a_restored_generator_continues():

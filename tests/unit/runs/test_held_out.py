@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.runs.evaluation_files import StoredEvaluation, read_evaluation, write_evaluation
+from hgpo.evaluation.eval_history import held_out_results
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, write_evaluation
 from hgpo.runs.folder import RunDirectory, write_json
-from hgpo.runs.held_out import held_out_results
 
 STORED = Path(__file__).parents[2] / "data" / "comparison" / "runs" / "quickstart" / "evaluations"
 

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from hgpo import files
-from hgpo.runs.lock import RunInUseError, exclusive
+from hgpo.runs.folder import RunInUseError, exclusive
+from hgpo.utils import files
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hgpo.runs.lock import exclusive
+from hgpo.runs.folder import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from hgpo.config import Config, load_config
-from hgpo.runs.playing import PlayWatch
-from hgpo.runs.progress import Reporter
+from hgpo.evaluation.rollout_monitor import PlayWatch
+from hgpo.utils.progress import Reporter
 from step_records import step_record
 
 TINY = ("warm_start.enabled=true", "environment.max_steps=15", "policy.max_response_tokens=12")

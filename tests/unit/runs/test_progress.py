@@ -1,6 +1,6 @@
 import pytest
 
-from hgpo.runs.progress import duration, update_line
+from hgpo.utils.progress import duration, update_line
 
 ROW = {"update": 3, "success": 0.5, "reward": 5.0, "clip_fraction": 0.02, "tokens_per_second": 1234.5}
 

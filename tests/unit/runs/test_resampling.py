@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.resampling import Exchange, exchange_uniform, uniform_groups
+from hgpo.rollout.sampling import Exchange, exchange_uniform, uniform_groups
 from step_records import step_record
 
 

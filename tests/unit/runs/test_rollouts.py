@@ -8,7 +8,7 @@ from hgpo.config import Config
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.rollouts import store_steps
+from hgpo.runs.metrics import store_steps
 from hgpo.storage.reading import read_rollouts
 from step_records import step_record
 

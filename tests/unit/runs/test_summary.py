@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hgpo.evaluation import Evaluation, Rate
+from hgpo.evaluation.statistics import Evaluation, Rate
+from hgpo.evaluation.summary import print_comparison, print_evaluation, read_summary, show_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
-from hgpo.runs.progress import Reporter
-from hgpo.runs.summary import print_comparison, print_evaluation, read_summary, show_summary
+from hgpo.utils.progress import Reporter
 
 SUMMARY = {
     "estimator": "hgpo",

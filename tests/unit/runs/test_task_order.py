@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.runs.task_order import task_indices
+from hgpo.rollout.sampling import task_indices
 
 
 @given(st.integers(0, 5), st.integers(1, 9), st.integers(0, 40), st.integers(0, 30))

@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console
 
 from corridor_runs import quiet, recipe
-from hgpo.evaluation import Evaluation, Rate
-from hgpo.runs import tracker_state as module
+from hgpo.evaluation.statistics import Evaluation, Rate
+from hgpo.runs import trackers as module
 from hgpo.runs.folder import RunDirectory, append_metrics, create_run_directory
-from hgpo.runs.progress import Reporter
-from hgpo.runs.tracker_state import open_trackers, tracked_settings
+from hgpo.runs.trackers import open_trackers, tracked_settings
+from hgpo.utils.progress import Reporter
 
 KEY = "0123456789abcdef"
 ROWS = [{"update": update, "success": update / 4, "kl": float("nan"), "note": None} for update in (1, 2, 3)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hgpo.config import Config, ConfigError
-from hgpo.runs import tracking
-from hgpo.runs.tracking import (
+from hgpo.runs import trackers as tracking
+from hgpo.runs.trackers import (
     OF_BOTH,
     check_trackers,
     place,

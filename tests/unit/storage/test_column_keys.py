@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.column_keys import check_columns, parse_columns, renamed
-from hgpo.storage.problems import StorageError
+from hgpo.storage.reading import check_columns, parse_columns, renamed
+from hgpo.storage.schema import StorageError
 
 
 def test_columns_are_read_from_assignments():

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from hgpo.storage.discover import NoRolloutsError, StepFile, chosen_updates, find_step_files, number_ranges
-from hgpo.storage.problems import StorageError
+from hgpo.storage.schema import StorageError
 
 
 def test_updates_are_the_numbers_in_the_names(tmp_path, rows, write):

@@ -1,6 +1,6 @@
 import pytest
 
-from hgpo.storage.dump_values import truth
+from hgpo.storage.verl_dumps import truth
 
 
 @pytest.mark.parametrize(

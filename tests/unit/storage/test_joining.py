@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.joining import join_tables
-from hgpo.storage.problems import StorageError
+from hgpo.storage.reading import join_tables
+from hgpo.storage.schema import StorageError
 
 
 def joined(*columns, name="c"):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hgpo.storage.json_lines import read_json_lines
-from hgpo.storage.problems import Problems, StorageError
+from hgpo.storage.schema import Problems, StorageError
+from hgpo.storage.tables import read_json_lines
 
 ROW = {"group": "g", "trajectory": "a", "step": 0, "observation": "s", "reward": 0.0}
 

@@ -2,10 +2,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgpo.storage.parquet import read_parquet
-from hgpo.storage.problems import Problems, StorageError
 from hgpo.storage.reading import count_rows
-from hgpo.storage.writing import write_table
+from hgpo.storage.schema import Problems, StorageError
+from hgpo.storage.tables import read_parquet, write_table
 
 
 def damage_row_group(path, rows):

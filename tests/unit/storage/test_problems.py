@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.storage.problems import Notice, Problems, StorageError, place_of
+from hgpo.storage.schema import Notice, Problems, StorageError, place_of
 
 
 def test_a_notice_names_file_and_row():

@@ -8,16 +8,14 @@ import pytest
 
 from hgpo.agents import get_template
 from hgpo.estimators import compute_advantages
-from hgpo.rollout.collect import collect
-from hgpo.rollout.records import to_step_batch
-from hgpo.rollout.rules import RolloutRules
-from hgpo.rollout.writing import write_rollouts
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import to_step_batch, write_rollouts
+from hgpo.rollout.runner import collect
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.problems import StorageError
 from hgpo.storage.reading import count_rows, read_rollouts, read_steps, read_update
-from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY
+from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY, StorageError
 from hgpo.storage.step_batches import step_batch_from_table
-from hgpo.storage.writing import write_table
+from hgpo.storage.tables import write_table
 from scripted_policy import ScriptedPolicy
 
 

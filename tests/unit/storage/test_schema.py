@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.storage.problems import StorageError
-from hgpo.storage.schema import check_output, suffix_of
+from hgpo.storage.schema import StorageError, check_output, suffix_of
 
 
 def test_the_case_of_a_suffix_means_nothing_and_others_are_refused():

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from hgpo.steps import StepBatch
-from hgpo.storage.problems import StorageError
+from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
 STEPS = {"group": [7, 7], "trajectory": ["a", "a"], "step": [0, 1], "observation": [1, 2], "reward": [0.0, 1.0]}

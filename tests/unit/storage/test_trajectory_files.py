@@ -10,8 +10,8 @@ import pytest
 
 from hgpo.estimators import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.problems import StorageError
 from hgpo.storage.reading import read_steps, read_update
+from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
 PAGE = Path(__file__).parents[3] / "docs/trajectories.md"

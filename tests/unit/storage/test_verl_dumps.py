@@ -7,8 +7,8 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.problems import StorageError
 from hgpo.storage.reading import read_rollouts, read_steps, read_update
+from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
 TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")

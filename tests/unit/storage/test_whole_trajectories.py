@@ -2,10 +2,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgpo.storage.json_lines import read_json_lines
-from hgpo.storage.parquet import read_parquet
-from hgpo.storage.problems import Problems, StorageError
-from hgpo.storage.whole_trajectories import whole_trajectories
+from hgpo.storage.schema import Problems, StorageError
+from hgpo.storage.tables import read_json_lines, read_parquet
+from hgpo.storage.trajectory_files import whole_trajectories
 
 
 def repaired(path):

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.problems import StorageError
 from hgpo.storage.reading import read_rollouts
-from hgpo.storage.writing import check_writable, write_table
+from hgpo.storage.schema import StorageError
+from hgpo.storage.tables import check_writable, write_table
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hgpo.config import load_config
-from hgpo.starters import starter_recipe
-from hgpo.training.announcement import announcement, doubts, on_device
+from hgpo.config.recipes import starter_recipe
 from hgpo.training.memory import summarise_model
+from hgpo.training.run_plan import announcement, doubts, on_device
 
 TINY, LARGE = 100_000, 135_000_000
 CPU = torch.device("cpu")

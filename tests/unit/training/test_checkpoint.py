@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from hgpo.config import TrainingSettings
-from hgpo.runs.checkpoints import CheckpointError, newest_complete
-from hgpo.runs.generators import generator_state, restore_generator
+from hgpo.runs.checkpoints import CheckpointError, newest_complete, restore_generator
 from hgpo.training import checkpoint as module
 from hgpo.training.checkpoint import load_checkpoint, open_language_model, save_checkpoint
 from hgpo.training.update import make_optimizer, update_policy
@@ -40,7 +39,7 @@ def test_continuing_from_a_checkpoint_is_bit_identical(tmp_path):
     straight = []
     for update in range(4):
         if update == 2:
-            save(tmp_path, 2, policy=policy, optimizer=optimizer, state={"rng": generator_state(rng), "note": "ü"})
+            save(tmp_path, 2, policy=policy, optimizer=optimizer, state={"rng": rng.bit_generator.state, "note": "ü"})
         straight.append(update_policy(model, reference, optimizer, samples, SETTINGS, rng))
     loaded = load_checkpoint(tmp_path / "2", SETTINGS, device="cpu")
     rng = restore_generator(loaded.state["rng"])
@@ -103,7 +102,7 @@ def test_garbage_inside_a_file_of_the_right_size_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_flipped_bit_in_any_file_is_found(tmp_path, seed):
-    save(tmp_path, 1, state={"rng": generator_state(np.random.default_rng(0))})
+    save(tmp_path, 1, state={"rng": np.random.default_rng(0).bit_generator.state})
     rng = np.random.default_rng(seed)
     for path in sorted((tmp_path / "1").iterdir()):
         whole = path.read_bytes()

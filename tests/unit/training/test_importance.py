@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hgpo.training.importance import importance_weights, sampler_mismatch
+from hgpo.training.losses import importance_weights, sampler_mismatch
 
 # Probabilities of four sampled tokens in trainer and sampler; the weights by hand: 1.5, 6 (cap: 2), 0.5, 1.
 TRAINER_N = np.log(np.array([0.3, 0.6, 0.2, 0.5], dtype=np.float32))

@@ -17,7 +17,6 @@ from rich.console import Console
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from hgpo.config import Config, load_config
-from hgpo.runs.progress import Reporter
 from hgpo.training import memory
 from hgpo.training.memory import (
     GIB,
@@ -29,6 +28,7 @@ from hgpo.training.memory import (
     summarise_model,
 )
 from hgpo.training.trainer import train
+from hgpo.utils.progress import Reporter
 from tiny_models import tiny_model
 
 CPU = torch.device("cpu")

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.policies.padding import length_buckets
-from hgpo.training.micro_batches import distinct, micro_batches, padded_tokens
-from hgpo.training.samples import Sample
+from hgpo.training.batching import Sample, distinct, micro_batches, padded_tokens
 
 
 def sample(prompt, response, token=0):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from hgpo.config import TrainingSettings, WarmStartSettings
-from hgpo.policies.adapters import Adapter, add_adapter
-from hgpo.training.out_of_memory import SampleTooLongError, times_lowered, within_memory
-from hgpo.training.scoring import response_log_probs
+from hgpo.policies.lora import Adapter, add_adapter
+from hgpo.training.log_probs import response_log_probs
+from hgpo.training.oom import SampleTooLongError, times_lowered, within_memory
 from hgpo.training.update import Sampling, make_optimizer, update_policy
 from hgpo.training.warm_start import warm_start
 from tiny_models import tiny_model, tiny_samples

@@ -12,8 +12,8 @@ from corridor_runs import quiet, recipe, start_folder
 from hgpo.policies.language_model import LanguageModel
 from hgpo.runs.checkpoints import CheckpointGoneError
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.training import policies
-from hgpo.training.policies import load_checkpoint_policy, start_model
+from hgpo.training import load as policies
+from hgpo.training.load import load_checkpoint_policy, start_model
 from hgpo.training.trainer import train
 
 

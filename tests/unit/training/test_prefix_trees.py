@@ -9,13 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.adapters import Adapter, adapter_dropout, add_adapter
-from hgpo.training.micro_batches import micro_batches, padded_tokens
-from hgpo.training.prefix_trees import lay_out_trees, plant, reads_trees, row_tokens, row_width
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs, score_responses
+from hgpo.policies.lora import Adapter, adapter_dropout, add_adapter
+from hgpo.training.batching import (
+    Sample,
+    lay_out_trees,
+    micro_batches,
+    padded_tokens,
+    plant,
+    reads_trees,
+    row_tokens,
+    row_width,
+)
+from hgpo.training.chunked_logits import split_model
+from hgpo.training.log_probs import response_log_probs, score_responses
 from hgpo.training.update import make_optimizer, update_policy
-from hgpo.training.vocabulary import split_model
 from tiny_models import tiny_model
 
 

@@ -3,8 +3,8 @@
 import torch
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.adapters import Adapter, add_adapter
-from hgpo.training.reference import reference_model
+from hgpo.policies.lora import Adapter, add_adapter
+from hgpo.training.start_policy import reference_model
 from tiny_models import tiny_model
 
 

@@ -5,9 +5,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs, score_responses
+from hgpo.policies.local import TransformersPolicy
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs, score_responses
 from tiny_models import generate, tiny_model, tiny_samples
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from hgpo.config import Config, ConfigError, load_config
-from hgpo.training.temperature import sampling_temperature
+from hgpo.training.collector import sampling_temperature
 
 
 def settings(**rollout):

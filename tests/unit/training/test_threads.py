@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 
 from hgpo.config import Config, load_config
-from hgpo.runs.progress import Reporter
 from hgpo.training import trainer
-from hgpo.training.threads import use_threads
+from hgpo.training.load import use_threads
+from hgpo.utils.progress import Reporter
 from killed import Killed
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"

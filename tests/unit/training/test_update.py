@@ -7,8 +7,8 @@ import torch
 from pydantic import ValidationError
 
 from hgpo.config import TrainingSettings
+from hgpo.training.log_probs import response_log_probs
 from hgpo.training.losses import AGGREGATIONS, LOSSES
-from hgpo.training.scoring import response_log_probs
 from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
 from tiny_models import tiny_model, tiny_samples
 

@@ -4,7 +4,7 @@ import torch
 from pydantic import ValidationError
 
 from hgpo.config import TrainingSettings, WarmStartSettings
-from hgpo.policies.transformers import TransformersPolicy
+from hgpo.policies.local import TransformersPolicy
 from hgpo.training.warm_start import encode_demonstrations, warm_start
 from tiny_models import WORDS, generate, tiny_model
 

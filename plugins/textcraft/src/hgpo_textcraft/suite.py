@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Task
-from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
-from hgpo.envs.splits import TaskSplits
+from hgpo.envs.base import LARGEST_SEED, Task, TaskSplits, check_counts, check_path, check_type, check_whole_number
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
 from hgpo_textcraft.expert import TextCraftExpert
 from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book

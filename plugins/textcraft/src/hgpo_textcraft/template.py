@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hgpo.agents.prompts.base import Situation
-from hgpo.agents.prompts.compact import CompactTemplate
+from hgpo.agents.prompts import CompactTemplate, Situation
 
 _COMMAND = re.compile(r"^craft (.+?) using (.+)$", re.MULTILINE)
 _GOAL = re.compile(r"^Goal: craft (.+)\.$", re.MULTILINE)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.options import check_type, check_whole_number
+from hgpo.envs.base import check_type, check_whole_number
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 

@@ -1,9 +1,9 @@
 """ALFWorld's household games: real game files or generated ones, played by a native engine."""
 
 from hgpo.envs.alfworld.env import AlfworldEnv
-from hgpo.envs.alfworld.expert.expert import Expert
+from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
-from hgpo.envs.alfworld.generation.writing import generate_games
+from hgpo.envs.alfworld.generation.game_files import generate_games
 from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 from hgpo.envs.alfworld.tw_pddl.reading import GameFileError, load_game, parse_game
 from hgpo.envs.alfworld.tw_pddl.writing import export_game

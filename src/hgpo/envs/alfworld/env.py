@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from hgpo.envs.alfworld.engine.engine import Engine
+from hgpo.envs.alfworld.engine import Engine
 from hgpo.envs.alfworld.game import Game
 from hgpo.envs.alfworld.tw_pddl.reading import load_game
 

@@ -1,28 +1,122 @@
-"""ALFWorld as a task suite: the real games where they are installed, generated ones everywhere else."""
+"""Finds the games in folders of `game.tw-pddl` files, as `alfworld-download` and `generate_games` leave them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.expert.expert import Expert
-from hgpo.envs.alfworld.game import TASK_TYPES
-from hgpo.envs.alfworld.game_folders import find_games, split_folder
+from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.expert import Expert
+from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
-from hgpo.envs.alfworld.generation.json_lines import read_games
+from hgpo.envs.alfworld.generation.game_files import read_games
 from hgpo.envs.alfworld.generation.splits import (
     DEFAULT_GAMES,
     SPLITS,
     GeneratedGames,
     check_task_types,
 )
-from hgpo.envs.alfworld.split_tasks import SplitTasks, tasks_of_games
-from hgpo.envs.base import Task
-from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
-from hgpo.envs.splits import Splits
+from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, load_game, read_bounded
+from hgpo.envs.base import LARGEST_SEED, Splits, Task, check_counts, check_path, check_type, check_whole_number
+
+_SOLVABLE = re.compile(rb'"solvable":\s*true\b')
+
+
+def split_folder(data_dir: Path, split: str) -> Path | None:
+    """The folder of a split: `<data_dir>/<split>` or, as downloaded, `<data_dir>/json_<version>/<split>`."""
+    folders = (data_dir / split, *sorted(data_dir.glob(f"json_*/{split}")))
+    return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
+
+
+def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTasks:
+    """Every playable game in a split's folder once, in `fair_order`.
+
+    Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
+    sliced objects or of other types than the six. A task's id is its path, `<split>/<task folder>/<trial>`, its kind
+    is what the task folder's name begins with.
+    """
+    tasks: list[Task] = []
+    skipped: Counter[str] = Counter()
+    paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
+    for name in fair_order(paths):
+        path = paths[name]
+        kind = name.partition("-")[0]
+        reason = _reason_to_skip(path, name, kind)
+        if reason:
+            skipped[reason] += 1
+        elif kind in task_types:
+            tasks.append(Task(f"{split}/{name}", kind, partial(_make_env, str(path))))
+    return SplitTasks(tuple(tasks), skipped)
+
+
+def fair_order(names: Iterable[str]) -> list[str]:
+    """Names sorted by their SHA-256, so that the first n are a fair sample, whatever the names and the disk's order.
+
+    By name, all games of a task type would come together: the first 3,000 training games would hold few that ask for
+    two objects, and the first 100 of a split one task type only.
+    """
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+
+
+def _reason_to_skip(path: Path, name: str, kind: str) -> str | None:
+    if kind not in TASK_TYPES:
+        return "other task type"
+    if "Sliced" in name:
+        return "sliced object"
+    # A search instead of parsing: it takes a tenth of the time, and within a JSON string the quotes would be escaped.
+    return None if _SOLVABLE.search(read_bounded(path)) else UNSOLVABLE
+
+
+@lru_cache(maxsize=512)
+def _load_cached(path: str) -> Game:
+    return load_game(path)
+
+
+def _make_env(path: str) -> AlfworldEnv:
+    return AlfworldEnv(_load_cached(path))
+
+
+# The tasks of one split, and how many of its games are none.
+
+
+UNSOLVABLE = "not marked solvable"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTasks:
+    """The tasks of a split.
+
+    Attributes:
+        tasks: in a fixed order.
+        skipped: reason -> how many games were left out for it.
+    """
+
+    tasks: tuple[Task, ...]
+    skipped: Mapping[str, int]
+
+
+def tasks_of_games(split: str, games: Iterable[Game], task_types: Collection[str] = TASK_TYPES) -> SplitTasks:
+    """The solvable ones of some games, in their order; a task's id is `<split>/<number>-<name>`."""
+    tasks: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for number, game in enumerate(games):
+        if not game.solvable:
+            skipped[UNSOLVABLE] += 1
+        elif game.goal.task_type in task_types:
+            name = f"{split}/{number:04d}-{game.name}"
+            tasks.append(Task(name, game.goal.task_type, partial(AlfworldEnv, game)))
+    return SplitTasks(tuple(tasks), skipped)
+
+
+# ALFWorld as a task suite: the real games where they are installed, generated ones everywhere else.
+
 
 DATA_VARIABLE = "ALFWORLD_DATA"
 
@@ -65,7 +159,7 @@ def alfworld_suite(
     `task_types` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
     `skipped`. The order of a split's tasks never changes: real games by the SHA-256 of `<task folder>/<trial>`, so
     that the first n are a fair sample; generated ones as they were generated or written. Episodes have no step limit
-    of their own: the trainer sets one, or wrap the suite in `hgpo.envs.limit.LimitedSuite`.
+    of their own: the trainer sets one, or wrap the suite in `hgpo.envs.wrappers.LimitedSuite`.
     """
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     _check_types(data_dir, size, games, named, seed)

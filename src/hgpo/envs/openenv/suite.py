@@ -6,16 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hgpo.envs.base import Expert, Task
-from hgpo.envs.contract import EnvironmentFault
-from hgpo.envs.openenv.address import parse_address
-from hgpo.envs.openenv.connection import Connection, RefusedByServer, Server, read_page
-from hgpo.envs.openenv.env import FirstSeen, OpenEnvEnv, Play
-from hgpo.envs.openenv.fields import USUAL_ACTIONS, Fields, action_field
-from hgpo.envs.openenv.messages import Json
-from hgpo.envs.options import check_counts, check_type, check_whole_number
-from hgpo.envs.splits import TasksByNumber, TaskSplits
-from hgpo.visible import visible
+from hgpo.envs.base import Expert, Task, TasksByNumber, TaskSplits, check_counts, check_type, check_whole_number
+from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.openenv.client import Connection, FirstSeen, OpenEnvEnv, Play, RefusedByServer, Server, read_page
+from hgpo.envs.openenv.protocol import USUAL_ACTIONS, Fields, Json, action_field, parse_address
+from hgpo.utils.text import visible
 
 DEFAULT_SEEDS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _SEEDS_APART = 1_000_000

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog_files import open_catalog, save_catalog
-from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.index import SearchIndex
-from hgpo.envs.webshop.json_files import iterate_records, read_mapping
-from hgpo.envs.webshop.nouns import noun_tagger
-from hgpo.envs.webshop.product import Product, read_products
+from hgpo.envs.webshop.product import Product, iterate_records, read_mapping, read_products
 
 
 class Catalog:

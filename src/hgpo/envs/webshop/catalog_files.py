@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.envs.webshop.goals import Goal
-from hgpo.envs.webshop.index import SearchIndex
+from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
 from hgpo.envs.webshop.product import Product
-from hgpo.envs.webshop.text_array import TextArray, memory_map
-from hgpo.files import flush_tree, scratch_folder
+from hgpo.utils.files import flush_tree, scratch_folder
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"

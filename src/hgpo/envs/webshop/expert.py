@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.envs.webshop import brief, pages
+from hgpo.envs.webshop import env as brief
+from hgpo.envs.webshop import pages
 
 _PRICE = re.compile(r"price (?:lower than|under) ([\d.]+)")
 _AMOUNT = re.compile(r"\$?(\d+(?:\.\d+)?)$")

@@ -1,4 +1,8 @@
-"""Shops made from nothing: a catalogue of any size, the same for the same seed, with goals that it can fulfil."""
+"""What generated shops sell, in words of the project's own: kinds of things, what can be said of them, their options.
+
+No word is contained in another of its list or nearly equal to one, so that a hit of the reward's fuzzy comparison is a
+hit of the word.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,63 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.options import check_whole_number
+from hgpo.envs.base import check_whole_number
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.product import Product
-from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES, PRAISE
+
+
+@dataclass(frozen=True, slots=True)
+class Department:
+    """A part of the shop.
+
+    Attributes:
+        kinds: what it sells -> the names of its options.
+        attributes: words that fit all of them.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]]
+    attributes: tuple[str, ...]
+
+
+def _department(kinds: str, attributes: str) -> Department:
+    entries = (entry.partition(":") for entry in kinds.split())
+    return Department(
+        {kind: tuple(filter(None, names.split(","))) for kind, _, names in entries}, (*attributes.split(),)
+    )
+
+
+DEPARTMENTS: Mapping[str, Department] = {
+    "clothing": _department(
+        "scarf:color shirt:color,size jacket:color,size hat:color sock:size dress:color,size belt:size mitten:color",
+        "wool cotton silk thick striped plain knitted hooded",
+    ),
+    "kitchen": _department(
+        "mug:color kettle:color pan:size bowl:color,size knife: jar:size tray:color ladle:",
+        "ceramic glass wooden enamel heavy carved matte copper",
+    ),
+    "home": _department(
+        "lamp:color rug:color,size cushion:color,size curtain:color,size mirror:size shelf:color stool:color clock:",
+        "modern rustic round soft folding oak padded narrow",
+    ),
+    "pantry": _department(
+        "tea:pack coffee:pack honey:pack soap:pack candle:color,pack vinegar:pack rice:pack noodle:pack",
+        "organic smoked raw sweet strong fresh mild golden",
+    ),
+}
+
+OPTION_VALUES: Mapping[str, tuple[str, ...]] = {
+    "color": ("red", "blue", "green", "black", "white", "brown", "yellow", "purple"),
+    "size": ("small", "medium", "large"),
+    "pack": ("single", "double", "family"),
+}
+
+PRAISE = ("made to last", "a good gift", "easy to care for", "from a small workshop", "loved by many", "new this year")
+
+
+# Shops made from nothing: a catalogue of any size, the same for the same seed, with goals that it can fulfil.
+
 
 _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 

@@ -1,4 +1,8 @@
-"""WebShop as a task suite: the official catalogue where its files are given, generated shops everywhere else."""
+"""Which goals are for training and which are held out: ranges of the one official order, so that no goal is in two.
+
+A few goals of the official catalogue are word for word the same (a product lists an option twice). One that is also
+held out is left out of training.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,59 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, overload
 
-from hgpo.envs.base import Task
-from hgpo.envs.options import LARGEST_SEED, check_counts, check_path, check_type, check_whole_number
-from hgpo.envs.splits import TasksByNumber, TaskSplits
+from hgpo.envs.base import (
+    LARGEST_SEED,
+    Task,
+    TasksByNumber,
+    TaskSplits,
+    check_counts,
+    check_path,
+    check_type,
+    check_whole_number,
+)
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import SIZE_EXAMPLE, SIZES, ShopSize, named_size
-from hgpo.envs.webshop.nouns import noun_tagger
+from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS
 from hgpo.envs.webshop.source import CatalogSource, find_files
-from hgpo.envs.webshop.splits import split_goals, split_names
+
+SCHEMES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
+    "official": {"train": (1500, None), "validation": (500, 1500), "test": (0, 500)},
+    "verl-agent": {"train": (500, None), "validation": (0, 500)},
+}
+
+
+def split_names(scheme: str) -> tuple[str, ...]:
+    """The splits of a scheme, the training split first; `ValueError` for an unknown scheme."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"split_scheme={scheme!r}; choose one of {', '.join(SCHEMES)}")
+    return tuple(SCHEMES[scheme])
+
+
+def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ...]:
+    """Numbers of the goals of one split. `ValueError` if the catalogue has too few goals for any."""
+    ranges = {name: _numbers(goals, *SCHEMES[scheme][name]) for name in split_names(scheme)}
+    chosen = ranges[split]
+    if not chosen:
+        first = SCHEMES[scheme][split][0]
+        raise ValueError(f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals")
+    if split != "train":
+        return tuple(chosen)
+    held_out = {_content(goals[number]) for name in ranges if name != "train" for number in ranges[name]}
+    return tuple(number for number in chosen if _content(goals[number]) not in held_out)
+
+
+def _numbers(goals: Sequence[Goal], first: int, end: int | None) -> range:
+    return range(len(goals))[first:end]
+
+
+def _content(goal: Goal) -> tuple[str, str]:
+    return goal.asin, goal.instruction
+
+
+# WebShop as a task suite: the official catalogue where its files are given, generated shops everywhere else.
+
 
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_SHOPS = 1_000_000

@@ -1,29 +1,112 @@
-"""The agent of one episode inside verl's agent workers: one training sample per step, each with its own prompt.
-
-Needs verl. Environment workers belong to the agent worker's process and event loop, and are shared by its episodes.
-"""
+"""The data set that verl insists on. It is never read: the trainer hands out tasks itself, by explicit ids."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+from torch.utils.data import Dataset
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
-from hgpo.envs.contract import EnvironmentFault
-from hgpo.integrations.verl.compose import recipe_of
-from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
-from hgpo.integrations.verl.episode_client import EpisodeClient
-from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely
-from hgpo.integrations.verl.mapping import AGENT_LOOP
+from hgpo.assemble import chat_of, rollout_rules
+from hgpo.envs.base import Task
+from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.integrations.verl.config import AGENT_LOOP
+from hgpo.integrations.verl.env_pool import (
+    Assignment,
+    EnvironmentPool,
+    EpisodeClient,
+    EpisodeLost,
+    WorkerSettings,
+    plain_fields,
+    play_remotely,
+)
+from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Response
-from hgpo.policies.encoding import PromptEncoder
+from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
+from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.rules import RolloutError
-from hgpo.runs.assemble import chat_of, rollout_rules
+from hgpo.rollout.sampling import task_indices
+
+
+class TaskRows(Dataset[dict[str, int]]):
+    """As many rows as an update has tasks, so that verl counts one update per pass."""
+
+    def __init__(self, data_files: Any, tokenizer: Any, config: Any, **_: Any) -> None:
+        self._rows = int(config.train_batch_size)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, row: int) -> dict[str, int]:
+        raise NotImplementedError("tasks come from hgpo.integrations.verl.agent_loop, not from verl's data loader")
+
+
+# Which episodes are played next, as rows for verl's agent workers. Explicit ids travel with every row.
+
+
+_SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a run
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task to be played `n` times from the same start.
+
+    Example: `TaskRow(group="3/17/train/17", task_id="train/17", task_type="pick_two_obj_and_place", split="train",
+    task_index=17, seed=812)`.
+    """
+
+    group: str
+    task_id: str
+    task_type: str
+    split: str
+    task_index: int
+    seed: int
+
+
+def training_rows(
+    tasks: Sequence[Task], split: str, *, seed: int, update: int, start: int, count: int
+) -> list[TaskRow]:
+    """Draws `start` to `start + count` of the order that `seed` fixes; the draw's number makes the group unique.
+
+    A pure function of its arguments, so a resumed run needs to remember only how many draws were made.
+    """
+    rows = []
+    for draw, index in enumerate(task_indices(seed, len(tasks), start, count), start=start):
+        task = tasks[index]
+        rows.append(
+            TaskRow(f"{update}/{draw}/{task.id}", task.id, task.kind, split, index, _environment_seed(seed, draw))
+        )
+    return rows
+
+
+def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]:
+    """Every task of a panel exactly once, for one evaluation seed."""
+    return [
+        TaskRow(f"s{seed}/{index}/{task.id}", task.id, task.kind, split, index, _environment_seed(seed, index))
+        for index, task in enumerate(tasks)
+    ]
+
+
+def as_columns(rows: Sequence[TaskRow]) -> dict[str, list[Any]]:
+    """Column by column, as verl takes batches; `index` is the name under which verl traces a sample."""
+    columns = {name: [asdict(row)[name] for row in rows] for name in asdict(rows[0])}
+    return {**columns, "index": columns["task_index"]}
+
+
+def _environment_seed(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, _SEED_STREAM, number]).generate_state(1)[0] >> 1)
+
+
+# The agent of one episode inside verl's agent workers: one training sample per step, each with its own prompt.
+#
+# Needs verl. Environment workers belong to the agent worker's process and event loop, and are shared by its episodes.
+
 
 logger = logging.getLogger(__name__)
 RECORD_KEY = "hgpo"

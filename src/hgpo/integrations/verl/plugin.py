@@ -8,7 +8,7 @@ A plugin that cannot be loaded this way stops the process with its error; a `ver
 import os
 from importlib import import_module
 
-from hgpo.integrations.verl.cpu.vllm_build import answer_for_vllm
+from hgpo.integrations.verl.cpu.vllm import answer_for_vllm
 
 PARTS = ["engine_repairs", "agent_loop", "losses", "hgpo_trainer"]
 if os.environ.get("VERL_PLATFORM") == "cpu":  # first: other modules of verl ask which platform there is

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from hgpo.conversation import Conversation
-from hgpo.integrations.verl.environments import EpisodeLost
+from hgpo.integrations.verl.env_pool import EpisodeLost
+from hgpo.messages import Conversation
 from hgpo.policies.base import Request, Response
-from hgpo.policies.encoding import PromptEncoder
+from hgpo.policies.chat import PromptEncoder
 
 
 class EnginePolicy:

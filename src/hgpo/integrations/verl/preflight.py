@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from hgpo.config import Config, ConfigError
-from hgpo.integrations.verl.mapping import on_cpu, vllm_on_cpu
+from hgpo.integrations.verl.config import on_cpu, vllm_on_cpu
 
 LOWEST, BELOW = (0, 9, 1), (0, 10)
 NEEDED = "verl>=0.9.1,<0.10"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.agents.examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
+from hgpo.agents.worked_examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
 
 
 def example(kind: str, task: str = "") -> WorkedExample:

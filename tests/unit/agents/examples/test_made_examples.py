@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hgpo.agents.examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
+from hgpo.agents.worked_examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
 from hgpo.envs.alfworld.game import TASK_TYPES
 from hgpo.envs.base import Task
 from hgpo.envs.webshop.expert import parse_instruction
-from hgpo.envs.webshop.shop_words import DEPARTMENTS
+from hgpo.envs.webshop.generator import DEPARTMENTS
 
 ROOT = Path(__file__).parents[4]
 MAKER = runpy.run_path(str(ROOT / "tools" / "react_examples"))

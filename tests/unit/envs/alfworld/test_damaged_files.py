@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from generated_games import generate_game
 from hgpo.envs.alfworld import Game, GameFileError, export_game
-from hgpo.envs.alfworld.generation.json_lines import game_to_json, read_games
+from hgpo.envs.alfworld.generation.game_files import game_to_json, read_games
 from unit.envs.alfworld.hostile import SECONDS, play, read_or_refuse
 from unit.envs.alfworld.kitchen import game_file, kitchen, problem_text
 

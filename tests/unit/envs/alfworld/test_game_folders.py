@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from generated_games import generate_game
-from hgpo.envs.alfworld import game_folders
+from hgpo.envs.alfworld import suite as game_folders
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.game_folders import fair_order
-from hgpo.envs.alfworld.suite import alfworld_suite
+from hgpo.envs.alfworld.suite import alfworld_suite, fair_order
 from hgpo.envs.alfworld.tw_pddl.reading import GameFileError
 
 PILLOWS = "pick_two_obj_and_place-Pillow-None-Sofa-219"

@@ -11,7 +11,7 @@ import pytest
 import hgpo.envs
 from hgpo.envs.alfworld import AlfworldEnv, AlfworldSuite, generate_games
 from hgpo.envs.alfworld.game import TASK_TYPES
-from hgpo.envs.alfworld.game_folders import fair_order
+from hgpo.envs.alfworld.suite import fair_order
 
 COUNTS = {"train": 18, "valid_seen": 6, "valid_unseen": 12}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.envs.openenv.address import parse_address
+from hgpo.envs.openenv.protocol import parse_address
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hgpo.envs.contract import EnvironmentFault, check_step
-from hgpo.envs.openenv.fields import Fields, action_field, field_at
+from hgpo.envs.env_checker import EnvironmentFault, check_step
+from hgpo.envs.openenv.protocol import Fields, action_field, field_at
 
 
 def read(observation: Any, reward: Any = None, done: Any = False, **fields: Any) -> tuple[Any, ...]:

@@ -21,9 +21,9 @@ from websockets.sync.client import connect  # noqa: E402
 from websockets.sync.server import serve  # noqa: E402
 
 from hgpo.envs import make  # noqa: E402
-from hgpo.envs.contract import EnvironmentFault  # noqa: E402
-from hgpo.envs.limit import LimitedSuite  # noqa: E402
+from hgpo.envs.env_checker import EnvironmentFault  # noqa: E402
 from hgpo.envs.openenv.server import Limits  # noqa: E402
+from hgpo.envs.wrappers import LimitedSuite  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from environment_servers import FEW, served
-from hgpo.envs.openenv.messages import BadMessage, as_text, read_json
-from hgpo.envs.openenv.session import Served, Session
-from hgpo_textcraft.expert import Expert
+from hgpo.envs.openenv.protocol import BadMessage, as_text, read_json
+from hgpo.envs.openenv.server import Served, Session
+from hgpo_textcraft.expert import TextCraftExpert as Expert
 
 
 @pytest.fixture(scope="module")

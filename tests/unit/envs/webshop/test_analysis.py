@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.envs.webshop.analysis import STOP_WORDS, terms, words
-from hgpo.envs.webshop.stemmer import stem
+from hgpo.envs.webshop.analysis import STOP_WORDS, stem, terms, words
 
 STEMS = """
 caresses:caress ponies:poni cats:cat feed:feed agreed:agre plastered:plaster bled:bled motoring:motor sing:sing

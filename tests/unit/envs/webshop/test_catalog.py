@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hgpo.envs.webshop import Catalog
-from hgpo.envs.webshop.json_files import iterate_records, read_mapping
+from hgpo.envs.webshop.product import iterate_records, read_mapping
 from unit.envs.webshop.shop import GOAL, HUMAN_GOAL, small_catalog
 from unit.envs.webshop.test_product import RECORD
 
@@ -88,7 +88,7 @@ def test_files_that_are_not_text_or_not_there(tmp_path: Path) -> None:
 
 
 def test_records_longer_than_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgpo.envs.webshop.json_files._CHUNK", 7)
+    monkeypatch.setattr("hgpo.envs.webshop.product._CHUNK", 7)
     file = tmp_path / "list.json"
     content = [{"a": "x" * number, "b": [number, "]", "}", 'quo"te', "ü"]} for number in range(30)]
     file.write_text(json.dumps(content, indent=1))

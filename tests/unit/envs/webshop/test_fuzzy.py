@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.envs.webshop.fuzzy import token_set_ratio
+from hgpo.envs.webshop.reward import token_set_ratio
 
 PHRASES = st.text(alphabet="abc _-É1 ", max_size=12)
 

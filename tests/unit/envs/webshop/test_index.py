@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgpo.envs.webshop.index import MAX_QUERY_TERMS, SearchIndex, _decoded
-from hgpo.envs.webshop.text_array import TextArray
+from hgpo.envs.webshop.index import MAX_QUERY_TERMS, SearchIndex, TextArray, _decoded
 
 WORDS = ["mug", "blue", "lamp", "wool", "soap"]
 

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.envs.limit import LimitedSuite
 from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_catalog, webshop_suite
 from hgpo.envs.webshop.expert import Instruction, Offer, parse_instruction, read_offers
-from hgpo.envs.webshop.fuzzy import token_set_ratio
-from hgpo.envs.webshop.generator import SIZES, named_size
-from hgpo.envs.webshop.shop_words import DEPARTMENTS, OPTION_VALUES
-from hgpo.envs.webshop.splits import SCHEMES, split_goals
+from hgpo.envs.webshop.generator import DEPARTMENTS, OPTION_VALUES, SIZES, named_size
+from hgpo.envs.webshop.reward import token_set_ratio
+from hgpo.envs.webshop.suite import SCHEMES, split_goals
+from hgpo.envs.wrappers import LimitedSuite
 from unit.envs.webshop.shop import GOAL, small_catalog
 from unit.envs.webshop.test_product import RECORD
 

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from hgpo.config import Config
-from hgpo.policies.adapters import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
-from hgpo.policies.pretrained import IncompleteModelError
+from hgpo.policies.loading import IncompleteModelError
+from hgpo.policies.lora import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
-from hgpo.training.policies import adapter_of, load_checkpoint_model
-from hgpo.training.samples import Sample
-from hgpo.training.scoring import response_log_probs
+from hgpo.training.batching import Sample
+from hgpo.training.load import adapter_of, load_checkpoint_model
+from hgpo.training.log_probs import response_log_probs
 from killed import killed_at_each_call
 from tiny_models import tiny_model
 
@@ -35,10 +35,9 @@ from transformers import AutoModelForCausalLM
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params
 
-from hgpo.integrations.verl.adapters import keep_adapter
-from hgpo.integrations.verl.checkpoints import publish
+from hgpo.integrations.verl.checkpoints import keep_adapter, publish
+from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.cpu.rollout import TransformersServer, WeightSender
-from hgpo.integrations.verl.mapping import mapped_settings
 
 PROMPT, ANSWER = np.arange(5, 17, dtype=np.int32), np.arange(9, 15, dtype=np.int32)
 

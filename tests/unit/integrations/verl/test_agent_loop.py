@@ -19,7 +19,7 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 from omegaconf import OmegaConf
 
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY, StepwiseAgentLoop
-from hgpo.integrations.verl.compose import RECIPE_KEY
+from hgpo.integrations.verl.launch import RECIPE_KEY
 from verl_client import Balancer, client_of
 
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at now : > . go left right quietly aloud"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.integrations.verl.preflight import installed_version
 

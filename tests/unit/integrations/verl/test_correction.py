@@ -10,14 +10,14 @@ import torch
 from numpy.testing import assert_allclose
 
 from hgpo.config import Config
-from hgpo.training.importance import importance_weights, sampler_mismatch
+from hgpo.training.losses import importance_weights, sampler_mismatch
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 from tensordict import TensorDict
 
-from hgpo.integrations.verl.correction import corrected
-from hgpo.integrations.verl.mapping import leaves, mapped_settings
+from hgpo.integrations.verl.config import leaves, mapped_settings
+from hgpo.integrations.verl.losses import corrected
 
 # Two steps and a row of padding. Probabilities of the sampled tokens: the trainer's over the engine's.
 TRAINER = [[0.3, 0.6, 0.5], [0.8]]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from corridor import CorridorSuite
-from hgpo.envs.limit import LimitedSuite
-from hgpo.integrations.verl.environment_worker import EnvironmentHost
-from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost, WorkerSettings
+from hgpo.integrations.verl.env_worker import EnvironmentHost
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
 TESTS = Path(__file__).parents[3]

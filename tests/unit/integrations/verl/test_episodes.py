@@ -14,18 +14,25 @@ import pytest
 
 from corridor import CorridorSuite
 from hgpo.agents import get_template
-from hgpo.envs.limit import LimitedSuite
-from hgpo.integrations.verl.environments import EnvironmentPool, EpisodeLost, WorkerSettings
-from hgpo.integrations.verl.episodes import Assignment, plain_fields, play_remotely, record_from
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo.integrations.verl.env_pool import (
+    Assignment,
+    EnvironmentPool,
+    EpisodeLost,
+    WorkerSettings,
+    plain_fields,
+    play_remotely,
+    record_from,
+)
 from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Request
 from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.transformers import TransformersPolicy
-from hgpo.rollout.collect import collect
 from hgpo.rollout.episode import EpisodeIds
+from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.rules import RolloutRules
+from hgpo.rollout.runner import collect
 
 MAX_STEPS, MAX_RESPONSE = 6, 4
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at place now : > . go left right"

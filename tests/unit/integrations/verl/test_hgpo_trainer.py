@@ -14,22 +14,21 @@ import numpy as np
 import pytest
 
 from hgpo.config import Config
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
-from hgpo.runs.evaluation_files import StoredEvaluation, write_evaluation
 from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers
-from hgpo.runs.progress import Reporter
+from hgpo.utils.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from hgpo.integrations.verl import hgpo_trainer as module
-from hgpo.integrations.verl.batches import BatchSteps
+from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
-from hgpo.integrations.verl.hgpo_trainer import HgpoTrainer
-from hgpo.integrations.verl.minibatches import Cut
+from hgpo.integrations.verl.queue import BatchSteps
+from hgpo.integrations.verl.trainer import Cut, HgpoTrainer
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -74,7 +73,7 @@ def test_a_resumed_run_forgets_what_it_makes_again(tmp_path: Path, monkeypatch: 
 
 def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module named for one part may register others."""
-    (tmp_path / "my_prompts.py").write_text("from hgpo.agents.prompts.compact import COMPACT as TEMPLATE\n")
+    (tmp_path / "my_prompts.py").write_text("from hgpo.agents.prompts import COMPACT as TEMPLATE\n")
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
     monkeypatch.setattr(module, "recipe_of", lambda config: (named, tmp_path))

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from hgpo.assemble import build_suite
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.checkpoints import OWNER_FILE
-from hgpo.runs.assemble import build_suite
-from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.runs.lock import RunInUseError, exclusive
-from hgpo.runs.progress import Reporter
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
+from hgpo.utils.progress import Reporter
 from killed import Killed
 
 SECRETS = {

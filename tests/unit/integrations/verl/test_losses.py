@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from hgpo.config import Config, TrainingSettings
-from hgpo.integrations.verl.mapping import mapped_settings
-from hgpo.training.losses import AGGREGATIONS, LOSSES
-from hgpo.training.losses.aggregation import MiniBatchSize
-from hgpo.training.losses.tokens import Clip, ResponseTokens
+from hgpo.integrations.verl.config import mapped_settings
+from hgpo.training.losses import AGGREGATIONS, LOSSES, Clip, MiniBatchSize, ResponseTokens
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
@@ -20,7 +18,7 @@ from verl.utils.metric import AggregationType, Metric, reduce_metrics
 from verl.workers.config import ActorConfig
 
 from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
-from hgpo.integrations.verl.metric_names import TOKENS, by_token, update_metrics
+from hgpo.integrations.verl.metrics import TOKENS, by_token, update_metrics
 
 LENGTHS = torch.tensor([5, 1, 3, 4, 2, 5])
 

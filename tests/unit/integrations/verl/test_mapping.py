@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from hgpo.config import Config, ConfigError, TrainingSettings
-from hgpo.config.engines import engines_of
-from hgpo.integrations.verl.mapping import (
+from hgpo.config.checks import engines_of
+from hgpo.integrations.verl.config import (
     check_for_verl,
     checkpoint_folder,
     leaves,
@@ -141,7 +141,7 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
         after = before.model_copy(update={"training": training})
         if told(after) == told(before):
             silent.add(name)
-    # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.batches.skipped`), and old
+    # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.queue.skipped`), and old
     # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
     own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
     assert silent == own | {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgpo.config import TrainingSettings
-from hgpo.integrations.verl.metric_names import peak_memory_gib, update_metrics
+from hgpo.integrations.verl.metrics import peak_memory_gib, update_metrics
 
 
 def test_names_and_the_loss_that_its_terms_make() -> None:

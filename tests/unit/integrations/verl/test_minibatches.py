@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.integrations.verl.minibatches import Cut, cut
+from hgpo.integrations.verl.trainer import Cut, cut
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.config import Config, ConfigError, engines
-from hgpo.integrations.verl.mapping import leaves, mapped_settings
-from hgpo.integrations.verl.settled import SETTLED_BY, refuse_second_say, settled_by
+from hgpo.config import Config, ConfigError
+from hgpo.config import checks as engines
+from hgpo.integrations.verl.config import leaves, mapped_settings
+from hgpo.integrations.verl.verl_owned_settings import SETTLED_BY, refuse_second_say, settled_by
 
 ENGINE = "the engine itself"
 

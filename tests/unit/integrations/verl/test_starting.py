@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hgpo.assemble import training_suite
 from hgpo.config import Config, ConfigError, load_config
-from hgpo.integrations.verl.starting import prepare_start_apart
-from hgpo.runs.assemble import training_suite
+from hgpo.integrations.verl.launch import prepare_start_apart
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.progress import Reporter
-from hgpo.training.starting_policy import prepare_start
+from hgpo.training.start_policy import prepare_start
+from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[3] / "corridor.toml"
 

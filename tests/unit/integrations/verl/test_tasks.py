@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from corridor import CorridorSuite
-from hgpo.integrations.verl.tasks import as_columns, panel_rows, training_rows
-from hgpo.runs.task_order import task_indices
+from hgpo.integrations.verl.agent_loop import as_columns, panel_rows, training_rows
+from hgpo.rollout.sampling import task_indices
 
 
 def test_the_order_is_the_built_in_trainers_and_ids_are_unique() -> None:

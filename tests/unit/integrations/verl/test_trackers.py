@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hgpo.config import Config
-from hgpo.integrations.verl.mapping import leaves, mapped_settings
-from hgpo.integrations.verl.trackers import keep_in
-from hgpo.runs.tracking import OF_VERL
+from hgpo.integrations.verl.config import leaves, mapped_settings
+from hgpo.integrations.verl.metrics import keep_in
+from hgpo.runs.trackers import OF_VERL
 
 
 @pytest.fixture(autouse=True)

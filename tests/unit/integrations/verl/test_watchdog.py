@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.cli import main
+from hgpo.cli.main import main
 from hgpo.integrations.verl.watchdog import LostProcessError, Watchdog, dead_nodes, look_at_ray, unplaced_parts
 
 NEEDS_RAY = "ray is not installed: pip install 'hgpo[verl]'"
@@ -191,6 +191,6 @@ def test_the_command_prints_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     def lost(*_: Any) -> None:
         raise LostProcessError("gone")
 
-    monkeypatch.setattr("hgpo.cli._run", lost)
+    monkeypatch.setattr("hgpo.cli.main._run", lost)
     assert main(["--version"]) == 2
     assert capsys.readouterr().err == "hgpo: gone\n"

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.config import TrainingSettings
-from hgpo.training.losses import AGGREGATIONS, LOSSES
-from hgpo.training.losses.aggregation import MiniBatchSize, masked_sum
+from hgpo.training.losses import AGGREGATIONS, LOSSES, MiniBatchSize, masked_sum
 
 # Two responses, of three tokens and of one; what stands behind the second's end must not count.
 VALUE_BT = torch.tensor([[1.0, 2.0, 3.0], [10.0, float("nan"), float("inf")]])

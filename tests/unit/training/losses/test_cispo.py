@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from hgpo.training.losses.cispo import cispo_loss
-from hgpo.training.losses.tokens import Clip, ResponseTokens
+from hgpo.training.losses import Clip, ResponseTokens, cispo_loss
 
 
 @pytest.mark.parametrize(

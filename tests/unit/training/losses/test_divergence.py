@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from hgpo.training.losses.divergence import approximate_kl, k3_divergence
+from hgpo.training.losses import approximate_kl, k3_divergence
 
 
 def test_k3_by_hand():

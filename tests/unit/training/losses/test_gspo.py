@@ -3,9 +3,7 @@ import math
 import pytest
 import torch
 
-from hgpo.training.losses.aggregation import sequence_mean
-from hgpo.training.losses.gspo import gspo_loss
-from hgpo.training.losses.tokens import Clip, ResponseTokens
+from hgpo.training.losses import Clip, ResponseTokens, gspo_loss, sequence_mean
 
 NAN = float("nan")
 

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from hgpo.training.losses.ppo import ppo_loss
-from hgpo.training.losses.tokens import Clip, ResponseTokens
+from hgpo.training.losses import Clip, ResponseTokens, ppo_loss
 
 
 def tokens(log_ratio_BT, advantage):

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
+from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, named_size, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game, most_games
-from hgpo.envs.alfworld.generation.task_instances import TaskInstance, task_instances
-from hgpo.envs.alfworld.household.object_kinds import OBJECT_KINDS
-from hgpo.envs.options import LARGEST_SEED, check_whole_number
+from hgpo.envs.alfworld.generation.household import OBJECT_KINDS
+from hgpo.envs.base import LARGEST_SEED, check_whole_number
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}

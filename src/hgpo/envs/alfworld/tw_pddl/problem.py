@@ -1,14 +1,147 @@
-"""From a parsed PDDL problem to the things in a household, where they are, and the goal."""
+"""Reading the parenthesised text that PDDL is written in, without recursion and within bounds."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TypeAlias
 
-from hgpo.envs.alfworld.engine.text import names_from_ids
 from hgpo.envs.alfworld.game import GameObject, Goal, Receptacle
-from hgpo.envs.alfworld.tw_pddl.goal_section import read_goal
-from hgpo.envs.alfworld.tw_pddl.s_expressions import Expression
+from hgpo.envs.alfworld.text import names_from_ids
+
+Expression: TypeAlias = "str | list[Expression]"
+
+MAX_DEPTH = 64
+
+_TOKENS = re.compile(r";[^\n]*|[()]|[^\s();]+")
+
+
+class ExpressionError(ValueError):
+    """Text that is not one well-formed, reasonably nested expression."""
+
+
+def parse_expression(source: str) -> list[Expression]:
+    """Parse one `(...)` expression into nested lists of words; comments run from `;` to the end of the line.
+
+    Example: `parse_expression("(and (p ?x))")` is `["and", ["p", "?x"]]`.
+    """
+    root: list[Expression] = []
+    current = root
+    open_lists: list[list[Expression]] = []
+    for token in _TOKENS.findall(source):
+        if token == "(":
+            if len(open_lists) == MAX_DEPTH:
+                raise ExpressionError(f"parentheses are nested more than {MAX_DEPTH} deep")
+            inner: list[Expression] = []
+            current.append(inner)
+            open_lists.append(current)
+            current = inner
+        elif token == ")":
+            if not open_lists:
+                raise ExpressionError("a closing parenthesis has no opening one")
+            current = open_lists.pop()
+        elif token[0] != ";":
+            current.append(token)
+    if open_lists:
+        raise ExpressionError(f"{len(open_lists)} parentheses are never closed")
+    if len(root) != 1 or not isinstance(root[0], list):
+        raise ExpressionError(f"expected one parenthesised expression, found {len(root)} items")
+    return root[0]
+
+
+# Recognising which of the six goal templates a PDDL goal is.
+#
+# A goal is read as its set of conditions, whatever their order and however `and` and `exists` wrap them. It is
+# an instance of a template if the template's variables can be given the goal's so that both sets are equal.
+
+
+_Condition = tuple[str, ...]
+_Binding = dict[str, str]
+
+MAX_CONDITIONS = 16
+
+_PLACED = ("objectType ?item OBJECT", "receptacleType ?place TARGET", "inReceptacle ?item ?place")
+
+_TEMPLATES: dict[str, tuple[str, ...]] = {
+    "pick_and_place_simple": _PLACED,
+    "pick_clean_then_place_in_recep": (*_PLACED, "cleanable ?item", "isClean ?item"),
+    "pick_heat_then_place_in_recep": (*_PLACED, "heatable ?item", "isHot ?item"),
+    "pick_cool_then_place_in_recep": (*_PLACED, "coolable ?item", "isCool ?item"),
+    "pick_two_obj_and_place": (
+        *_PLACED,
+        "objectType ?other OBJECT",
+        "inReceptacle ?other ?place",
+        "different ?item ?other",
+    ),
+    "look_at_obj_in_light": (
+        "objectType ?item OBJECT",
+        "holds ?holder ?item",
+        "objectType ?lamp TARGET",
+        "toggleable ?lamp",
+        "isToggled ?lamp",
+        "inReceptacle ?lamp ?place",
+        "receptacleAtLocation ?place ?location",
+        "atLocation ?agent ?location",
+    ),
+}
+
+
+def read_goal(section: list[Expression]) -> Goal:
+    """Read the `:goal` section. `ValueError` if it is none of the six templates."""
+    conditions = frozenset(_conditions(section))
+    if len(conditions) <= MAX_CONDITIONS:
+        for task_type, template in _TEMPLATES.items():
+            binding = _unify([tuple(pattern.split()) for pattern in template], conditions, {})
+            if binding is not None:
+                return Goal(task_type, binding["OBJECT"].removesuffix("Type"), binding["TARGET"].removesuffix("Type"))
+    predicates = sorted({condition[0] for condition in conditions})
+    raise ValueError(f"the goal has none of the six known shapes; its conditions are {', '.join(predicates)[:200]}")
+
+
+def _conditions(section: list[Expression]) -> Iterator[_Condition]:
+    pending: list[Expression] = list(section)
+    while pending:
+        match pending.pop():
+            case ["and", *parts]:
+                pending.extend(parts)
+            case ["exists", [*_], body]:
+                pending.append(body)
+            case ["not", ["=", str(first), str(second)]]:
+                yield "different", first, second
+            case [*words] if words and all(isinstance(word, str) for word in words):
+                yield tuple(map(str, words))
+            case other:
+                raise ValueError(f"the goal has a part that no template has: {str(other)[:120]}")
+
+
+def _unify(patterns: list[_Condition], conditions: frozenset[_Condition], binding: _Binding) -> _Binding | None:
+    """Pair every pattern with a condition of its own, leaving none over."""
+    if len(patterns) != len(conditions):
+        return None
+    if not patterns:
+        return binding
+    for condition in conditions:
+        extended = _bind(patterns[0], condition, binding)
+        if extended is not None:
+            solution = _unify(patterns[1:], conditions - {condition}, extended)
+            if solution is not None:
+                return solution
+    return None
+
+
+def _bind(pattern: _Condition, condition: _Condition, binding: _Binding) -> _Binding | None:
+    if pattern[0] != condition[0] or len(pattern) != len(condition):
+        return None
+    extended = dict(binding)
+    for variable, value in zip(pattern[1:], condition[1:], strict=True):
+        if extended.setdefault(variable, value) != value:
+            return None
+    return extended
+
+
+# From a parsed PDDL problem to the things in a household, where they are, and the goal.
+
 
 OBJECT_PROPERTIES = frozenset(
     {

@@ -14,10 +14,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.engine.text import TASK_PREFIX
 from hgpo.envs.alfworld.game import Game
-from hgpo.envs.alfworld.tw_pddl.problem import ProblemReader
-from hgpo.envs.alfworld.tw_pddl.s_expressions import ExpressionError, parse_expression
+from hgpo.envs.alfworld.text import TASK_PREFIX
+from hgpo.envs.alfworld.tw_pddl.problem import ExpressionError, ProblemReader, parse_expression
 
 GAME_FILE = "game.tw-pddl"
 MAX_BYTES = 512 * 1024  # published files have at most 140 thousand, and this many are read within half a second

@@ -12,11 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
-from hgpo.envs.alfworld.engine.layout import CLEANING_KINDS, COOLING_KINDS, HEATING_KINDS, KNIFE_KINDS, Layout
-from hgpo.envs.alfworld.engine.text import HELP, names_from_ids
-from hgpo.envs.alfworld.engine.win_condition import TREATMENTS
-from hgpo.envs.alfworld.engine.world import STATE_PREDICATES
+from hgpo.envs.alfworld.actions import (
+    CLEANING_KINDS,
+    COOLING_KINDS,
+    HEATING_KINDS,
+    KNIFE_KINDS,
+    STATE_PREDICATES,
+    Layout,
+)
+from hgpo.envs.alfworld.engine import TREATMENTS
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.text import HELP, names_from_ids
 
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"

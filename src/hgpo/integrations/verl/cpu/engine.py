@@ -17,7 +17,7 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from hgpo.integrations.verl.mapping import CPU_ROLLOUT
+from hgpo.integrations.verl.config import CPU_ROLLOUT
 
 _CpuOffloadPolicy = fsdp.CPUOffloadPolicy
 

@@ -16,10 +16,10 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from hgpo.policies.adapters import Adapter, add_adapter, has_adapter, set_adapter
-from hgpo.policies.encoding import end_tokens, pad_token
-from hgpo.policies.pretrained import load_model, load_tokenizer, refuse_incomplete
-from hgpo.policies.sampling import SampledTokens, sample_responses
+from hgpo.policies.chat import end_tokens, pad_token
+from hgpo.policies.loading import load_model, load_tokenizer, refuse_incomplete
+from hgpo.policies.lora import Adapter, add_adapter, has_adapter, set_adapter
+from hgpo.policies.sampler import SampledTokens, sample_responses
 
 _LARGEST_BATCH = 64
 _GATHERING_SECONDS = 0.005  # how long a first request waits for others to come

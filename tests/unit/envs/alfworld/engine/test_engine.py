@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgpo.envs.alfworld.engine import text
-from hgpo.envs.alfworld.engine.engine import Engine
+from hgpo.envs.alfworld import text
+from hgpo.envs.alfworld.engine import Engine
 from unit.envs.alfworld.kitchen import kitchen
 
 

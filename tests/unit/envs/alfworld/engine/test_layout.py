@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hgpo.envs.alfworld.engine.layout import Layout
+from hgpo.envs.alfworld.actions import Layout
 from unit.envs.alfworld.kitchen import kitchen
 
 

@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from hgpo.envs.alfworld.engine import text
+from hgpo.envs.alfworld import text
 
 
 def test_names_are_numbered_downwards_in_the_order_of_lower_case_ids() -> None:

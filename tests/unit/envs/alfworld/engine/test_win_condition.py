@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hgpo.envs.alfworld import Goal
-from hgpo.envs.alfworld.engine.engine import Engine
+from hgpo.envs.alfworld.engine import Engine
 from unit.envs.alfworld.kitchen import kitchen
 
 APPLE_TO_SHELF = ["go to countertop 1", "take apple 2 from countertop 1", "move apple 2 to shelf 1"]

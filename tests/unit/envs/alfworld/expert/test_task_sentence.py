@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.envs.alfworld.expert.task_sentence import TaskSentence, parse_task
+from hgpo.envs.alfworld.expert import TaskSentence, parse_task
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size, floor_plans, named_size
-from hgpo.envs.alfworld.household.rooms import ROOMS
+from hgpo.envs.alfworld.generation.household import ROOMS
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from generated_games import generate_game
-from hgpo.envs.alfworld.engine.text import names_from_ids
 from hgpo.envs.alfworld.env import AlfworldEnv
-from hgpo.envs.alfworld.expert.task_sentence import parse_task
+from hgpo.envs.alfworld.expert import parse_task
 from hgpo.envs.alfworld.game import Game, GameObject, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import Size, floor_plans
-from hgpo.envs.alfworld.household.rooms import APPLIANCES
+from hgpo.envs.alfworld.generation.household import APPLIANCES
+from hgpo.envs.alfworld.text import names_from_ids
 
 
 def games(count: int, size: str, seed: int = 0) -> list[Game]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from generated_games import generate_game
-from hgpo.envs.alfworld.generation.json_lines import game_from_json, game_to_json, read_games, write_games
+from hgpo.envs.alfworld.generation.game_files import game_from_json, game_to_json, read_games, write_games
 from hgpo.envs.alfworld.tw_pddl.reading import MAX_BYTES, GameFileError
 
 

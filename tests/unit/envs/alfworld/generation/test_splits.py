@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import named_size
+from hgpo.envs.alfworld.generation.floor_plans import named_size, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game, most_games
 from hgpo.envs.alfworld.generation.splits import game_key, generate_splits, vocabulary
-from hgpo.envs.alfworld.generation.task_instances import task_instances
 from hgpo.envs.alfworld.suite import alfworld_suite
 
 COUNTS = {"train": 300, "valid_seen": 90, "valid_unseen": 90}

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgpo.envs.alfworld.game import TASK_TYPES
-from hgpo.envs.alfworld.generation.floor_plans import SIZES
-from hgpo.envs.alfworld.generation.task_instances import is_unseen_pair, task_instances
+from hgpo.envs.alfworld.generation.floor_plans import SIZES, is_unseen_pair, task_instances
 
 
 @pytest.mark.parametrize("size", SIZES)

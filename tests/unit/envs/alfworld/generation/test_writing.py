@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hgpo.envs.alfworld import alfworld_suite, generate_games
-from hgpo.envs.alfworld.game_folders import fair_order
-from hgpo.envs.alfworld.generation import writing
-from hgpo.envs.alfworld.generation.writing import FORMATS
+from hgpo.envs.alfworld.generation import game_files as writing
+from hgpo.envs.alfworld.generation.game_files import FORMATS
+from hgpo.envs.alfworld.suite import fair_order
 from hgpo.envs.base import Task
-from hgpo.files import exclusive_folder
+from hgpo.utils.files import exclusive_folder
 
 FEW = {"train": 24, "valid_seen": 12, "valid_unseen": 6}
 TRAIN_ONLY = {"train": 3, "valid_seen": 0, "valid_unseen": 0}

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgpo.envs.alfworld import Goal
-from hgpo.envs.alfworld.tw_pddl.goal_section import read_goal
-from hgpo.envs.alfworld.tw_pddl.s_expressions import parse_expression
+from hgpo.envs.alfworld.tw_pddl.problem import parse_expression, read_goal
 
 PLACED = "(objectType ?o MugType) (receptacleType ?r DeskType) (inReceptacle ?o ?r)"
 TWO = (

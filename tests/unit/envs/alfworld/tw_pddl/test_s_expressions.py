@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgpo.envs.alfworld.tw_pddl.s_expressions import MAX_DEPTH, Expression, ExpressionError, parse_expression
+from hgpo.envs.alfworld.tw_pddl.problem import MAX_DEPTH, Expression, ExpressionError, parse_expression
 
 
 def test_nested_lists_and_comments() -> None:

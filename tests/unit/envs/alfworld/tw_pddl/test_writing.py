@@ -10,7 +10,7 @@ import pytest
 from generated_games import generate_game
 from hgpo.envs.alfworld import AlfworldEnv, Game, GameObject, Goal, Receptacle, export_game, parse_game
 from hgpo.envs.alfworld.game import TASK_TYPES
-from hgpo.envs.alfworld.tw_pddl.s_expressions import parse_expression
+from hgpo.envs.alfworld.tw_pddl.problem import parse_expression
 from hgpo.envs.alfworld.tw_pddl.writing import trajectory_file
 from unit.envs.alfworld.kitchen import kitchen
 

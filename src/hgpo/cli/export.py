@@ -1,0 +1,118 @@
+"""`hgpo export`: a run's policy as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hgpo.config import Config
+    from hgpo.runs.folder import RunDirectory
+
+DESCRIPTION = """\
+Write the policy of a run as a folder that plain transformers loads: weights, tokenizer, and a model card with the
+settings and every evaluation of the run. Optimiser and generators stay with the run. A run that trained an adapter
+(policy.lora) gives the adapter alone, or with --merge the whole model with the adapter's share in its weights.
+
+examples:
+  hgpo export runs/quickstart -o my-policy
+  hgpo export runs/quickstart --checkpoint 40 -o my-policy-40
+  hgpo export runs/lora -o my-policy --merge                       one model out of base and adapter, in float32
+  hgpo export runs/quickstart -o my-policy --push me/my-policy     upload it as well, where you are logged in
+"""
+_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "contents.json", "adapter_base.json")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = DESCRIPTION
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write, new or empty"
+    )
+    parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("--merge", action="store_true", help="add the adapter to the weights that it stands beside")
+    parser.add_argument(
+        "--push", metavar="NAME", help="also upload it to the Hugging Face hub under this name, private"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    import sys
+
+    from hgpo.evaluation.model_card import model_card
+    from hgpo.runs.checkpoints import publish
+    from hgpo.runs.folder import open_run_directory
+    from hgpo.training.checkpoint import saving
+    from hgpo.utils.files import scratch_folder
+
+    output: Path = arguments.output
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"--output: {output} exists already and is not an empty folder; choose another name")
+    if arguments.push is not None:
+        _refuse_without_login(arguments.push)
+    run_directory, config = open_run_directory(arguments.run)
+    folder = _weights_folder(run_directory, config, arguments.checkpoint)
+    with scratch_folder(output) as partial, saving(output):
+        _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
+        (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
+        publish(partial, output)
+    sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
+    if arguments.push is not None:
+        _push(output, arguments.push)
+        sys.stdout.write(f"and on the hub as {arguments.push}\n")
+    return 0
+
+
+def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, config: Config, *, merge: bool) -> None:
+    """Weights and tokenizer of the checkpoint in `folder`."""
+    import shutil
+
+    from hgpo.policies.lora import CONFIG_FILE, merge_adapter
+    from hgpo.training.load import load_checkpoint_model
+
+    is_adapter = (folder / CONFIG_FILE).exists()
+    if is_adapter and merge:
+        language_model, _ = load_checkpoint_model(run_directory, config, folder.name)
+        merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round its share
+        language_model.tokenizer.save_pretrained(partial)
+        return
+    if is_adapter and (config.warm_start.enabled or Path(config.policy.model).exists()):
+        raise ValueError(
+            f"{run_directory.path} trained an adapter beside weights that lie on this machine alone: add --merge"
+        )
+    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN), dirs_exist_ok=True)
+
+
+def _weights_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> Path:
+    """Where the weights of a checkpoint are, whole; the start's are there where the run made them."""
+    from hgpo.runs.checkpoints import check_bytes
+    from hgpo.runs.folder import RunDirectoryError
+    from hgpo.training.load import checkpoint_folder, start_model
+
+    folder = checkpoint_folder(run_directory, config, checkpoint)
+    if folder is not None:
+        check_bytes(folder)
+        return folder
+    if not run_directory.start.is_dir():
+        raise RunDirectoryError(
+            f"{run_directory.path} began with {config.policy.model}, unchanged; there is nothing to export"
+        )
+    return Path(start_model(run_directory, config))
+
+
+def _refuse_without_login(name: str) -> None:
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise ValueError(f"--push {name}: you are not logged in to the Hugging Face hub; run `hf auth login` first")
+
+
+def _push(folder: Path, name: str) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    api.create_repo(name, private=True, exist_ok=True)
+    api.upload_folder(repo_id=name, folder_path=folder)

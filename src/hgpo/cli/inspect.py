@@ -1,0 +1,213 @@
+"""`hgpo inspect`: which steps each step was compared with, and where its advantage came from."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgpo.cli import add_file_arguments
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hgpo.report.estimator_comparison import Training
+    from hgpo.report.report import Report
+    from hgpo.report.run_facts import RunFacts
+    from hgpo.storage.schema import Notice
+
+DESCRIPTION = """\
+Look into the groups: one HTML file that works offline, and a summary here. PATH is a run directory, rollouts of this
+project (a parquet or JSONL file, or a folder of them), files with one trajectory or conversation a line, or a folder of
+verl's rollout dumps (JSONL). Damaged files are shown as far as they can be read; the report says what is missing.
+
+The report shows at most 20,000 steps and takes at most 5 MB; of more, whole tasks are sampled, while its figures count
+all. docs/inspect.md walks through one.
+
+examples:
+  hgpo inspect runs/quickstart
+  hgpo inspect runs/quickstart --update 40 -o update-40.html
+  hgpo inspect rollouts.parquet --estimator hgpo --option history_length=4 --gamma 0.95 -o report.html
+  hgpo inspect conversations.jsonl --trajectories -o report.html
+  hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
+  hgpo inspect runs/quickstart --figures out/
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    from hgpo.estimators import names
+
+    parser.description = DESCRIPTION
+    parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
+    parser.add_argument("others", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html in the run)")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
+    parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
+    parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
+    parser.add_argument("--estimator", choices=names(), help="which one trained (default: the run's, else hgpo)")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of it; repeatable"
+    )
+    parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
+    add_file_arguments(parser)
+    parser.add_argument(
+        "--figures", type=Path, metavar="DIR", help="write figures (PDF, PNG) here instead of the report"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    from rich.console import Console
+
+    from hgpo.report.rendering import fitting_page
+    from hgpo.report.summary import print_report
+
+    if arguments.others:
+        raise ValueError(f"one path only, got {1 + len(arguments.others)}; to compare runs, use `hgpo compare`")
+    if arguments.max_steps < 1:
+        raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
+    console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
+    output = arguments.output or _default_output(arguments.path)
+    write_page = arguments.figures is None or arguments.output is not None
+    if arguments.figures is not None:
+        _refuse_file(arguments.figures, "--figures")
+    if write_page:
+        _refuse_output(output, arguments.force)
+    report = report_of(arguments)
+    print_report(console, report)
+    if arguments.figures is not None:
+        _write_figures(report, arguments.figures, console)
+    if write_page:
+        from hgpo.utils.files import write_text
+
+        page, report = fitting_page(report)
+        write_text(output, page)
+        console.print(
+            f"\n{_shown(report)}{output} ({len(page.encode()) / 1e6:.1f} MB)",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    return 0
+
+
+def report_of(arguments: argparse.Namespace) -> Report:
+    """What the arguments ask for, read and analysed."""
+    from hgpo.report.report import build_report
+    from hgpo.storage.reading import parse_columns
+
+    training, notices = training_of(arguments)
+    return build_report(
+        arguments.path,
+        training,
+        max_steps=arguments.max_steps,
+        updates=arguments.update,
+        notices=notices,
+        format=arguments.format,
+        columns=parse_columns(arguments.column),
+    )
+
+
+def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[Notice]]:
+    """How the steps were trained on: what the arguments say, else the run's own settings, else nothing.
+
+    Settings or metrics that cannot be read become notices: the rollouts beside them may be whole.
+    """
+    from hgpo.config import ConfigError, apply_override
+    from hgpo.estimators import ESTIMATORS, parse_options
+    from hgpo.report.estimator_comparison import Training
+    from hgpo.report.run_facts import run_facts
+    from hgpo.returns import check_gamma
+    from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
+    from hgpo.runs.metrics import missing_notes
+    from hgpo.storage.schema import Notice
+
+    options: dict[str, Any] = {}
+    for option in arguments.option:
+        apply_override(options, option)
+    estimator, gamma = arguments.estimator, arguments.gamma
+    metrics: list[dict[str, Any]] = []
+    facts: RunFacts | None = None
+    notices: list[Notice] = []
+    if (arguments.path / "config.toml").exists():
+        try:
+            run_directory, config = open_run_directory(arguments.path)
+        except (RunDirectoryError, ConfigError, OSError) as error:
+            notices.append(Notice(f"the run's settings cannot be read, so the defaults are assumed: {error}"))
+        else:
+            if estimator is None and ESTIMATORS.loaded(config.advantage.estimator) is None:
+                notices.append(
+                    Notice(
+                        f"the run was trained with {config.advantage.estimator!r}, which is not imported to read it, "
+                        "so HGPO is shown in its place; --estimator with that name imports it"
+                    )
+                )
+            elif estimator is None:
+                estimator, options = config.advantage.estimator, {**config.estimator_options, **options}
+            gamma = config.advantage.gamma if gamma is None else gamma
+            try:
+                metrics = read_metrics(run_directory)
+            except RunDirectoryError as error:
+                notices.append(Notice(f"the run's metrics are left out: {error}"))
+            facts = run_facts(run_directory, config)
+            notices += [Notice(problem) for problem in facts.held_out.problems]
+    elif (arguments.path / "rollouts").is_dir():
+        notices.append(Notice(f"{arguments.path / 'config.toml'} is not there, so the defaults are assumed"))
+    notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
+    gamma = check_gamma(0.95 if gamma is None else gamma)
+    if estimator is None and not options and facts is None and gamma == 0.95:
+        return None, notices
+    parse_options(estimator or "hgpo", **options)
+    return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts), notices
+
+
+def _default_output(path: Path) -> Path:
+    return path / "report.html" if path.is_dir() else path.with_suffix(".report.html")
+
+
+def _refuse_file(folder: Path, option: str) -> None:
+    """A folder that is to be written into must not be, or lie in, a file."""
+    found = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    if found is not None and not found.is_dir():
+        raise ValueError(f"{option}: {found} is a file; name another folder")
+
+
+def _refuse_overwriting(path: Path, force: bool) -> None:
+    """A report may be written anew; anything else that is there may not."""
+    from hgpo.report.rendering import MARKER
+
+    if path.is_dir():
+        raise ValueError(f"--output: {path} is a folder; name a file, e.g. {path / 'report.html'}")
+    if force or not path.exists():
+        return
+    with path.open("rb") as file:
+        if file.read(len(MARKER)) != MARKER.encode():
+            raise ValueError(f"{path} exists already and is no report; choose another name or add --force")
+
+
+def _refuse_output(path: Path, force: bool) -> None:
+    """Find out before the work is done whether the page can be written."""
+    from hgpo.utils.files import check_writable
+
+    _refuse_file(path.parent, "--output")
+    _refuse_overwriting(path, force)
+    check_writable(path)
+
+
+def _shown(report: Report) -> str:
+    if report.shown_count == report.steps:
+        return "Every step can be looked at in "
+    return (
+        f"{report.shown_count:,} of {report.steps:,} steps, {report.shown_tasks:,} whole tasks of {report.tasks:,}, "
+        "can be looked at (--update N shows one update whole) in "
+    )
+
+
+def _write_figures(report: Report, folder: Path, console: Console) -> None:
+    from hgpo.report.charts import write_figures
+
+    written = write_figures(report, folder)
+    console.print(f"\n{len(written)} figures in {folder}", markup=False, highlight=False, soft_wrap=True)

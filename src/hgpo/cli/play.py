@@ -1,0 +1,200 @@
+"""`hgpo play`: a person in the agent's place, or an agent at play."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hgpo.cli import TRUST_HELP
+from hgpo.envs.base import Env, Info
+from hgpo.utils.text import visible_lines
+
+if TYPE_CHECKING:
+    from hgpo.rollout.episode import Episode
+
+DESCRIPTION = """\
+Play one game in the terminal, or watch one being played.
+
+You play where an environment is named: type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D
+ends.
+
+A policy plays where a run is named, or a model with --policy: every step with the length of the prompt, the answer, the
+action, what was seen and the reward. Agents are those of `hgpo eval`. A file of stored steps is shown in the same way.
+
+examples:
+  hgpo play alfworld
+  hgpo play alfworld --split valid_unseen --game 3
+  hgpo play alfworld --option data_dir=~/alfworld/data --split valid_seen
+  hgpo play webshop --option size=medium --option observation_mode=text
+  hgpo play runs/quickstart --game 3                                  a run's policy
+  hgpo play alfworld --policy HuggingFaceTB/SmolLM2-135M-Instruct --agent react --prompts
+  hgpo play webshop --policy my-model --server http://127.0.0.1:8000/v1 --agent reflexion
+  hgpo play react.rollouts.jsonl --game 2                             the third of the stored games
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = DESCRIPTION
+    parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
+    parser.add_argument("--split", help="which split (default: the first; of a run: that of its evaluation)")
+    parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
+    )
+    parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
+    parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
+    parser.add_argument("--agent", help="how the policy is asked: direct, react, reflexion, …")
+    parser.add_argument("--temperature", type=float, help="sampling temperature of the policy (default: 0.4)")
+    parser.add_argument("--seed", type=int, default=0, help="of the policy's draws (default: 0)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--prompts", action="store_true", help="show prompts in full")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    from hgpo.runs.load_settings import is_run
+    from hgpo.storage.schema import SUFFIXES
+
+    if Path(arguments.what).suffix.lower() in SUFFIXES:
+        return _replay(arguments)
+    if is_run(arguments.what):
+        return _watch(arguments, arguments.what, environment=None)
+    if Path(arguments.what).is_dir():
+        raise ValueError(f"{arguments.what} is no run: {Path(arguments.what, 'config.toml')} is not there")
+    if arguments.policy is not None:
+        return _watch(arguments, arguments.policy, environment=arguments.what)
+    return _play_in_person(arguments)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    """A stored game, step by step."""
+    import pyarrow.compute as pc
+
+    from hgpo.rollout.runner import step_text
+    from hgpo.storage.reading import read_steps
+    from hgpo.storage.step_batches import step_batch_from_table
+
+    steps = read_steps(Path(arguments.what))
+    step_batch_from_table(steps.table, arguments.what, steps.place)  # refuses what is no step
+    table = steps.table
+    trajectories = pc.unique(table["trajectory"]).to_pylist()
+    if not 0 <= arguments.game < len(trajectories):
+        raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")
+    chosen = trajectories[arguments.game]
+    rows = table.filter(pc.equal(table["trajectory"], chosen)).sort_by("step").to_pylist()
+    _show(f"[{chosen}; game {arguments.game} of {len(trajectories)}]\n{rows[0]['observation']}")
+    for row in rows:
+        sys.stdout.write(step_text(row, whole_prompt=arguments.prompts) + "\n")
+    return 0
+
+
+def _watch(arguments: argparse.Namespace, source: str, *, environment: str | None) -> int:
+    """A policy at play, step by step."""
+    from hgpo.runs.load_settings import as_overrides, settings_for
+
+    given = {
+        "agent.name": arguments.agent,
+        "evaluation.split": arguments.split,
+        "evaluation.temperature": arguments.temperature,
+    }
+    overrides = [*as_overrides(given), *(f"environment.options.{option}" for option in arguments.option)]
+    config = settings_for(
+        source,
+        environment=environment,
+        server=arguments.server,
+        overrides=overrides,
+        trusted=arguments.trust,
+        say=_show,
+    )
+    import asyncio
+    from dataclasses import asdict
+
+    from hgpo.assemble import agent_rules, build_agent, build_suite
+    from hgpo.rollout.games import Game, Player, play_game
+    from hgpo.rollout.records import StepRecord
+    from hgpo.rollout.runner import step_text
+    from hgpo.training.load import asked_policy
+
+    def show(step: StepRecord) -> None:
+        if step.step == 0:
+            _show(f"[{step.trajectory}]\n{step.observation}")
+        sys.stdout.write(step_text(asdict(step), whole_prompt=arguments.prompts) + "\n")
+        sys.stdout.flush()
+
+    tasks = build_suite(config).tasks(config.evaluation.split)
+    task = tasks[_game(arguments.game, len(tasks))]
+    policy, _ = asked_policy(source, config)
+    agent = build_agent(config)
+    player = Player(policy, agent, agent_rules(config, agent, config.evaluation.temperature), on_step=show)
+    played = asyncio.run(play_game(Game(task, arguments.game, arguments.seed), player)).game
+    _show(f"[{played.failure or ('won' if played.won else 'lost')}, {len(played.trials)} trials, {played.steps} steps]")
+    return 1 if played.failure else 0
+
+
+def _game(chosen: int, games: int) -> int:
+    if not 0 <= chosen < games:
+        raise ValueError(f"--game {chosen}: the split has games 0 to {games - 1}")
+    return chosen
+
+
+def _play_in_person(arguments: argparse.Namespace) -> int:
+    """A person in the agent's place."""
+    from hgpo.agents import get_template
+    from hgpo.config import apply_override
+    from hgpo.envs.registry import make
+    from hgpo.envs.wrappers import LimitedSuite
+    from hgpo.rollout.episode import Episode, EpisodeIds
+    from hgpo.rollout.prompts import RolloutRules
+
+    options: dict[str, object] = {}
+    for option in arguments.option:
+        apply_override(options, option)
+    suite = LimitedSuite(make(arguments.what, **options), sys.maxsize)
+    tasks = suite.tasks(arguments.split or suite.splits[0])
+    task = tasks[_game(arguments.game, len(tasks))]
+    environment = task.make()
+    rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
+    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *environment.reset())
+    return _play(episode, environment)
+
+
+def _play(episode: Episode, environment: Env) -> int:
+    task = episode.situation().task
+    if task and task not in episode.observation:
+        _show(f"[task: {task}]")
+    _show(episode.observation)
+    while True:
+        command = _ask()
+        if not command:
+            return 0
+        if command == "?":
+            _show("\n".join(_admissible(episode.info)))
+            continue
+        transition = episode.advance(command, environment.step(command))
+        _show(episode.observation)
+        if episode.ended:
+            _show(f"[{'won' if transition.won else 'over'}; reward {transition.reward:g}]")
+            return 0
+
+
+def _admissible(info: Info) -> list[str]:
+    """What can be typed. A search bar takes any words, so no environment lists them one by one."""
+    search = ["search[words]"] if info.get("available_actions", {}).get("has_search_bar") else []
+    return [*search, *(info.get("admissible_commands") or ())] or ["This environment lists none."]
+
+
+def _ask() -> str:
+    sys.stdout.write("> ")
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        sys.stdout.write("\n")
+    return line.strip()
+
+
+def _show(text: str) -> None:
+    """Environment text is untrusted: control and direction characters never reach the terminal."""
+    sys.stdout.write(visible_lines(text) + "\n")

@@ -1,0 +1,85 @@
+"""`hgpo rollout`: episodes of a run's policy, stored step by step."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hgpo.cli import TRUST_HELP
+
+DESCRIPTION = """\
+Play games with the policy of a run, N rollouts each from the same start, and store every step: prompt, response,
+action, reward, tokens. `hgpo advantages` reads the file.
+
+examples:
+  hgpo rollout runs/quickstart -o rollouts.parquet
+  hgpo rollout runs/quickstart --split valid_seen --games 32 --group-size 8 --temperature 1.0 -o seen.jsonl
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = DESCRIPTION
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write (.parquet or .jsonl)")
+    parser.add_argument("--split", help="split to play (default: the run's training split)")
+    parser.add_argument("--games", type=int, default=16, help="the first so many games of the split (default: 16)")
+    parser.add_argument("--group-size", type=int, help="rollouts per game (default: the run's)")
+    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, in training)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    _refuse_mistakes(arguments)
+    import dataclasses
+
+    import numpy as np
+
+    from hgpo.assemble import build_suite, rollout_rules
+    from hgpo.config import check_names
+    from hgpo.rollout.records import outcomes, write_rollouts
+    from hgpo.rollout.runner import collect
+    from hgpo.runs.folder import open_run_directory
+    from hgpo.runs.trust import allow_imports
+    from hgpo.training.load import load_checkpoint_policy, use_threads
+    from hgpo.utils.progress import Reporter
+
+    reporter = Reporter(quiet=arguments.quiet)
+    run_directory, config = open_run_directory(arguments.run)
+    allow_imports(arguments.run, config, trusted=arguments.trust, say=reporter.say)
+    check_names(config)
+    use_threads(config)
+    tasks = build_suite(config).tasks(arguments.split or config.environment.train_split)[: arguments.games]
+    rules = rollout_rules(config)
+    if arguments.temperature is not None:
+        rules = dataclasses.replace(rules, temperature=arguments.temperature)
+    policy, _ = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
+    group_size = config.rollout.group_size if arguments.group_size is None else arguments.group_size
+    with reporter.counting("playing") as count:
+        steps = collect(
+            tasks,
+            policy,
+            rules,
+            np.random.default_rng(arguments.seed),
+            group_size=group_size,
+            on_progress=count,
+        )
+    write_rollouts(arguments.output, steps)
+    played = outcomes(steps)
+    won = sum(episode.won for episode in played)
+    reporter.say(f"{len(steps):,} steps of {len(played)} episodes, {won} won, in {arguments.output}")
+    return 0
+
+
+def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+    from hgpo.storage.schema import check_output
+
+    for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
+        if count is not None and count < 1:
+            raise ValueError(f"{option} {count}: at least 1 must be played")
+    check_output(arguments.output, arguments.force)

@@ -1,0 +1,110 @@
+"""`hgpo serve-env`: an environment for trainers that speak OpenEnv."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+DESCRIPTION = """\
+Serve an environment to OpenEnv's clients: a WebSocket at /ws, a session a connection. It listens on 127.0.0.1 until
+Ctrl-C. A reset names a task by `task` (its number) and `split`, or by `seed`; with neither, tasks come in turn. An
+action is {"text": COMMAND}. docs/openenv.md has every field.
+
+examples:
+  hgpo serve-env webshop
+  hgpo serve-env alfworld --option data_dir=~/alfworld/data --split train
+  hgpo serve-env webshop --port 8001 --max-sessions 64 --max-steps 15
+  hgpo train recipe.toml environment.name=openenv:http://127.0.0.1:8000     another hgpo that trains on it
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    from hgpo.envs.openenv.server import LOOPBACK, Limits
+
+    limits = Limits()
+    parser.description = DESCRIPTION
+    parser.add_argument("name", help="alfworld, webshop, an installed package's environment, or package.module:factory")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
+    )
+    parser.add_argument("--split", help="serve this split alone (default: all, and resets take the first)")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="cut episodes after N steps (default: never)")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes any free one (default: 8000)")
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--expose",
+        action="store_true",
+        help="allow a --host that other machines reach: there is no password and no encryption, whoever comes plays",
+    )
+    parser.add_argument(
+        "--max-sessions", type=int, default=limits.sessions, metavar="N", help=f"(default: {limits.sessions})"
+    )
+    parser.add_argument(
+        "--max-message-bytes",
+        type=int,
+        default=limits.message_bytes,
+        metavar="N",
+        help=f"longest message of a client (default: {limits.message_bytes})",
+    )
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        default=limits.idle_seconds,
+        metavar="S",
+        help=f"end a session after so long without a message (default: {limits.idle_seconds:g})",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb."""
+    from hgpo.config import apply_override
+    from hgpo.envs.openenv.protocol import is_loopback
+    from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
+    from hgpo.envs.registry import make
+    from hgpo.envs.wrappers import LimitedSuite
+
+    if not arguments.expose and not is_loopback(arguments.host):
+        raise ValueError(
+            f"--host {arguments.host} can be reached by other machines, without a password or encryption; add --expose "
+            "if that is meant"
+        )
+    if not 0 <= arguments.port < 1 << 16:
+        raise ValueError(f"--port {arguments.port}: ports are 1 to 65535, or 0 for any free one")
+    if arguments.max_steps is not None and arguments.max_steps < 1:
+        raise ValueError(f"--max-steps {arguments.max_steps}: give at least 1, or leave it out")
+    limits = Limits(arguments.max_sessions, arguments.max_message_bytes, arguments.idle_seconds)
+    _require_websockets()
+    options: dict[str, object] = {}
+    for option in arguments.option:
+        apply_override(options, option)
+    suite = LimitedSuite(make(arguments.name, **options), arguments.max_steps or sys.maxsize)
+    served = Served(arguments.name, suite, (arguments.split,) if arguments.split else suite.splits)
+    _serve(EnvironmentServer(served, limits), served, arguments.host, arguments.port)
+    return 0
+
+
+def _require_websockets() -> None:
+    """Refuse before games are generated what could not be served."""
+    try:
+        import websockets  # noqa: F401
+    except ImportError as error:
+        raise ValueError("serving needs the package websockets: pip install 'hgpo[openenv]'") from error
+
+
+def _serve(server, served, host: str, port: int) -> None:  # type: ignore[no-untyped-def]
+    """Until SIGINT or SIGTERM, which end it between two steps and not within one."""
+    import asyncio
+    import signal
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with server.listening(host, port) as address:
+            sizes = ", ".join(f"{size:,} of {split}" for split, size in served.sizes.items())
+            sys.stdout.write(f"{served.name} at {address}: tasks {sizes} (Ctrl-C ends)\n")
+            sys.stdout.flush()
+            await stopped.wait()
+
+    asyncio.run(serve())

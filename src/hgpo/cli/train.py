@@ -1,0 +1,250 @@
+"""`hgpo train`: a new run from a recipe, or the continuation of one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hgpo.cli import TRUST_HELP
+from hgpo.config import Config, describe_settings, load_config
+from hgpo.config.recipes import Written, recipe_names, starter_recipe, starters
+from hgpo.utils.text import visible_lines
+
+DESCRIPTION = """\
+Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
+games it has not seen. Everything goes to runs/<run.name>/.
+
+examples:
+  hgpo train quickstart            a tiny policy on household games, on a CPU
+  hgpo train --env webshop         the same in shops: the recipe webshop-tiny
+  hgpo train --env alfworld policy.model=Qwen/Qwen2.5-1.5B-Instruct
+  hgpo train quickstart run.name=gigpo advantage.estimator=gigpo
+  hgpo train quickstart run.name=presets advantage.options.preset=verl-agent
+  hgpo train mine.toml             a recipe of your own; it may say `extends = "quickstart"`
+  hgpo train --resume runs/quickstart
+  hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
+  hgpo train --settings            list every setting with its default
+
+recipes that come with hgpo and with installed environments:
+"""
+
+
+def _described() -> str:
+    """The description with the names of all recipes."""
+    names = textwrap.fill(
+        "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    return f"{DESCRIPTION}{names}\n"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.description = _described()
+    parser.add_argument("recipe", nargs="?", help="a TOML file with settings, or the name of one of the recipes above")
+    parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
+    mode.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="start the run, go on with it if it is unfinished, show its result if it is finished",
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME",
+        choices=sorted(starters()),
+        help="in place of a recipe: train on this environment (%(choices)s), a tiny policy with nothing downloaded "
+        "unless policy.model=MODEL names a language model",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["built-in", "verl"],
+        help="what trains: this package alone on one machine, or verl on a Ray cluster (pip install 'hgpo[verl]')",
+    )
+    parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the complete settings (of --resume: the run's) and end"
+    )
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb. Notes the run in `arguments.run_directory`, for whoever has to say how it goes on."""
+    started = time.monotonic()
+    if arguments.settings:
+        print_settings()
+        return 0
+    if arguments.resume is not None:
+        if arguments.recipe is not None:
+            raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
+        if arguments.engine is not None or arguments.env is not None:
+            raise ValueError("--resume goes on with the run's own engine and environment; leave out --engine and --env")
+        if arguments.dry_run:
+            _say(visible_lines(_complete_settings(_stored_settings(arguments.resume))))
+            return 0
+        arguments.run_directory = arguments.resume
+        return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
+    recipe, overrides = _split(arguments)
+    if arguments.env is not None:
+        if recipe is not None:
+            raise ValueError("--env brings that environment's own recipe; leave out either, or set environment.name=…")
+        recipe = starter_recipe(arguments.env, _model_of(overrides))
+    elif arguments.recipe is None:
+        raise ValueError(
+            "name a recipe (`hgpo train quickstart`; --help lists all), an environment (--env) or a run to --resume"
+        )
+    if arguments.engine is not None:
+        overrides = [*overrides, f'run.engine="{arguments.engine}"']
+    config = load_config(recipe, overrides)
+    if arguments.dry_run:
+        _say(visible_lines(_complete_settings(config)))
+        return 0
+    arguments.run_directory = config.run_directory
+    if arguments.go_on and (config.run_directory / "config.toml").exists():
+        _refuse_other_settings(config)
+        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
+    return _train(config, arguments.quiet, started)
+
+
+def print_settings() -> None:
+    """Every setting, its default and what it is for."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("setting", "default", "what it is")
+    for row in describe_settings():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
+    """A first word of the form a.b=c is an override, not a recipe."""
+    word: str | None = arguments.recipe
+    if word is None:
+        return None, arguments.overrides
+    if "=" in word and not Path(word).exists():
+        return None, [word, *arguments.overrides]
+    return Path(word), arguments.overrides
+
+
+def _model_of(overrides: list[str]) -> str:
+    """What the overrides say of `policy.model`; "tiny" where they say nothing."""
+    policy = Written(overrides=tuple(overrides)).tree().get("policy")
+    return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
+
+
+def _complete_settings(config: Config) -> str:
+    """All settings as TOML or, for verl, verl's own as YAML."""
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.preflight import require_verl
+
+        require_verl()
+        from hgpo.integrations.verl.launch import composed_yaml
+
+        return composed_yaml(config)
+    from hgpo.config import dump_config
+
+    return dump_config(config)
+
+
+def _stored_settings(path: Path) -> Config:
+    from hgpo.runs.folder import open_run_directory
+
+    return open_run_directory(path)[1]
+
+
+def _train(config: Config, quiet: bool, started: float) -> int:
+    _prepare_libraries()
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.preflight import require_verl
+
+        require_verl()
+    from hgpo.evaluation.summary import show_summary
+    from hgpo.utils.progress import Reporter
+
+    reporter = Reporter(quiet=quiet)
+    if config.run.engine == "verl":
+        from hgpo.integrations.verl.launch import train as train_on_verl
+
+        run_directory = train_on_verl(config, reporter)
+        if config.verl.evaluate_only:
+            return 0
+    else:
+        from hgpo.training.trainer import train
+
+        with _says_how_to_go_on(config.run_directory):
+            run_directory = train(config, reporter, started=started)
+    show_summary(run_directory, reporter)
+    return 0
+
+
+def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
+    from hgpo.evaluation.summary import show_summary
+    from hgpo.runs.folder import open_run_directory
+    from hgpo.runs.trust import allow_imports
+    from hgpo.utils.progress import Reporter
+
+    reporter = Reporter(quiet=quiet)
+    run_directory, config = open_run_directory(path)
+    if run_directory.complete:
+        reporter.say(f"{path} is complete; delete it to run it again. Its result:")
+    else:
+        allow_imports(path, config, trusted=trusted, say=reporter.say)
+        _prepare_libraries()
+        if config.run.engine == "verl":
+            from hgpo.integrations.verl.launch import resume as resume_on_verl
+
+            resume_on_verl(path, reporter)
+            if config.verl.evaluate_only:
+                return 0
+        else:
+            from hgpo.training.trainer import resume
+
+            with _says_how_to_go_on(path):
+                resume(path, reporter, started=started)
+    show_summary(run_directory, reporter)
+    return 0
+
+
+@contextmanager
+def _says_how_to_go_on(run: Path) -> Iterator[None]:
+    """In the block, a server that fails a run which has begun ends it with the command that goes on."""
+    from hgpo.policies.openai import AnswerFailed, ServerRefused
+
+    try:
+        yield
+    except (AnswerFailed, ServerRefused) as error:
+        if not (run / "config.toml").exists():
+            raise
+        raise type(error)(
+            f"{error}. What was written is kept; once that is mended, `hgpo train --resume {shlex.quote(str(run))}` "
+            "goes on from there"
+        ) from error
+
+
+def _refuse_other_settings(config: Config) -> None:
+    if _stored_settings(config.run_directory) != config:
+        raise ValueError(
+            f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+            f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+        )
+
+
+def _prepare_libraries() -> None:
+    """Keep libraries quiet and offline where nothing asked otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _say(text: str) -> None:
+    import sys
+
+    sys.stdout.write(text)

@@ -1,0 +1,278 @@
+"""What all players of one game share, worked out once and kept while anybody plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from hgpo.envs.alfworld import text
+from hgpo.envs.alfworld.actions import Action, Layout, LegalActions, World
+from hgpo.envs.alfworld.game import TASK_TYPES, Game
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class PreparedGame:
+    """The parts of a game that play never changes, shared by all rollouts of the game.
+
+    Attributes:
+        game: the game itself.
+        layout: its objects and receptacles by number.
+        legal: which actions a state allows.
+        containers: numbers of the objects that can hold others.
+        is_won: whether a state fulfils the goal.
+    """
+
+    game: Game
+    layout: Layout
+    legal: LegalActions
+    containers: frozenset[int]
+    is_won: WinCondition
+
+
+_in_use: WeakValueDictionary[int, PreparedGame] = WeakValueDictionary()
+
+
+def prepare(game: Game) -> PreparedGame:
+    """The shared parts of a game; equal games that are different objects share nothing.
+
+    `ValueError` names an id that does not exist, a name or id that stands for two things or an unknown task type.
+    """
+    prepared = _in_use.get(id(game))  # comparing whole games would take longer than preparing one
+    if prepared is None or prepared.game is not game:
+        layout = Layout.of(game)
+        prepared = _in_use[id(game)] = PreparedGame(
+            game=game,
+            layout=layout,
+            legal=LegalActions(layout, game.can_contain),
+            containers=layout.with_property("isReceptacleObject"),
+            is_won=win_condition(game, layout),
+        )
+    return prepared
+
+
+# When a game is won: one condition per goal template, built once per game and asked after every legal command.
+
+
+WinCondition = Callable[[World], bool]
+
+TREATMENTS = {
+    "pick_clean_then_place_in_recep": ("cleanable", "clean"),
+    "pick_heat_then_place_in_recep": ("heatable", "hot"),
+    "pick_cool_then_place_in_recep": ("coolable", "cool"),
+}
+
+
+def win_condition(game: Game, layout: Layout) -> WinCondition:
+    """The condition that a game's goal sets. `ValueError` names an unknown task type."""
+    goal = game.goal
+    if goal.task_type not in TASK_TYPES:
+        raise ValueError(f"{game.name}: unknown task type {goal.task_type!r}; known are {', '.join(TASK_TYPES)}")
+    wanted = layout.objects_of({goal.object_kind})
+    if goal.task_type == "look_at_obj_in_light":
+        lamps = layout.objects_of({goal.target_kind}) & layout.with_property("toggleable")
+        return _held_under_light(wanted, lamps, layout.receptacles_at)
+    targets = tuple(sorted(layout.receptacles_of({goal.target_kind})))
+    if goal.task_type in TREATMENTS:
+        ability, state = TREATMENTS[goal.task_type]
+        return _treated_object_placed(wanted & layout.with_property(ability), state, targets)
+    return _objects_placed(wanted, targets, 2 if goal.task_type == "pick_two_obj_and_place" else 1)
+
+
+def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> WinCondition:
+    """`count` wanted objects in one and the same target."""
+
+    def reached(world: World) -> bool:
+        return any(len(wanted & world.contents[target]) >= count for target in targets)
+
+    return reached
+
+
+def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tuple[int, ...]) -> WinCondition:
+    """A wanted object that is clean, hot or cool in a target."""
+
+    def reached(world: World) -> bool:
+        treated = wanted & world.states[treatment]
+        return bool(treated) and any(not treated.isdisjoint(world.contents[target]) for target in targets)
+
+    return reached
+
+
+def _held_under_light(
+    wanted: frozenset[int], lamps: frozenset[int], receptacles_at: dict[str, tuple[int, ...]]
+) -> WinCondition:
+    """A wanted object in hand, where a lamp that was used stands within reach."""
+
+    def reached(world: World) -> bool:
+        if world.held not in wanted:
+            return False
+        lit = lamps & world.states["toggled"]
+        here = receptacles_at.get(world.location, ())
+        return bool(lit) and any(not lit.isdisjoint(world.contents[place]) for place in here)
+
+    return reached
+
+
+# Playing a game: what a command changes, what is answered, and whether the game is won.
+#
+# A command is legal exactly when its words are in `Engine.commands`. What is legal at a location stays the same
+# until something is taken, put down, opened or closed, so it is worked out once and kept until then.
+
+
+_CHANGES: dict[str, tuple[str, str | None]] = {
+    "clean": ("clean", None),
+    "cool": ("cool", "hot"),
+    "heat": ("hot", "cool"),
+    "slice": ("sliced", None),
+    "use": ("toggled", None),
+}
+"""Per verb the state it gives an object and the one it takes away."""
+
+
+class Engine:
+    """One game being played. It can be pickled and copied in the middle of a game."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self._prepare()
+        self.start()
+
+    def _prepare(self) -> None:
+        prepared = prepare(self.game)
+        self._prepared, self._layout, self._legal = prepared, prepared.layout, prepared.legal
+        self._is_won = prepared.is_won
+        self._legal_at: dict[str, tuple[dict[str, Action], list[str]]] = {}
+
+    def __getstate__(self) -> tuple[Game, World, bool]:
+        return self.game, self._world, self.won
+
+    def __setstate__(self, state: tuple[Game, World, bool]) -> None:
+        self.game, self._world, self.won = state
+        self._prepare()
+
+    def start(self) -> str:
+        """Go back to the start and return the first text."""
+        self._world = World.at_start(self._layout, self.game.agent_location)
+        self._legal_at.clear()
+        self.won = self._is_won(self._world)
+        if self._world.location in self._layout.receptacles_at:
+            return text.first_text(self._surroundings(), self.game.task)
+        return text.first_text(text.middle_of_room(self._layout.receptacle_names), self.game.task)
+
+    @property
+    def commands(self) -> list[str]:
+        """The legal commands, sorted. The list is the engine's own: copy it before changing it."""
+        return self._legal_here()[1]
+
+    def act(self, command: str) -> str:
+        """Carry out a command and return the answer. An illegal one changes nothing."""
+        action = self._legal_here()[0].get(command.strip())
+        if action is None:
+            return text.NOTHING_HAPPENS
+        feedback = _HANDLERS[action.verb](self, action)
+        self.won = self._is_won(self._world)
+        return feedback
+
+    def _legal_here(self) -> tuple[dict[str, Action], list[str]]:
+        legal = self._legal_at.get(self._world.location)
+        if legal is None:
+            actions = self._legal.find(self._world)
+            legal = self._legal_at[self._world.location] = (actions, sorted(actions))
+        return legal
+
+    def _go_to(self, action: Action) -> str:
+        self._world.location = self._layout.receptacles[action.item].location
+        return text.arrival(action.names[0], self._description(action.item))
+
+    def _open(self, action: Action) -> str:
+        self._world.opened.add(action.item)
+        del self._legal_at[self._world.location]
+        return text.opening(action.names[0], self._description(action.item))
+
+    def _close(self, action: Action) -> str:
+        self._world.opened.discard(action.item)
+        del self._legal_at[self._world.location]
+        return self._constant(action)
+
+    def _take(self, action: Action) -> str:
+        world, item, place = self._world, action.item, action.target
+        world.contents[place].discard(item)
+        world.taken_from[item].add(place)
+        world.object_locations[item].discard(world.location)
+        world.held = item
+        self._legal_at.clear()
+        return self._constant(action)
+
+    def _move(self, action: Action) -> str:
+        world, item, place = self._world, action.item, action.target
+        world.contents[place].add(item)
+        world.taken_from[item].discard(place)
+        world.object_locations[item].add(world.location)
+        world.held = None
+        self._legal_at.clear()
+        return self._constant(action)
+
+    def _change_object(self, action: Action) -> str:
+        added, removed = _CHANGES[action.verb]
+        self._world.states[added].add(action.item)
+        if removed is not None:
+            self._world.states[removed].discard(action.item)
+        return self._constant(action)
+
+    def _inventory(self, action: Action) -> str:
+        held = self._world.held
+        return text.inventory(None if held is None else self._layout.object_names[held])
+
+    def _examine_receptacle(self, action: Action) -> str:
+        return self._description(action.item)
+
+    def _examine_object(self, action: Action) -> str:
+        if action.item in self._prepared.containers:
+            return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
+        states = [state for state, objects in self._world.states.items() if action.item in objects]
+        return text.plain_object(action.names[0], states)
+
+    def _look(self, action: Action) -> str:
+        return self._surroundings()
+
+    def _constant(self, action: Action) -> str:
+        return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
+
+    def _description(self, place: int) -> str:
+        return text.receptacle(
+            self._layout.receptacle_names[place],
+            self._names_of(sorted(self._world.contents[place])),
+            openable=place in self._layout.openable,
+            opened=place in self._world.opened,
+        )
+
+    def _surroundings(self) -> str:
+        here = self._layout.receptacles_at.get(self._world.location)
+        if here is None:
+            return text.middle_of_room(())
+        return text.facing([self._layout.receptacle_names[place] for place in here], self._names_of(self._beside(here)))
+
+    def _beside(self, here: tuple[int, ...]) -> Iterable[int]:
+        """Objects said to lie next to the receptacles here, once for each of these they were taken out of."""
+        world = self._world
+        for item, sources in enumerate(world.taken_from):
+            if sources and world.location in world.object_locations[item]:
+                yield from (item for place in here if place in sources)
+
+    def _names_of(self, objects: Iterable[int]) -> Iterable[str]:
+        return (self._layout.object_names[item] for item in objects)
+
+
+_HANDLERS: dict[str, Callable[[Engine, Action], str]] = {
+    "close": Engine._close,
+    "examine object": Engine._examine_object,
+    "examine receptacle": Engine._examine_receptacle,
+    "go to": Engine._go_to,
+    "help": Engine._constant,
+    "inventory": Engine._inventory,
+    "look": Engine._look,
+    "move": Engine._move,
+    "open": Engine._open,
+    "take": Engine._take,
+    **dict.fromkeys(_CHANGES, Engine._change_object),
+}

@@ -1,0 +1,269 @@
+"""Reads the sentence that states a household task."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
+
+_VERBS = {"clean": "clean", "heat": "heat", "hot": "heat", "cool": "cool", "cold": "cool"}
+_PATTERNS = tuple(
+    (task_type, re.compile(pattern))
+    for task_type, pattern in (
+        ("look_at_obj_in_light", r"look at (?:an? |the )?(?P<object>\w+) under (?:the )?(?P<target>\w+)"),
+        ("look_at_obj_in_light", r"examine (?:an? |the )?(?P<object>\w+) with (?:the )?(?P<target>\w+)"),
+        ("pick_two_obj_and_place", r"find two (?P<object>\w+) and put them (?:in|on) (?:the )?(?P<target>\w+)"),
+        ("pick_two_obj_and_place", r"put two (?P<object>\w+) (?:in|on) (?:the )?(?P<target>\w+)"),
+        ("", r"(?P<verb>clean|heat|cool) (?:some|an?) (?P<object>\w+) and put it (?:in|on) (?:the )?(?P<target>\w+)"),
+        ("", r"put (?:an?|some) (?P<verb>clean|hot|cool|cold) (?P<object>\w+) (?:in|on) (?:the )?(?P<target>\w+)"),
+        ("pick_and_place_simple", r"put (?:an?|some) (?P<object>\w+) (?:in|on) (?:the )?(?P<target>\w+)"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSentence:
+    """What a task sentence asks for.
+
+    Attributes:
+        task_type: one of the six task types.
+        object_kind: in lower case, as the sentence has it.
+        target_kind: in lower case, as the sentence has it.
+        verb: clean, heat or cool; "" where none applies.
+
+    Example: "put a hot cup in shelf." is
+    `TaskSentence("pick_heat_then_place_in_recep", object_kind="cup", target_kind="shelf", verb="heat")`.
+    """
+
+    task_type: str
+    object_kind: str
+    target_kind: str
+    verb: str = ""
+
+
+def parse_task(sentence: str) -> TaskSentence:
+    """What a task sentence asks for; `ValueError` quotes a sentence of another form."""
+    for task_type, pattern in _PATTERNS:
+        match = pattern.fullmatch(sentence.strip().rstrip(".").lower())
+        if match:
+            verb = _VERBS[match["verb"]] if not task_type else ""
+            kind = task_type or f"pick_{verb}_then_place_in_recep"
+            return TaskSentence(kind, match["object"], match["target"], verb)
+    raise ValueError(f"task sentence {sentence!r} has none of the known forms, such as 'put a clean apple in fridge.'")
+
+
+# What a player of household games has learnt by reading: which places there are, what it saw where, what it holds.
+
+
+_ARRIVAL = re.compile(r"You arrive at (?P<place>\w+ \d+)\.")
+_SIGHT = re.compile(r"(?:On the (?P<on>\w+ \d+)|The (?P<inside>\w+ \d+) is open\. In it), you see (?P<things>[^.]*)\.")
+_THING = re.compile(r"\ba (\w+ \d+)")
+_TAKING = re.compile(r"You pick up the (?P<thing>\w+ \d+) from the (?P<place>\w+ \d+)\.")
+_MOVING = re.compile(r"You move the (?P<thing>\w+ \d+) to the (?P<place>\w+ \d+)\.")
+_TREATING = re.compile(r"You (?P<verb>clean|heat|cool) the (?P<thing>\w+ \d+) using")
+_UNDOES = {"heat": "cool", "cool": "heat"}
+
+
+def kind_of(name: str) -> str:
+    """`"apple"` for `"apple 2"`."""
+    return name.rpartition(" ")[0]
+
+
+class Sightings:
+    """Everything is taken from texts and legal commands; nothing is known of places not yet looked into.
+
+    `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle that was
+    last looked at since something was taken or put down. Without `recall` what was seen is forgotten then too.
+    """
+
+    def __init__(self, recall: bool) -> None:
+        self._recall = recall
+        self.places: list[str] = []
+        self.contents: dict[str, list[str]] = {}
+        self.held: str | None = None
+        self.treatments: dict[str, set[str]] = {}
+        self.last_visited: str | None = None
+
+    def read(self, observation: str, commands: Iterable[str]) -> None:
+        """Take in the answer to a command and what can be done next."""
+        self._add_places(command[len("go to ") :] for command in commands if command.startswith("go to "))
+        if match := _ARRIVAL.match(observation):
+            self._add_places([match["place"]])
+            self.last_visited = match["place"]
+        if match := _SIGHT.search(observation):
+            place = match["on"] or match["inside"]
+            self.contents[place] = _THING.findall(match["things"])
+            self.last_visited = place
+        if match := _TAKING.match(observation):
+            self._change_hands(match["thing"], taken_from=match["place"])
+        if match := _MOVING.match(observation):
+            self._change_hands(match["thing"], moved_to=match["place"])
+        if match := _TREATING.match(observation):
+            treatments = self.treatments.setdefault(match["thing"], set())
+            treatments.add(match["verb"])
+            treatments.discard(_UNDOES.get(match["verb"], ""))
+
+    def where(self, kind: str) -> list[str]:
+        """The places where something of a kind was seen."""
+        return [place for place, things in self.contents.items() if self.count(kind, place)]
+
+    def count(self, kind: str, place: str) -> int:
+        """How many of a kind were seen in a place."""
+        return sum(kind_of(thing) == kind for thing in self.contents.get(place, ()))
+
+    def _add_places(self, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self.places]
+        if new:
+            self.places = sorted([*self.places, *new], key=lambda name: (kind_of(name), int(name.rpartition(" ")[2])))
+
+    def _change_hands(self, thing: str, taken_from: str | None = None, moved_to: str | None = None) -> None:
+        self.held = thing if taken_from else None
+        self.last_visited = None
+        if not self._recall:
+            self.contents.clear()
+        if taken_from and thing in self.contents.get(taken_from, ()):
+            self.contents[taken_from].remove(thing)
+        if moved_to and self._recall:
+            self.contents.setdefault(moved_to, []).append(thing)
+
+
+# A player that solves household games from what it reads: the observations, the task and the legal commands.
+#
+# It never sees the game's content. What it brings along is knowledge of households in general: what is usually kept
+# where, and what cleans, heats, cools and gives light (`hgpo.envs.alfworld.household`).
+
+
+_PLACES_OF: dict[str, Mapping[str, int]] = {
+    LAMP_KIND.lower(): {kind.lower(): share for kind, share in LAMP_PLACES.items()},
+    **{
+        name.lower(): {kind.lower(): share for kind, share in properties.places.items()}
+        for name, properties in OBJECT_KINDS.items()
+    },
+}
+_APPLIANCE_OF = {verb: kind.lower() for verb, _, kind in APPLIANCES.values()}
+_OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
+
+
+class Expert:
+    """Searches one receptacle after the other, opening what is closed, and then does what the task asks.
+
+    `order` is the order in which it searches. It depends on the task and the room only, so a policy that
+    remembers no more than the last two steps can tell where to go next from where it stands:
+
+    - "likely": where the wanted kind is usually found comes first; a closed receptacle costs twice an open one;
+    - "listed": by name, whatever is wanted; it takes longer and asks for less knowledge of households.
+
+    With `recall` it goes straight back to what it has seen before and searches no place twice. Without, it forgets
+    what it has seen whenever it takes or puts down something and begins the next search anew, so that nothing it
+    does depends on more than a short memory can hold; only tasks with a second search take longer for it.
+    """
+
+    def __init__(self, order: Literal["likely", "listed"] = "likely", recall: bool = True) -> None:
+        if order not in ("likely", "listed"):
+            raise ValueError(f"order={order!r}; choose 'likely' or 'listed'")
+        self._order = order
+        self._recall = recall
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Start a game. The task is `info["task"]` or else the last line of the first text."""
+        self._task = parse_task(info["task"] if "task" in info else observation.rpartition("Your task is to: ")[2])
+        self._seen = Sightings(self._recall)
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str:
+        """The next command, given the answer to the last one, whoever chose that. Call it once per step."""
+        commands: Sequence[str] = info["admissible_commands"]
+        self._seen.read(observation, commands)
+        return self._next(frozenset(commands))
+
+    def _next(self, commands: Collection[str]) -> str:
+        held, task = self._seen.held, self._task
+        if held is None:
+            return self._fetch(commands)
+        if kind_of(held) != task.object_kind:
+            return self._put_away(held, commands)
+        if task.verb and task.verb not in self._seen.treatments.get(held, ()):
+            return self._treat(held, commands)
+        if task.task_type == "look_at_obj_in_light":
+            return self._use_lamp(commands)
+        target = self._target()
+        return self._first_legal([f"move {held} to {target}"], commands) or self._approach(target, commands)
+
+    def _fetch(self, commands: Collection[str]) -> str:
+        """Take an object of the wanted kind, but not the one of two that is already where both should be."""
+        kind = self._task.object_kind
+        done = self._target() if self._task.task_type == "pick_two_obj_and_place" else None
+        for command in sorted(commands):
+            thing, separator, place = command.removeprefix("take ").partition(" from ")
+            if separator and kind_of(thing) == kind and place != done:
+                return command
+        return self._search(kind, commands, passing_over=done)
+
+    def _put_away(self, held: str, commands: Collection[str]) -> str:
+        """Get rid of something that is not wanted."""
+        moves = [command for command in sorted(commands) if command.startswith(f"move {held} to ")]
+        return moves[0] if moves else self._visit_next(self._in_order(kind_of(held)), commands)
+
+    def _treat(self, held: str, commands: Collection[str]) -> str:
+        verb = self._task.verb
+        appliances = [place for place in self._seen.places if kind_of(place) == _APPLIANCE_OF[verb]]
+        treat = self._first_legal([f"{verb} {held} with {place}" for place in appliances], commands)
+        return treat or self._visit_next(appliances, commands)
+
+    def _use_lamp(self, commands: Collection[str]) -> str:
+        lamp = self._task.target_kind
+        uses = [command for command in sorted(commands) if command.startswith(f"use {lamp} ")]
+        return uses[0] if uses else self._search(lamp, commands)
+
+    def _target(self) -> str:
+        """The receptacle of the target kind that holds most of what is wanted already, the first one if equal."""
+        kind = self._task.object_kind
+        targets = [place for place in self._seen.places if kind_of(place) == self._task.target_kind]
+        return max(targets, key=lambda place: self._seen.count(kind, place), default="")
+
+    def _search(self, kind: str, commands: Collection[str], passing_over: str | None = None) -> str:
+        """Go where the kind was seen, or else on to the next place where it may be."""
+        if self._recall:
+            for place in self._seen.where(kind):
+                if place != passing_over:
+                    return self._approach(place, commands)
+        order = [place for place in self._in_order(kind) if place != passing_over]
+        if self._recall:
+            order = [place for place in order if place not in self._seen.contents] or order
+        return self._visit_next(order, commands)
+
+    def _visit_next(self, order: Sequence[str], commands: Collection[str]) -> str:
+        """Open the place last gone to if it is one of these and not looked into; else go to the one that follows it."""
+        last = self._seen.last_visited
+        if last in order:
+            if last not in self._seen.contents and f"open {last}" in commands:
+                return f"open {last}"
+            order = order[order.index(last) + 1 :] or order
+        return self._approach(order[0] if order else "", commands)
+
+    def _in_order(self, kind: str) -> list[str]:
+        """All places in the order in which they are searched for a kind; those where it cannot be come last."""
+        places, target = self._seen.places, self._task.target_kind
+        copies = Counter(kind_of(place) for place in places)
+        shares = _PLACES_OF.get(kind, {})
+
+        def worth(place: str) -> float:
+            name = kind_of(place)
+            return shares.get(name, 0) / copies[name] / (2 if name in _OPENABLE else 1)
+
+        if self._order == "likely":
+            places = sorted(places, key=worth, reverse=True)
+        # An object that only has to be moved cannot be where it should end up, one to be treated first can.
+        return places if self._task.verb else sorted(places, key=lambda place: kind_of(place) == target)
+
+    def _approach(self, place: str, commands: Collection[str]) -> str:
+        """Go to a place; where the agent stands there already, look into it."""
+        choices = [f"go to {place}", f"open {place}", f"examine {place}", "look"]
+        return self._first_legal(choices, commands) or choices[-1]
+
+    @staticmethod
+    def _first_legal(choices: Sequence[str], commands: Collection[str]) -> str | None:
+        return next((choice for choice in choices if choice in commands), None)

@@ -1,1 +1,0 @@
-"""A player that solves household games from what it reads."""

@@ -1,1 +1,0 @@
-"""What is known of households in general, for those who furnish them and those who search them."""

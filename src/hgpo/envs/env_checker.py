@@ -1,0 +1,183 @@
+"""Checks of the contract that environments, experts and suites keep (`hgpo.envs.base`).
+
+Without them, a broken contract would show far from its cause, or never: a run with a forgotten `won` trains to its end
+with a success of 0, and a text counts as a true `terminated`. Every error names the task. `hgpo.envs.wrappers` applies
+them to the tasks of a run.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hgpo.envs.base import Info, StepResult, Task
+
+BREAKS = (Exception, SystemExit)
+"""What the user's code may raise: also `sys.exit()`, which would end a run as if it were complete."""
+
+LARGEST_REWARD = 1e12
+"""Sums of squares of larger ones leave what a float holds exactly, or at all."""
+
+_RESET_PROMISE = "reset(seed=…) has to return (observation, info)"
+_STEP_PROMISE = "step(action) has to return (observation, reward, terminated, truncated, info)"
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "task": ("text", lambda value: isinstance(value, str)),
+    "score": ("a number from 0 to 1", lambda value: _is_number(value) and 0.0 <= value <= 1.0),
+    "admissible_commands": ("a list of texts", lambda value: is_texts(value)),
+}
+
+
+class EnvironmentFault(ValueError):
+    """An environment raised an error or returned something else than promised; the message names the task."""
+
+
+def check_start(name: str, start: Any) -> tuple[str, Info]:
+    """The two values of a `reset()`.
+
+    Raises:
+        EnvironmentFault: they are not what is promised; `name` is the task's.
+    """
+    try:
+        observation, info = start
+    except (TypeError, ValueError):
+        _refuse(name, 0, _RESET_PROMISE, _brief(start))
+    _check_words(name, 0, _RESET_PROMISE, observation, info)
+    return observation, info
+
+
+def check_step(name: str, step: int, result: Any) -> StepResult:
+    """The five values of a `step()`, number `step` of its episode; see `check_start`."""
+    try:
+        observation, reward, terminated, truncated, info = result
+    except (TypeError, ValueError):
+        _refuse(name, step, _STEP_PROMISE, _brief(result))
+    _check_words(name, step, _STEP_PROMISE, observation, info)
+    if type(reward) is not float or not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
+        _check_reward(name, step, reward)
+    if type(terminated) is not bool or type(truncated) is not bool:
+        _check_ends(name, step, terminated, truncated)
+    return observation, reward, terminated, truncated, info
+
+
+def check_task(task: Any) -> Task:
+    """A task of a suite.
+
+    Raises:
+        EnvironmentFault: id or kind is no text, or it cannot be made.
+    """
+    for attribute in ("id", "kind"):
+        value = getattr(task, attribute, None)
+        if not isinstance(value, str):
+            name = safe_repr(getattr(task, "id", task))
+            raise EnvironmentFault(f"task {name}: its {attribute} has to be text, and is {safe_repr(value)}")
+    if not callable(getattr(task, "make", None)):
+        raise EnvironmentFault(f"task {getattr(task, 'id', '')!r}: `make` has to build its environment")
+    checked: Task = task
+    return checked
+
+
+def check_command(command: object) -> str:
+    """What an expert wants done.
+
+    Raises:
+        EnvironmentFault: it is no text.
+    """
+    if not isinstance(command, str):
+        raise EnvironmentFault(f"the expert's act() has to return a command as text, and returned {safe_repr(command)}")
+    return command
+
+
+def fault_of(what: str, call: str, error: BaseException, *, below: str) -> EnvironmentFault:
+    """An error of the user's own code, with the place in it.
+
+    Args:
+        what: whose code it is: a task, an expert.
+        call: what was called.
+        error: what it raised; it may not even be able to say what is wrong.
+        below: this package's file that called it; a place there is none of the user's.
+
+    A fault that says itself what is wrong needs no place.
+    """
+    if isinstance(error, EnvironmentFault):
+        return EnvironmentFault(f"{what}: {error}")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = "" if place.filename == below else f" ({Path(place.filename).name}, line {place.lineno})"
+    return EnvironmentFault(f"{what}: {call} raised {type(error).__name__}: {safe_text(error)}{line}")
+
+
+def safe_text(value: object) -> str:
+    """`str(value)`, or what it is where it cannot say so."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"(its message cannot be shown: {type(error).__name__})"
+
+
+def safe_repr(value: object, most: int = 200) -> str:
+    """The beginning of `repr(value)`, or what it is where it cannot say so."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def is_texts(value: object) -> bool:
+    """Whether it is a list or tuple of texts."""
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+
+
+def _check_words(name: str, step: int, promise: str, observation: object, info: Any) -> None:
+    if not isinstance(observation, str):
+        _refuse(name, step, f"{promise}, the observation a str", f"an observation of type {type(observation).__name__}")
+    if type(info) is not dict and not isinstance(info, Mapping):  # a Mapping is found out slowly
+        _refuse(name, step, f"{promise}, info a dict", f"an info of type {type(info).__name__}")
+    if "won" not in info:
+        keys = ", ".join(map(safe_text, info)) or "none"
+        _refuse(name, step, f"{promise}, with the bool info['won']", f"an info without 'won'; its keys: {keys}")
+    if type(info["won"]) is not bool and not isinstance(info["won"], np.bool_):
+        _refuse(name, step, f"{promise}, with the bool info['won']", f"info['won'] = {safe_repr(info['won'])}")
+    for key, (kind, holds) in _KINDS.items():
+        if (value := info.get(key)) is not None and not holds(value):
+            _refuse(name, step, f"{promise}, with info[{key!r}] {kind}", f"info[{key!r}] = {safe_repr(value)}")
+
+
+def _check_reward(name: str, step: int, reward: Any) -> None:
+    if not _is_number(reward):
+        _refuse(name, step, f"{_STEP_PROMISE}, the reward a finite number", f"the reward {safe_repr(reward)}")
+    if abs(float(reward)) > LARGEST_REWARD:
+        promise = f"{_STEP_PROMISE}, the reward of a size up to {LARGEST_REWARD:g}"
+        _refuse(name, step, promise, f"the reward {safe_repr(reward)}")
+
+
+def _check_ends(name: str, step: int, terminated: object, truncated: object) -> None:
+    for said, value in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(value, bool | np.bool_):
+            _refuse(name, step, f"{_STEP_PROMISE}, {said} a bool", f"{said} = {safe_repr(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _brief(returned: object) -> str:
+    """What came instead of the promised values, briefly: an observation may be long."""
+    if isinstance(returned, tuple | list):
+        return f"{len(returned)} values ({', '.join(type(value).__name__ for value in returned)})"
+    return f"a value of type {type(returned).__name__}"
+
+
+def _refuse(name: str, step: int, promise: str, returned: str) -> NoReturn:
+    raise EnvironmentFault(f"task {name!r}: {promise}; at step {step} it returned {returned}")

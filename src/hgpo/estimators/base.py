@@ -1,0 +1,391 @@
+"""The carriers an estimator returns: `Advantages` for the batch, `Level` for one group level of it.
+
+A level also says, for every step, why it had nothing to say (`Unused`).
+
+Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, public columns in the batch's row order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.estimators.normalise import Compared, GroupStatistics, group_statistics
+from hgpo.grouping import Runs, changes
+from hgpo.steps import StepBatch
+
+
+class Unused(IntEnum):
+    """Why a level had nothing to say about a step; the codes of `Level.unused`.
+
+    Attributes:
+        NO: it had: the step is used.
+        NO_CONTEXT: the step has no group at this level: fewer than k steps came before it (early="drop").
+        ALONE: it is the only member of its group.
+        DROPPED: the group has others, but the estimator left it out: its advantage is 0 (missing="drop_zero").
+        ONLY_TRAJECTORY: episode level: there is no other trajectory of its task.
+
+    Example: `Unused(2).name == "ALONE"`, `Unused.ALONE.text == "alone in its group"`.
+    """
+
+    NO = 0
+    NO_CONTEXT = 1
+    ALONE = 2
+    DROPPED = 3
+    ONLY_TRAJECTORY = 4
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return _UNUSED_TEXT[self]
+
+
+_UNUSED_TEXT = {
+    Unused.NO: "used",
+    Unused.NO_CONTEXT: "no context of that length yet",
+    Unused.ALONE: "alone in its group",
+    Unused.DROPPED: "left out because its advantage is 0",
+    Unused.ONLY_TRAJECTORY: "the only trajectory of its task",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One level of groups and what it contributed: `sum over levels of weight * advantage` is the batch's advantage.
+
+    The public columns (properties) are [N] in the batch's row order. They are worked out on every access: a batch of
+    many steps and levels could not hold them all, and most callers want none.
+
+    Attributes:
+        k: number of the level, its place in `Advantages.levels`; None for the episode level, whose groups are tasks.
+        row_N: int64[N], the batch row of each entry in group order.
+        starts_N: bool[N], True where a group begins.
+        compared: what is compared inside the groups.
+        ddof: of `std`, 0 population or 1 unbiased.
+        advantage_N: float64[N], the advantage inside the group.
+        weight_N: float64[N], what it is multiplied by, or one number for all steps.
+        used_N: bool[N], whether the level has something to say about the step.
+        present_N: bool[N], False where the step has no group at this level (None: every step has one).
+        batch_trajectory: int64[N], the batch's trajectory column, in row order; `trajectories` counts in it (None: it
+            cannot).
+        name: what the members of a group have in common, such as "same state"; for step levels `compute_advantages`
+            takes it from `Estimator.levels`.
+
+    Example: two steps of one trajectory share a context with returns 1 and 3, a third step is alone with return 5
+    (ddof 0): group [0, 0, 1], size [2, 2, 1], trajectories [1, 1, 1], mean [2, 2, 5], std [1, 1, 0],
+    advantage [-1, 1, 0], used [True, True, False], unused [0, 0, 2] (`Unused.ALONE`).
+    """
+
+    k: int | None
+    row_N: IntArray
+    starts_N: BoolArray
+    compared: Compared
+    ddof: int
+    advantage_N: FloatArray
+    weight_N: FloatArray | float
+    used_N: BoolArray
+    present_N: BoolArray | None = None
+    batch_trajectory: IntArray | None = field(default=None, kw_only=True)
+    name: str = field(default="same group", kw_only=True)
+
+    @property
+    def group(self) -> IntArray:
+        """Group number of each step, int64[N]; -1 where the step has no group at this level."""
+        return self._to_rows(self.runs().run_N, absent=-1)
+
+    @property
+    def size(self) -> IntArray:
+        """Number of steps in the group, int64[N]; 0 where there is none."""
+        runs = self.runs()
+        return self._to_rows(runs.size_G[runs.run_N], absent=0)
+
+    @property
+    def trajectories(self) -> IntArray:
+        """Number of different trajectories in the group, int64[N]; 0 where there is none.
+
+        Less than `size` where a trajectory was in the same situation more than once.
+
+        Raises:
+            ValueError: the level was built without `batch_trajectory`.
+        """
+        runs = self.runs()
+        return self._to_rows(self._trajectories_G(runs)[runs.run_N], absent=0)
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean of the group, the step itself included, float64[N]; NaN where there is no group."""
+        return self._to_rows(self._statistics().mean_G[self.runs().run_N], absent=np.nan)
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of the group, float64[N], with the estimator's ddof; NaN where there is no group."""
+        return self._to_rows(self._statistics().std_G[self.runs().run_N], absent=np.nan)
+
+    @property
+    def advantage(self) -> FloatArray:
+        """Advantage inside the group, float64[N]; 0 where there is no group or no other member."""
+        return self._to_rows(self.advantage_N)
+
+    @property
+    def weight(self) -> FloatArray:
+        """Weight the advantage was multiplied by, float64[N]."""
+        if isinstance(self.weight_N, float):
+            return np.full(len(self.row_N), self.weight_N)
+        return self._to_rows(self.weight_N)
+
+    @property
+    def used(self) -> BoolArray:
+        """Whether the level had something to say about the step, bool[N]: a group, with others in it, not dropped."""
+        return self._to_rows(self.used_N)
+
+    @property
+    def unused(self) -> NDArray[np.int8]:
+        """Why the level had nothing to say about the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it had.
+
+        Raises:
+            ValueError: an episode level that was built without `batch_trajectory`.
+        """
+        runs = self.runs()
+        if self.k is None:
+            alone_G, reason = self._trajectories_G(runs) == 1, Unused.ONLY_TRAJECTORY
+        else:
+            alone_G, reason = runs.size_G == 1, Unused.ALONE
+        code_N = np.where(alone_G, np.int8(reason), np.int8(Unused.DROPPED))[runs.run_N]
+        if self.present_N is not None:
+            code_N[~self.present_N] = Unused.NO_CONTEXT
+        code_N[self.used_N] = Unused.NO
+        return self._to_rows(code_N)
+
+    def weighted(self, weight_N: FloatArray | float, used_N: BoolArray | None = None) -> Level:
+        """Return the level with other weights (float64[N] in group order or one number) and, if given, `used` marks."""
+        return replace(self, weight_N=weight_N, used_N=self.used_N if used_N is None else used_N)
+
+    def runs(self) -> Runs:
+        """The groups as runs of neighbours in group order (where `present_N` is False, of steps without a group)."""
+        return Runs.from_starts(self.starts_N)
+
+    def _trajectories_G(self, runs: Runs) -> IntArray:
+        if self.batch_trajectory is None:
+            name = "the episode level" if self.k is None else f"level {self.k}"
+            raise ValueError(f"{name} does not know the trajectories; build it with batch_trajectory=batch.trajectory")
+        return distinct_per_run(self.batch_trajectory[self.row_N], runs)
+
+    def _statistics(self) -> GroupStatistics:
+        return group_statistics(self.compared, self.runs(), self.ddof)
+
+    def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
+        if absent is not None and self.present_N is not None:
+            column_N = np.where(self.present_N, column_N, absent)
+        return to_rows(column_N, self.row_N)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advantages:
+    """Advantage of every step of a batch.
+
+    Attributes:
+        values: float64[N] in the batch's row order. Units of the return for "mean_norm", else standard deviations.
+        returns: float64[N], discounted step returns minus penalties.
+        levels: the step groups, `levels[k].k == k`, empty for an estimator without. What they compare is the
+            estimator's affair and in `levels[k].name`: contexts of length k for HGPO, the whole task in G2PO's second.
+        episode: the episode level where the estimator has one.
+
+    Example: `compute_advantages(batch, history_length=1).levels[1].size` is the size of each step's level-1 group.
+    """
+
+    values: FloatArray
+    returns: FloatArray
+    levels: tuple[Level, ...] = ()
+    episode: Level | None = None
+
+    @classmethod
+    def of(cls, returns: FloatArray, terms: Iterable[Level]) -> Advantages:
+        """Advantages whose values are the sum of weight * advantage over terms that share one group order.
+
+        Args:
+            returns: float64[N] in the batch's row order.
+            terms: the episode level first, if there is one, then levels 0, 1, ….
+        """
+        episode, levels = None, tuple(terms)
+        values = _weighted_sum(levels)
+        if levels[0].k is None:
+            episode, levels = levels[0], levels[1:]
+        return cls(values, returns, levels, episode)
+
+    @property
+    def terms(self) -> tuple[Level, ...]:
+        """What `of` was given: the episode level, if there is one, then the levels."""
+        return self.levels if self.episode is None else (self.episode, *self.levels)
+
+
+def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
+    """Number of different keys in each run, int64[G]; keys are integers from 0. One sort, whatever the runs."""
+    pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
+    pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
+    return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
+
+
+def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:
+    """Lay out a column in the batch's row order: result[row_N[i]] = column_N[i]."""
+    result_N = np.empty_like(column_N)
+    result_N[row_N] = column_N
+    return result_N
+
+
+def _weighted_sum(terms: tuple[Level, ...]) -> FloatArray:
+    total_N = np.zeros(len(terms[0].row_N))  # starts from +0.0, so a sum of nothing is never -0.0
+    for term in terms:
+        total_N += term.weight_N * term.advantage_N
+    return to_rows(total_N, terms[0].row_N)
+
+
+# Options of an estimator that are out of their range, refused by name.
+
+
+LONGEST_HISTORY = 1_000
+"""More steps back than any agent remembers; every one is a column of the batch to sort by."""
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise a ValueError that names the option and what it may be."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{option} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_number(option: str, value: object, *, finite: bool = True) -> float:
+    """Return the option as a float.
+
+    Raises:
+        ValueError: it is not a number of at least 0 (or not finite where `finite` is asked for).
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ValueError(f"{option} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if not number >= 0.0 or (finite and number == float("inf")):
+        raise ValueError(f"{option} must be {'finite and ' if finite else ''}at least 0, got {value!r}")
+    return number
+
+
+def check_integer(option: str, value: object, lowest: int, highest: int | None = None) -> int:
+    """Return the option as an int.
+
+    Raises:
+        ValueError: it is not an integer in the range.
+    """
+    wanted = f"an integer of at least {lowest}" if highest is None else f"an integer from {lowest} to {highest}"
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{option} must be {wanted}, got {value!r}")
+    if value < lowest or (highest is not None and value > highest):
+        raise ValueError(f"{option} must be {wanted}, got {value!r}")
+    return int(value)
+
+
+def check_history(value: object) -> int:
+    """Return an option `history_length` as an int; see `check_integer`."""
+    return check_integer("history_length", value, lowest=0, highest=LONGEST_HISTORY)
+
+
+# What the name of an estimator stands for: the function, and what others may know of it before it has run.
+
+
+def _none(options: Any) -> tuple[str, ...]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimator:
+    """A named estimator with its facts.
+
+    Attributes:
+        name: what users write.
+        compute: (batch, gamma, options) -> `Advantages`.
+        options: dataclass of the options; its defaults are the estimator's.
+        label: what people read; the name unless given.
+        needs: options -> the columns of `StepBatch` it cannot do without, beyond the five that every batch has.
+        levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`. An
+            estimator that names none is taken to have no step groups.
+        untrainable: why no policy can be trained with it, in words that go on after its name ("needs …"); empty: one
+            can.
+        make_options: builds the options from keywords, where `options` itself does not (presets).
+        extra_keywords: keywords that `make_options` takes besides the fields of `options`.
+        follows_memory: whether an option `history_length` is as long as the agent's memory where a recipe says nothing.
+        keywords: all options it takes, by keyword; not given, but filled in.
+
+    Raises:
+        ValueError: `options` is not a dataclass.
+    """
+
+    name: str
+    compute: Callable[[StepBatch, float, Any], Advantages]
+    options: type[Any]
+    label: str = ""
+    needs: Callable[[Any], tuple[str, ...]] = _none
+    levels: Callable[[Any], tuple[str, ...]] = _none
+    untrainable: str = ""
+    make_options: Callable[..., Any] | None = None
+    extra_keywords: tuple[str, ...] = ()
+    follows_memory: bool = True
+    keywords: tuple[str, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check the options' class, and fill in the label and the keywords."""
+        if not (isinstance(self.options, type) and dataclasses.is_dataclass(self.options)):
+            raise ValueError(f"options of estimator {self.name!r} must be a dataclass")
+        object.__setattr__(self, "label", self.label or self.name)
+        fields = tuple(option.name for option in dataclasses.fields(self.options))
+        object.__setattr__(self, "keywords", self.extra_keywords + fields)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether a policy can be trained with it; `untrainable` says why not."""
+        return not self.untrainable
+
+    def parse(self, **options: Any) -> Any:
+        """Build the options from keywords.
+
+        Raises:
+            ValueError: an unknown option (the message lists the valid ones) or a value out of range.
+        """
+        unknown = [option for option in options if option not in self.keywords]
+        if unknown:
+            raise ValueError(
+                f"unknown option {', '.join(map(repr, unknown))} for estimator {self.name!r}; "
+                f"valid: {', '.join(self.keywords)}"
+            )
+        return (self.make_options or self.options)(**options)
+
+    def run(self, batch: StepBatch, gamma: float, options: Any) -> Advantages:
+        """Compute, once the columns are known to be there, and name the levels.
+
+        Raises:
+            ValueError: a column that is needed and missing, or another number of levels than `levels` names.
+        """
+        for column in self.needs(options):
+            if getattr(batch, column) is None:
+                raise ValueError(f"column {column!r}: {self._asked(options)} needs it and the batch has none")
+        advantages, names = self.compute(batch, gamma, options), self.levels(options)
+        if not names:
+            return advantages
+        if len(names) != len(advantages.levels):
+            raise ValueError(
+                f"estimator {self.name!r} returned {len(advantages.levels)} levels and names {len(names)}: "
+                f"{', '.join(names)}"
+            )
+        levels = zip(advantages.levels, names, strict=True)
+        return dataclasses.replace(advantages, levels=tuple(dataclasses.replace(a, name=n) for a, n in levels))
+
+    def _asked(self, options: Any) -> str:
+        """The estimator in words, with the options that are not its defaults."""
+        given = [(field.name, getattr(options, field.name), field.default) for field in dataclasses.fields(options)]
+        changed = [f"{name}={value!r}" for name, value, default in given if value != default]
+        return f"estimator {self.name!r}" + (f" with {', '.join(changed)}" if changed else "")

@@ -1,0 +1,196 @@
+"""The advantage of each step inside its group of one level.
+
+Shapes: N steps in group order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.estimators.base import Advantages, Level
+from hgpo.estimators.normalise import (
+    Compared,
+    GroupStatistics,
+    Normalisation,
+    clear_rounding,
+    group_statistics,
+    leave_one_out,
+    normalised,
+)
+from hgpo.grouping import Runs, StepGroups, changes
+from hgpo.returns import discounted_returns, episode_magnitudes, episode_scores
+from hgpo.steps import StepBatch
+
+
+def step_level(
+    k: int,
+    groups: StepGroups,
+    compared: Compared,
+    how: Normalisation,
+    batch_trajectory: IntArray | None = None,
+    statistics: GroupStatistics | None = None,
+) -> Level:
+    """Level k of a batch, weight 1.
+
+        A_k = c * (R - mean(G_k)) / F,  F = std(G_k) + epsilon or 1,  c = 1 or n / (n - 1) for "leave_one_out"
+
+    0 for a step alone in its group or without a group at this level.
+
+    Args:
+        k: the level.
+        groups: the hierarchy.
+        compared: R, in group order.
+        how: what it is compared with, and F.
+        batch_trajectory: the batch's trajectory column, see `Level`.
+        statistics: of R in the groups, where its deviations are others than R - mean(G_k).
+    """
+    runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
+    statistics = statistics or group_statistics(compared, runs, how.ddof)
+    factor_G = leave_one_out(statistics.count_G) if how.baseline == "leave_one_out" else None
+    advantage_N = normalised(statistics, runs, how, factor_G)
+    used_N = (statistics.count_G > 1.0)[runs.run_N]
+    if present_N is not None:
+        advantage_N = advantage_N * present_N
+        used_N &= present_N
+    return Level(
+        k=k,
+        row_N=groups.row_N,
+        starts_N=groups.starts[k],
+        compared=compared,
+        ddof=how.ddof,
+        advantage_N=advantage_N,
+        weight_N=1.0,
+        used_N=used_N,
+        present_N=present_N,
+        batch_trajectory=batch_trajectory,
+    )
+
+
+# The episode level: a trajectory's whole score against the other trajectories of its task.
+#
+# Shapes: N steps in group order (tasks are runs of neighbours), G tasks.
+
+
+COUNTS = ("trajectory", "step")
+
+
+def episode_advantages(batch: StepBatch, gamma: float, how: Normalisation, count: str = "trajectory") -> Advantages:
+    """Advantages of an estimator that has the episode level alone; see `episode_level` for `how` and `count`."""
+    row_N = np.argsort(batch.group, kind="stable")
+    tasks = StepGroups(row_N, changes(batch.group[row_N]), starts=(), present=())
+    return Advantages.of(discounted_returns(batch, gamma), (episode_level(batch, tasks, how, count),))
+
+
+def episode_level(batch: StepBatch, groups: StepGroups, how: Normalisation, count: str = "step") -> Level:
+    """Episode advantage of each step, weight 1.
+
+        A = (S - mean) / (std + 1e-6), S = sum of the trajectory's rewards - the step's own penalty
+
+    mean and std are over the task. With count="step" every step counts once, so a long trajectory counts more (the
+    published recipe). With count="trajectory" every trajectory counts once, shared equally by its steps: without
+    penalties these are the mean and std over trajectories. A task with one trajectory has nothing to compare: 0.
+
+    Args:
+        batch: the steps.
+        groups: their order, tasks side by side; groups inside the tasks are not looked at.
+        how: what divides, and the mean: over all trajectories of the task or, with "leave_one_out", the others.
+        count: see above.
+    """
+    row_N, tasks = groups.row_N, Runs.from_starts(groups.task_starts_N)
+    share_N = None if count == "step" else 1.0 / np.diff(batch.trajectory_start)[batch.trajectory[row_N]]
+    compared = Compared(episode_scores(batch)[row_N], episode_magnitudes(batch, row_N), share_N)
+    statistics = group_statistics(compared, tasks, how.ddof)
+    if how.baseline == "leave_one_out":
+        deviation_N = _from_the_others(statistics, tasks, batch.trajectory[row_N], share_N)
+        clear_rounding(deviation_N, compared.summed_N, tasks, np.empty_like(deviation_N))
+        statistics = replace(statistics, deviation_N=deviation_N)
+
+    compared_G = np.bincount(batch.trajectory_group) > 1
+    return Level(
+        k=None,
+        row_N=row_N,
+        starts_N=groups.task_starts_N,
+        compared=compared,
+        ddof=how.ddof,
+        advantage_N=normalised(statistics, tasks, how, factor_G=compared_G.astype(np.float64)),
+        weight_N=1.0,
+        used_N=compared_G[tasks.run_N],
+        batch_trajectory=batch.trajectory,
+        name="whole trajectories of the task",
+    )
+
+
+def _from_the_others(
+    statistics: GroupStatistics, tasks: Runs, trajectory_N: IntArray, share_N: FloatArray | None
+) -> FloatArray:
+    """Deviations from the mean over the other trajectories of the task instead of over all.
+
+    mean of the others = mean - D / (n - c), D and c the sums of share * deviation and of shares in the own trajectory.
+    """
+    weighted_N = statistics.deviation_N if share_N is None else statistics.deviation_N * share_N
+    own_M = np.bincount(trajectory_N, weights=weighted_N)
+    counted_M = np.rint(np.bincount(trajectory_N, weights=share_N))
+    others_N = statistics.count_G[tasks.run_N] - counted_M[trajectory_N]
+    others_N[others_N == 0.0] = np.inf  # the only trajectory of its task
+    deviation_N: FloatArray = statistics.deviation_N + own_M[trajectory_N] / others_N
+    return deviation_N
+
+
+# Weights of the levels of one step: longer contexts count more.
+#
+# Shapes: N steps in group order, I items (levels, with the episode level first where there is
+# one), D the longest used item of a step.
+
+
+MISSING = ("zero", "renormalize", "drop_zero")
+DROP_ZERO_EPSILON = 1e-6
+
+
+def length_weights(
+    length_I: list[int], alpha: float, used_IN: list[BoolArray], missing: str
+) -> list[FloatArray | float]:
+    """Weight of each item: I arrays float64[N], or I numbers where all steps have the same.
+
+        "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an item with nothing to say adds 0 and keeps
+                        its share, which shrinks the sum (paper: fixed weights)
+        "renormalize":  w_i = L_i^alpha / sum_{j used} L_j^alpha for used items, 0 for others
+        "drop_zero":    as "renormalize" with 1e-6 added to the sum, as published (the caller marks items with
+                        advantage 0 as unused)
+
+    Powers are taken of L_i / L_d with d the step's longest used item, so that no alpha overflows and alpha = inf is
+    the limit: the longest used item alone.
+
+    Args:
+        length_I: L of each item, at least 1, ascending.
+        alpha: at least 0, may be inf.
+        used_IN: per item, whether it has something to say about each step.
+        missing: what happens to the weight of an item that has not.
+    """
+    length = np.array(length_I, dtype=np.float64)
+    if missing == "zero":
+        power_I = (length / length[-1]) ** alpha
+        weights: list[float] = (power_I / power_I.sum()).tolist()
+        return list(weights)
+
+    with np.errstate(over="ignore"):  # items longer than the longest used one are unused: tril clears their powers
+        power_ID = np.tril((length[None, :] / length[:, None]) ** alpha).T.copy()
+    count = len(used_IN[0])
+    longest_N = np.zeros(count, dtype=np.int64)
+    for item, used_N in enumerate(used_IN):
+        np.copyto(longest_N, item, where=used_N)
+    weight_IN = np.empty((len(used_IN), count))
+    for weight_N, power_D, used_N in zip(weight_IN, power_ID, used_IN, strict=True):
+        power_D.take(longest_N, out=weight_N, mode="clip")  # "clip" because "raise" copies; all items are in range
+        weight_N *= used_N
+    total_N = np.zeros(count)
+    for weight_N in weight_IN:
+        total_N += weight_N
+    if missing == "drop_zero":
+        total_N += (DROP_ZERO_EPSILON * length**-alpha).take(longest_N)
+    total_N[total_N == 0.0] = 1.0  # nothing used: all weights are 0 already
+    for weight_N in weight_IN:
+        weight_N /= total_N
+    return list(weight_IN)

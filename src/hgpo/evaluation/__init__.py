@@ -1,0 +1,1 @@
+"""Success on fixed evaluation sets: playing, statistics, result files."""

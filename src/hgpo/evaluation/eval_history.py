@@ -1,0 +1,146 @@
+"""Which evaluation belongs to which update, when one is due, and which are of another policy once a run is resumed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from dataclasses import dataclass
+
+from hgpo.evaluation.eval_runs import panel_text, run_evaluation
+from hgpo.evaluation.statistics import Evaluation, Rate, gain
+from hgpo.runs.folder import RunDirectory, lost_evaluations
+
+
+def evaluation_name(update: int, updates: int) -> str:
+    """`before`, `after` or `update-40`: the evaluation of the policy after `update` of `updates`."""
+    if update == 0:
+        return "before"
+    return "after" if update >= updates else f"update-{update}"
+
+
+def evaluation_due(update: int, updates: int, every: int) -> bool:
+    """Whether the policy after `update` of `updates` is evaluated: the first, the last, and between them each `every`.
+
+    0 for `every` means none between.
+    """
+    return update == 0 or update >= updates or (every > 0 and update % every == 0)
+
+
+def evaluation_names(run: RunDirectory) -> list[str]:
+    """Names of the evaluations that the run has, those of `hgpo eval` included, in the alphabet's order."""
+    return sorted(path.stem for path in run.evaluation("before").parent.glob("*.json"))
+
+
+def newest_evaluation(run: RunDirectory) -> str | None:
+    """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None.
+
+    Of a finished run it is `after`, whether that is still there or not: none other is its result.
+    """
+    if run.complete:
+        return "after"
+    places = {name: place for name in evaluation_names(run) if (place := _place_in_training(name)) is not None}
+    return max(places, key=lambda name: places[name], default=None)
+
+
+def training_evaluations(run: RunDirectory) -> list[str]:
+    """Names of the evaluations that training made, for `hgpo.runs.folder.lost_evaluations`."""
+    return [name for name in evaluation_names(run) if _place_in_training(name) is not None]
+
+
+def _place_in_training(name: str) -> float | None:
+    """When training made it, as a number that rises; None for one that training did not make."""
+    return math.inf if name == "after" else update_of(name, updates=0)
+
+
+def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
+    """Keep evaluations up to `update`; later ones are of a policy that is trained again, and are moved aside.
+
+    They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`.
+    """
+    superseded = run.path / "evaluations.superseded"
+    for path in sorted(run.evaluation("before").parent.glob("*.json")):
+        evaluated = update_of(path.stem, updates)
+        if evaluated is None or evaluated <= update:
+            continue
+        superseded.mkdir(exist_ok=True)
+        names = (superseded / f"{path.stem}.{number}.json" for number in itertools.count(1))
+        os.replace(path, next(name for name in names if not name.exists()))
+
+
+def update_of(name: str, updates: int) -> int | None:
+    """The update of `updates` that an evaluation belongs to; None for one that training did not make."""
+    if name == "before":
+        return 0
+    if name == "after":
+        return updates
+    number = name.removeprefix("update-")
+    return int(number) if number != name and number.isdecimal() else None
+
+
+# A run's own evaluations in few numbers: success on the held-out tasks, before, between and after.
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Success on the run's panel after so many updates.
+
+    Attributes:
+        name: Of the evaluation: `before`, `update-20`, `after`.
+        update: After how many updates, 0 for `before`.
+        success: 0-1, with its 95 % interval.
+        panel: What was played, in words: games, split, temperature, seeds.
+    """
+
+    name: str
+    update: int
+    success: Rate
+    panel: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutResults:
+    """All of a run.
+
+    Attributes:
+        points: By update, the first before training.
+        gain: Success of the last less that of the first, paired by task; None where there are not two on one panel.
+        problems: What could not be read, in words.
+    """
+
+    points: tuple[HeldOut, ...] = ()
+    gain: Rate | None = None
+    problems: tuple[str, ...] = ()
+
+
+def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
+    """Read the evaluations that training made; one that is damaged or gone becomes a problem, the others are read."""
+    found: list[tuple[int, str, Evaluation]] = []
+    problems = []
+    for name in evaluation_names(run):
+        update = update_of(name, updates)
+        if update is None:
+            continue
+        try:
+            found.append((update, name, run_evaluation(run, name).evaluation))
+        except (ValueError, OSError) as error:
+            problems.append(f"an evaluation is left out: {error}")
+    problems += _lost(run)
+    found.sort(key=lambda one: (one[0], one[1] == "after"))
+    points = tuple(HeldOut(name, update, one.success, panel_text(one)) for update, name, one in found)
+    return HeldOutResults(points, _gain([one for *_, one in found]), tuple(problems))
+
+
+def _lost(run: RunDirectory) -> list[str]:
+    try:
+        return [f"an evaluation is left out: {path} is gone" for path in lost_evaluations(run)]
+    except ValueError as error:
+        return [f"which evaluations there were is not known: {error}"]
+
+
+def _gain(evaluations: list[Evaluation]) -> Rate | None:
+    if len(evaluations) < 2:
+        return None
+    first, last = evaluations[0], evaluations[-1]
+    one_panel = (first.split, first.temperature, first.seeds) == (last.split, last.temperature, last.seeds)
+    return gain(first, last) if one_panel and first.tasks_won.keys() == last.tasks_won.keys() else None

@@ -1,0 +1,113 @@
+"""What a trained policy's page says: where it comes from, how it was trained, and what it was measured at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hgpo.config import Config, dump_config
+from hgpo.evaluation.eval_runs import percent, seeds_text, stored_evaluation
+from hgpo.evaluation.statistics import Evaluation
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
+
+_UNSAFE = re.compile(r"[^\w .,:/()+-]")
+
+
+def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
+    """The text of the exported folder's README.md, as the Hugging Face hub shows it.
+
+    Names of task types and of the model come from elsewhere: whatever could be markup in them is left out.
+
+    Args:
+        run: whose policy it is.
+        config: its settings.
+        checkpoint: "start" or an update's number.
+
+    Raises:
+        RunDirectoryError: an evaluation of the run is damaged or gone.
+    """
+    updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
+    built_here = config.policy.model == "tiny"
+    base = [] if built_here or Path(config.policy.model).exists() else [f"base_model: {_plain(config.policy.model)}"]
+    front = ["---", "library_name: transformers", "pipeline_tag: text-generation", *base]
+    start = "a tiny model built for it" if built_here else f"`{_plain(config.policy.model)}`"
+    return "\n".join(
+        [
+            *front,
+            "tags: [agent, reinforcement-learning, hgpo]",
+            "---",
+            f"# {_plain(config.run.name)}",
+            "",
+            f"A policy for `{_plain(config.environment.name)}`, {updates} with the estimator "
+            f"`{_plain(config.advantage.estimator)}`, trained by hgpo from {start}.",
+            "",
+            "## Use",
+            "",
+            "    from transformers import AutoModelForCausalLM, AutoTokenizer",
+            "    model, tokenizer = (kind.from_pretrained(FOLDER) for kind in (AutoModelForCausalLM, AutoTokenizer))",
+            "",
+            f"Prompts are those of hgpo's template `{_plain(config.agent.template)}` with the last "
+            f"{config.agent.history_length} steps, one user message each.",
+            "",
+            "## Success",
+            "",
+            *_evaluations(run),
+            "## Settings",
+            "",
+            *(f"    {line}" for line in dump_config(_without_place(config)).splitlines()),
+            "",
+        ]
+    )
+
+
+def _without_place(config: Config) -> Config:
+    """Where a run lay on somebody's machine is nobody else's business."""
+    return config.model_copy(update={"run": config.run.model_copy(update={"directory": "runs"})})
+
+
+def _evaluations(run: RunDirectory) -> Iterator[str]:
+    """A table of every evaluation that the run has."""
+    if lost := lost_evaluations(run):
+        raise RunDirectoryError(
+            f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete "
+            f"{run.summary.name} and `hgpo train --resume {run.path}` plays it again"
+        )
+    folder = run.evaluation("before").parent
+    found = [(path.stem, stored_evaluation(run, path.stem)) for path in sorted(folder.glob("*.json"))]
+    evaluations = [(name, evaluation) for name, evaluation in found if evaluation is not None]
+    if not evaluations:
+        yield from ("It was not evaluated.", "")
+        return
+    yield "| evaluation | split | tasks | temperature | seeds | success | 95 % interval |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, evaluation in evaluations:
+        yield _row(name, evaluation)
+    yield ""
+    name, newest = next((pair for pair in evaluations if pair[0] == "after"), evaluations[-1])
+    yield f"By task type, {_plain(name)}:"
+    yield ""
+    yield "| task type | tasks | success | 95 % interval |"
+    yield "|---|---|---|---|"
+    for kind, rate in newest.by_task_type.items():
+        yield f"| {_plain(kind)} | {rate.tasks} | {percent(rate.mean)} | {percent(rate.low)} to {percent(rate.high)} |"
+    yield ""
+
+
+def _row(name: str, evaluation: Evaluation) -> str:
+    rate = evaluation.success
+    cells = (
+        _plain(name),
+        _plain(evaluation.split),
+        str(rate.tasks),
+        f"{evaluation.temperature:g}",
+        seeds_text(evaluation.seeds).partition(" ")[2],
+        percent(rate.mean),
+        f"{percent(rate.low)} to {percent(rate.high)}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(text: str) -> str:
+    """Text from elsewhere without anything that markup is made of."""
+    return _UNSAFE.sub("", text)

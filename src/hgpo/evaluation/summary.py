@@ -1,0 +1,137 @@
+"""What a run changed, as a file for programs and as a table for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hgpo.config import Config
+from hgpo.evaluation.eval_history import training_evaluations
+from hgpo.evaluation.eval_runs import percent, stored_evaluation
+from hgpo.evaluation.statistics import Evaluation, Rate, gain
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
+from hgpo.utils.progress import Reporter
+from hgpo.utils.text import visible
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The keys of `summary.json` that are read."""
+
+    estimator: str
+    updates: int
+    seconds: float
+    success_before: float
+    success_after: float
+    gain: float
+    gain_interval: tuple[float, float]
+    episodes_evaluated: int
+    split: str
+
+
+def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
+    """Write `summary.json`; its presence says that the run is complete."""
+    change = gain(before, after)
+    write_json(
+        run.summary,
+        {
+            "name": config.run.name,
+            "estimator": config.advantage.estimator,
+            "estimator_options": config.estimator_options,
+            "environment": config.environment.name,
+            "seed": config.run.seed,
+            "updates": config.training.updates,
+            "seconds": round(seconds, 1),
+            "success_before": before.success.mean,
+            "success_after": after.success.mean,
+            "gain": change.mean,
+            "gain_interval": [change.low, change.high],
+            "score_before": before.score,
+            "score_after": after.score,
+            "episodes_evaluated": after.success.tasks,
+            "split": after.split,
+            "temperature": after.temperature,
+            "evaluation_seeds": list(after.seeds),
+            "evaluations": training_evaluations(run),
+        },
+    )
+
+
+def read_summary(run: RunDirectory) -> dict[str, Any]:
+    """The summary of a complete run.
+
+    Raises:
+        RunDirectoryError: The run is not complete, or `summary.json` is damaged.
+    """
+    if not run.complete:
+        raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
+    try:
+        summary = read_json(run.summary)
+        check_schema(run.summary, summary, _Summary)
+    except ValueError as error:
+        raise RunDirectoryError(f"{error}; delete it and `hgpo train --resume {run.path}` writes it again") from error
+    return summary
+
+
+def show_summary(run: RunDirectory, reporter: Reporter) -> None:
+    """Print what changed and where to look."""
+    summary = read_summary(run)
+    before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
+    if before is not None and after is not None:
+        print_comparison(reporter.console, before, after)
+    low, high = summary["gain_interval"]
+    reporter.say(
+        f"\n{summary['estimator']} took success on {summary['episodes_evaluated']} held-out games of "
+        f"{summary['split']} from {percent(summary['success_before'])} to {percent(summary['success_after'])}: "
+        f"{100 * summary['gain']:+.1f} points [95 % {100 * low:+.1f} to {100 * high:+.1f}], "
+        f"{summary['updates']} updates, {summary['seconds']:.0f} s in all."
+    )
+    reporter.say("")
+    for path, what in (
+        (run.metrics, f"every update's figures ({len(read_metrics(run))} rows)"),
+        (run.rollouts, "every step with its prompt, response and advantage"),
+        (run.checkpoints, "the trained policy, in Hugging Face format"),
+        (run.summary, "the figures above"),
+    ):
+        if path.exists():
+            reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
+    stored = f"    hgpo advantages {run.path} --estimator gigpo" if run.rollouts.exists() else ""
+    reporter.say(f"Next: hgpo eval {run.path} --seeds 1 2 3{stored}")
+
+
+def print_comparison(console: Console, before: Evaluation, after: Evaluation) -> None:
+    """Success per task type, before and after."""
+    table = _table(after, "games", "before", "after", "95 % interval")
+    for kind, rate in after.by_task_type.items():
+        start = before.by_task_type.get(kind)
+        _add(table, kind, rate, "" if start is None else percent(start.mean))
+    table.add_section()
+    _add(table, "all", after.success, percent(before.success.mean))
+    console.print(table)
+
+
+def print_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """Success per task type of one evaluation."""
+    table = _table(evaluation, "games", "success", "95 % interval")
+    for kind, rate in [*evaluation.by_task_type.items(), ("all", evaluation.success)]:
+        _add(table, kind, rate)
+    console.print(table)
+
+
+def _table(evaluation: Evaluation, *columns: str) -> Table:
+    title = f"Success on {visible(evaluation.split)} (temperature {evaluation.temperature:g})"
+    table = Table(title=Text(title, style="table.title"))
+    table.add_column("task type")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _add(table: Table, kind: str, rate: Rate, *before: str) -> None:
+    """One row; a task type is whatever an environment calls it, and no markup."""
+    interval = f"{percent(rate.low)} – {percent(rate.high)}"
+    table.add_row(Text(visible(kind)), str(rate.tasks), *before, percent(rate.mean), interval)

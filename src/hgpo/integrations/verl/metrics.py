@@ -1,0 +1,79 @@
+"""verl's figures of the policy update under this project's names (docs/metrics.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import TrainingSettings
+from hgpo.runs.trackers import place
+
+TOKENS = "actor/tokens"
+_NAMES = {
+    "policy_loss": "actor/pg_loss",
+    "kl": "actor/kl_loss",
+    "entropy": "actor/entropy_loss",
+    "clip_fraction": "actor/pg_clipfrac",
+    "dual_clip_fraction": "actor/pg_clipfrac_lower",
+    "approximate_kl": "actor/ppo_kl",
+    "gradient_norm": "actor/grad_norm",
+}
+_SCORED_ENTROPY = "actor/entropy"  # of the pass that computes old log-probs
+_BY_TOKEN = [_NAMES[name] for name in ("clip_fraction", "dual_clip_fraction", "approximate_kl")]
+_OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
+_PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
+
+
+def by_token(output: Mapping[str, Any]) -> dict[str, Any]:
+    """verl's lists of figures, one a mini-batch, with those that `losses` counts by token as means over tokens.
+
+    Example: `{"actor/pg_clipfrac": [30.0], "actor/tokens": [300.0]}` becomes `{"actor/pg_clipfrac": [0.1]}`.
+    """
+    means = {name: figures for name, figures in output.items() if name != TOKENS}
+    for name in _BY_TOKEN:
+        if name in means:
+            pairs = zip(means[name], output[TOKENS], strict=True)
+            means[name] = [total / tokens if tokens else 0.0 for total, tokens in pairs]
+    return means
+
+
+def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
+    """The update's means, and how far the rollout engine and the trainer are apart, where that was measured.
+
+    `loss` is put together from its terms as the built-in trainer does.
+    """
+    found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
+    if _SCORED_ENTROPY in verl_metrics:
+        found.setdefault("entropy", float(verl_metrics[_SCORED_ENTROPY]))
+    if "policy_loss" in found:
+        found["loss"] = (
+            found["policy_loss"]
+            + settings.kl_coefficient * found.get("kl", 0.0)
+            - settings.entropy_coefficient * found.get("entropy", 0.0)
+        )
+    return found | {name: float(verl_metrics[name]) for name in _OWN_NAMES if name in verl_metrics}
+
+
+def drop_critic(verl_metrics: dict[str, Any]) -> None:
+    """Take out what verl calls a critic's, such as `critic/score/mean`: per step, so that long episodes weigh more."""
+    for name in [name for name in verl_metrics if name.startswith("critic/")]:
+        del verl_metrics[name]
+
+
+def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
+    """The most memory that tensors have held; None on a CPU, of which verl says 0 because it did not look."""
+    return float(verl_metrics.get(_PEAK_MEMORY, 0)) or None
+
+
+# Where the trackers that verl's logger writes to keep their files; which there are, `hgpo.runs.trackers` says.
+#
+# What they are sent are verl's figures and the row of `metrics.jsonl`, under its names. No verl is needed here.
+
+
+def keep_in(folder: Path) -> None:
+    """Have the trackers of this process write where `place` says, unless a variable says where."""
+    for name in ("TENSORBOARD_DIR", "SWANLAB_LOG_DIR", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
+        os.environ[name] = place(name, folder)
+    os.environ.setdefault("VERL_FILE_LOGGER_PATH", str(folder / "verl-metrics.jsonl"))

@@ -1,0 +1,365 @@
+"""How many steps a mini-batch has when the steps are shared among training processes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import transfer_queue
+from omegaconf import open_dict
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils
+from verl.utils.debug import marked_timer
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from hgpo.assemble import build_suite, estimate, evaluation_tasks
+from hgpo.config import check_names
+from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.evaluation.eval_runs import store_evaluation, stored_evaluation
+from hgpo.evaluation.statistics import Evaluation, summarise_panel
+from hgpo.evaluation.summary import write_summary
+from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
+from hgpo.integrations.verl.checkpoints import (
+    STATE_NAME,
+    delete_old_folders,
+    keep_adapter,
+    mend_tracker,
+    publish,
+    verl_folder,
+)
+from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
+from hgpo.integrations.verl.launch import recipe_of
+from hgpo.integrations.verl.losses import put_correction
+from hgpo.integrations.verl.metrics import by_token, drop_critic, keep_in, peak_memory_gib, update_metrics
+from hgpo.integrations.verl.queue import (
+    SCORED,
+    TRAINED,
+    ResamplingBuffer,
+    leave_out,
+    put_advantages,
+    read_steps,
+    skipped,
+)
+from hgpo.integrations.verl.verl_owned_settings import update_needs_entropy
+from hgpo.rollout.prompts import RolloutError
+from hgpo.rollout.records import StepRecord
+from hgpo.runs.checkpoints import is_complete
+from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
+from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
+from hgpo.runs.trackers import evaluation_figures
+from hgpo.training.load import adapter_of
+from hgpo.utils.progress import Reporter, update_line
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a batch is cut.
+
+    Attributes:
+        mini_batches: how many there are.
+        size: rows of each.
+        padding: rows among all of them that are no steps.
+    """
+
+    mini_batches: int
+    size: int
+    padding: int
+
+
+def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
+    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: as few as can be, then as small.
+
+    The built-in trainer cuts a batch the same way; filling up to whole mini-batches, as verl does by itself, would let
+    the last one train on a handful of steps. Fewer rows are padding than a mini-batch has, so none is padding alone.
+
+    Args:
+        steps: rows to be trained on.
+        mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
+        ranks: training processes, each of which takes an equal share of a mini-batch.
+
+    Raises:
+        ValueError: there are no steps, or the ranks cannot share a mini-batch.
+
+    Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
+    """
+    if steps < 1:
+        raise ValueError("there are no steps to cut into mini-batches")
+    if ranks < 1 or mini_batch_size < ranks or mini_batch_size % ranks:
+        raise ValueError(f"mini_batch_size {mini_batch_size} must be a multiple of the {ranks} ranks")
+    mini_batches = ceil(steps / mini_batch_size)
+    size = ceil(steps / (mini_batches * ranks)) * ranks
+    return Cut(mini_batches, size, mini_batches * size - steps)
+
+
+# The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
+# mini-batches, evaluation and files. Needs verl.
+#
+#     tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
+#
+# Everything that is not overridden here is verl's own: worker groups, weight synchronisation, loss, sharded
+# checkpoints.
+
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2  # between two looks for finished groups; verl's own 2 s are up to 2 s of every update
+_PANEL_ATTEMPTS = 3  # how often a validation game is played whose environment was lost
+
+
+@register_trainer(TRAINER_MODE)
+class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
+    """See the module's first lines. `global_steps` is verl's word for the number of the update."""
+
+    # verl asks in six places whether the mode is literally "sync"; this trainer is, under a name of its own.
+    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+
+    def __init__(self, config: Any) -> None:
+        self.recipe, path = recipe_of(config)
+        check_names(self.recipe)
+        self.run = RunDirectory(path)
+        self.reporter = Reporter()
+        self.suite = build_suite(self.recipe)
+        self.tasks = self.suite.tasks(self.recipe.environment.train_split)
+        self.tasks_drawn = 0
+        self.seconds_before = 0.0
+        self.started = time.monotonic()
+        self._cut = Cut(0, 0, 0)
+        super().__init__(config)
+
+    # ---- tasks and rollout -------------------------------------------------------------------------------------
+
+    def _build_replay_buffer(self) -> ResamplingBuffer:
+        rollout, buffer = self.recipe.rollout, super()._build_replay_buffer()
+        buffer.poll_interval = _POLL_SECONDS
+        return ResamplingBuffer(
+            buffer,
+            group_size=rollout.group_size,
+            attempts=rollout.resample_uniform_groups,
+            draw=lambda count: self._submit_batch_to_rollout(self._next_train_batch(count)),
+        )
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> Any:
+        """The next tasks of the recipe's order; verl's own data loader is never asked."""
+        count = num_prompts or self.recipe.rollout.tasks_per_update
+        rows = training_rows(
+            self.tasks,
+            self.recipe.environment.train_split,
+            seed=self.recipe.run.seed,
+            update=self.global_steps,
+            start=self.tasks_drawn,
+            count=count,
+        )
+        self.tasks_drawn += count
+        return self._as_batch(rows)
+
+    def _as_batch(self, rows: Sequence[TaskRow]) -> Any:
+        batch = tensordict_utils.get_tensordict({**as_columns(rows), "uid": [uuid4().hex for _ in rows]})
+        tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        return batch
+
+    # ---- the update --------------------------------------------------------------------------------------------
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Advantages first: they say which steps the update takes, and so how the batch is cut and filled up."""
+        with marked_timer("adv", self.timing_raw):
+            self._steps = read_steps(batch)
+            self._step_batch, self._advantages = estimate(self._steps.records, self.recipe)
+            left_out = skipped(self._steps, self._advantages, self.recipe.training)
+            pairs = zip(self._steps.keys, self._steps.records, strict=True)
+            self._trained = [record for key, record in pairs if key not in left_out]
+            if self._trained:  # else the whole batch goes its way, and no update is made of it
+                leave_out(batch, left_out)
+        self._steps_in_batch = len(batch)
+        return super()._balance_batch(batch, metrics, *arguments, **options)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """The batch is filled up to equal mini-batches, and to nothing more."""
+        self._cut = cut(self._steps_in_batch, self.recipe.training.mini_batch_size, dp_size)
+        return self._cut.mini_batches * self._cut.size
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.fields = [*SCORED]
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.fields = [*SCORED]
+        return super()._compute_ref_log_prob(batch, metrics)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        answer = put_advantages(batch, self._steps, self._advantages)
+        if self.recipe.recomputes_log_probs and self._trained:
+            settings = self.config.algorithm.rollout_correction
+            metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
+        store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
+        return answer
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if not self._trained:
+            logger.warning("nothing is trained in update %d: all its steps are skipped", self.global_steps)
+            return batch
+        batch.fields = [*TRAINED]
+        actor = self.config.actor_rollout_ref.actor
+        batch.extra_info.update(
+            {
+                "calculate_entropy": update_needs_entropy(self.recipe),
+                "distillation_use_topk": False,
+                "distillation_only": False,
+                "global_batch_size": self._cut.size,
+                "mini_batch_size": self._cut.size,
+                "epochs": actor.ppo_epochs,
+                "seed": actor.data_loader_seed + self.global_steps,
+                "dataloader_kwargs": {"shuffle": actor.shuffle},
+                "temperature": self.config.actor_rollout_ref.rollout.temperature,
+            }
+        )
+        output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
+        output["perf/mfu/actor"] = output.pop("actor/mfu")
+        metrics.update(reduce_metrics(by_token(output)))
+        return batch
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
+        batch = super().step(metrics, timing_raw)
+        row = update_row(self._facts(metrics, timing_raw))
+        append_metrics(self.run, row)
+        metrics.update(row)  # which verl hands to the trackers
+        self.reporter.say(update_line(row, self.recipe.training.updates))
+        return batch
+
+    def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
+        """Of the update that verl has just made; `metrics` and `timing_raw` are verl's."""
+        settings, buffer = self.recipe.training, self.replay_buffer
+        counts = {
+            "samples": len(self._trained),
+            "tokens": sum(len(record.token_ids) for record in self._trained),
+            "empty_responses": 0,
+            "mini_batches": self._cut.mini_batches * settings.epochs if self._trained else 0,
+        }
+        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
+        return UpdateFacts(
+            update=self.global_steps,
+            played=[*self._steps.records, *buffer.replaced],
+            batch=self._step_batch,
+            advantages=self._advantages,
+            trained={**update_metrics(metrics, settings), **counts},
+            resampled_groups=buffer.resampled,
+            tasks_drawn=self.tasks_drawn,
+            seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
+            peak_memory_gib=peak_memory_gib(metrics),
+            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": self._cut.padding},
+        )
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        """verl's own figures, as the trackers get them beside the row of `metrics.jsonl`."""
+        super()._compute_metrics(batch, metrics, *arguments, **options)
+        drop_critic(metrics)
+
+    # ---- evaluation --------------------------------------------------------------------------------------------
+
+    def _validate(self) -> dict[str, float]:
+        """Play the panel, each game once per seed; an evaluation that is on disk is not played again."""
+        name = evaluation_name(self.global_steps, self.total_training_steps)
+        evaluation = stored_evaluation(self.run, name) or self._evaluate(name)
+        return evaluation_figures(evaluation)
+
+    def _evaluate(self, name: str) -> Evaluation:
+        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)
+        played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
+        evaluation = summarise_panel(
+            played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
+        )
+        store_evaluation(self.run, name, evaluation, self.reporter)
+        return evaluation
+
+    def _play_panel(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
+        """Every game exactly once: one whose environment was lost is played again."""
+        batch, records, pending = validation_batch(self.recipe), [], list(rows)
+        for _ in range(_PANEL_ATTEMPTS):
+            for first in range(0, len(pending), batch):
+                records += self._play_validation(pending[first : first + batch])
+            seen = {record.group for record in records}
+            pending = [row for row in pending if row.group not in seen]
+            if not pending:
+                return records
+            logger.warning("%d validation games were lost and are played again", len(pending))
+        raise RolloutError(
+            f"{len(pending)} validation games were lost {_PANEL_ATTEMPTS} times over, {pending[0].task_id!r} among "
+            "them; the log of the agent workers says why"
+        )
+
+    def _play_validation(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
+        batch = self._as_batch(rows)
+        tensordict_utils.assign_non_tensor_data(batch, "validate", True)
+        tag = {"is_prompt": True, "status": "pending", "global_steps": self.global_steps}
+        transfer_queue.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=[dict(tag) for _ in rows])
+        self.agent_loop_manager.generate_sequences(batch)
+        played, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="val", batch_size=len(rows))
+        if not played.keys:
+            return []
+        records = read_steps(played).records
+        transfer_queue.kv_clear(keys=played.keys, partition_id="val")
+        return records
+
+    # ---- files -------------------------------------------------------------------------------------------------
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's loop; then the summary."""
+        done, updates = self.global_steps, self.total_training_steps
+        stored = stored_evaluation(self.run, evaluation_name(done, updates)) is not None
+        # A process that ended between a checkpoint and its evaluation owes the latter.
+        owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
+        with open_dict(self.config):
+            self.config.trainer.val_before_train = owed or done == 0
+        keep_in(self.run.path)
+        super().fit(agent_loop_manager)
+        if self.recipe.verl.evaluate_only:
+            return
+        before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
+        if before is None or after is None:
+            raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
+        write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
+
+    def _save_checkpoint(self) -> None:
+        """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
+        state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
+        write_json(self._verl_folder() / STATE_NAME, state)
+        super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
+        self._publish()
+        delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
+
+    def _load_checkpoint(self) -> None:
+        mend_tracker(self._verl_checkpoints())
+        super()._load_checkpoint()
+        if self.global_steps:
+            state = read_json(self._verl_folder() / STATE_NAME)
+            self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
+            published = self.run.checkpoints / str(self.global_steps)
+            if not published.exists() or not is_complete(published):
+                self._publish()
+            self.reporter.say(f"Continuing from {self._verl_folder()}")
+        rewind_metrics(self.run, self.global_steps)
+        rewind_evaluations(self.run, self.global_steps, self.total_training_steps)
+
+    def _publish(self) -> None:
+        weights = self._verl_folder() / "actor" / "huggingface"
+        if self.recipe.policy.lora.rank:
+            keep_adapter(weights, adapter_of(self.recipe))
+        state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
+        keep = self.recipe.training.keep_checkpoints
+        publish(weights, self.run.checkpoints, self.global_steps, state, keep)
+
+    def _verl_checkpoints(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
+
+    def _verl_folder(self) -> Path:
+        return verl_folder(self._verl_checkpoints(), self.global_steps)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started

@@ -1,0 +1,213 @@
+"""Which device a model is put on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is CUDA where there is one, else the CPU.
+
+    Raises:
+        ValueError: PyTorch has no such device here, or the device has no float64, which sampling computes in.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f'PyTorch has no device "{name}" here ({reason}); take "auto" or "cpu"') from error
+    if device.type == "mps":
+        raise ValueError(f'device "{name}" has no float64, which sampling computes in; take "cpu"')
+    return device
+
+
+# Weights and tokenizers from a folder, a .gguf file or the Hugging Face hub. No code that comes with them is run.
+#
+# What is loaded is complete: transformers fills missing weights at random and passes over surplus ones with a
+# warning,
+# and a policy with either is not the one that was asked for.
+
+
+if sys.flags.optimize > 1:
+    raise ImportError(
+        "transformers reads docstrings, which Python leaves out with -OO or PYTHONOPTIMIZE=2: run without it",
+        name="transformers",
+    )
+
+transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
+
+_MOST_NAMES = 5
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+class IncompleteModelError(ValueError):
+    """A model lacks weights or has surplus ones; the message names them."""
+
+
+def check_source(source: str | Path, *, revision: str | None = None) -> None:
+    """Refuse a model that is not there, before anything is built for it. No weights are loaded.
+
+    Raises:
+        ValueError: nothing is called so on this machine or the hub, or a folder holds no weights; says which.
+    """
+    _, options = _locate(source, revision)
+    folder = Path(source)
+    if folder.is_dir():
+        for needed in ("config.json", "*.safetensors"):
+            if not any(folder.glob(needed)):
+                raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
+    try:
+        load_model_config(source, revision=revision)
+        if "gguf_file" not in options:  # there the tokenizer takes as long as the weights
+            load_tokenizer(source, revision=revision)
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        where = "" if folder.exists() else ": no folder of that name is here, and the hub gives none"
+        raise ValueError(f"no such model: {source}{where} ({reason})") from error
+
+
+def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
+    """The tokenizer of a model; see `load_model` for the arguments and errors."""
+    name, options = _locate(source, revision)
+    with _foreign(source), _gguf_needed(options):
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        if "gguf_file" in options:  # transformers takes the token that begins a turn for the one that ends it
+            ends = AutoConfig.from_pretrained(name, **options).eos_token_id
+            if isinstance(ends, int):
+                tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends)
+        return tokenizer
+
+
+def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
+    """What transformers knows of a model without its weights; see `load_model` for the arguments and errors."""
+    name, options = _locate(source, revision)
+    with _foreign(source), _gguf_needed(options):
+        return AutoConfig.from_pretrained(name, **options)
+
+
+def load_model(
+    source: str | Path, *, revision: str | None = None, device: str = "auto", dtype: str = "auto"
+) -> torch.nn.Module:
+    """A causal language model in evaluation mode.
+
+    Args:
+        source: a folder (no network needed), a .gguf file, which is dequantised, or a hub name.
+        revision: of a hub name: branch, tag or commit.
+        device: "auto" is CUDA where there is one.
+        dtype: of the weights; "auto" is bfloat16 on CUDA and float32 elsewhere.
+
+    Raises:
+        IncompleteModelError: weights are missing, surplus or of another shape.
+        ValueError: a revision of what is no hub name, a .gguf file that is not there, or no package to read it.
+        OSError: nothing is there that transformers could load.
+    """
+    where = resolve_device(device)
+    if dtype == "auto":
+        dtype = "bfloat16" if where.type == "cuda" else "float32"
+    name, options = _locate(source, revision)
+    weights = {} if "gguf_file" in options else {"use_safetensors": True}
+    with _foreign(source), _gguf_needed(options):
+        model, found = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=getattr(torch, dtype),
+            attn_implementation="sdpa",
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            output_loading_info=True,
+            **weights,
+            **options,
+        )
+    misshapen = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    refuse_incomplete(
+        source, missing=found["missing_keys"], surplus=found["unexpected_keys"], misshapen=sorted(misshapen)
+    )
+    model.to(where).eval()
+    return model  # type: ignore[no-any-return]
+
+
+def refuse_incomplete(
+    source: object, *, missing: Collection[str], surplus: Collection[str], misshapen: Collection[str] = ()
+) -> None:
+    """Raise an `IncompleteModelError` if there are names of any kind."""
+    faults = [
+        f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"
+        for what, names, more in (
+            ("lacks the weights", missing, len(missing) > _MOST_NAMES),
+            ("has weights that the model does not know:", surplus, len(surplus) > _MOST_NAMES),
+            ("has weights of another shape:", misshapen, len(misshapen) > _MOST_NAMES),
+        )
+        if names
+    ]
+    if faults:
+        raise IncompleteModelError(
+            f"{source} {' and '.join(faults)}; it is damaged, or its config.json is another model's"
+        )
+
+
+def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
+    """The folder or hub name, and the options that go with it."""
+    path = Path(source)
+    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        raise ValueError(f"{source} holds an adapter and no model: merge the two, e.g. with hgpo export --merge")
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    is_gguf = path.suffix.lower() == ".gguf"
+    if revision is not None and (is_gguf or path.is_dir()):
+        raise ValueError(f"policy.revision = {revision!r} is for names of the hub, and {source} is on this machine")
+    if is_gguf:
+        if not path.is_file():
+            raise ValueError(f"no such file: {source}")
+        return str(path.parent), {**options, "gguf_file": path.name}
+    if path.is_dir():
+        return str(source), options
+    if not _HUB_NAME.fullmatch(str(source)):
+        raise ValueError(f"no such model: {source} is no folder or .gguf file on this machine, and no name of the hub")
+    return str(source), {**options, "local_files_only": False, **({} if revision is None else {"revision": revision})}
+
+
+@contextmanager
+def _foreign(source: object) -> Iterator[None]:
+    """In the block, a file that transformers did not expect is an error that names the model, whatever it raised.
+
+    What transformers would tell the terminal of it, colours included, is in the error.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None or str(source) in str(error):
+            raise
+        problem = " ".join(str(error).split())
+        raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
+    except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a KeyError, a RecursionError, a bare Exception of the tokenizers
+        problem = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or no model's"
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def _gguf_needed(options: Mapping[str, Any]) -> Iterator[None]:
+    """Says what to install where transformers cannot read a .gguf file."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
+            raise
+        raise ValueError(
+            f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
+        ) from error

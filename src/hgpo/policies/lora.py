@@ -1,0 +1,235 @@
+"""LoRA: a few trained numbers beside frozen weights, with the library peft.
+
+    y = x W + (alpha / rank) · x A B,   A [in, rank] random, B [rank, out] zero at first
+
+so that a new adapter changes nothing, and a model whose adapter is switched off is the one it began as. Source: Hu et
+al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
+
+    <folder>/    adapter_config.json, adapter_model.safetensors    peft's own format
+                 adapter_base.json                                 which weights it belongs to
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch.nn import Dropout
+
+from hgpo.policies.loading import refuse_incomplete
+
+BASE_FILE = "adapter_base.json"
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+ALL_LINEAR = "all-linear"
+_BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights beside an adapter
+
+
+class WrongBaseError(ValueError):
+    """An adapter was trained beside other weights than those it is put on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What is trained in place of the weights.
+
+    Attributes:
+        rank: columns of A; the more, the more can be learnt.
+        alpha: the adapter's share counts alpha / rank.
+        dropout: share of an adapter's inputs that is zeroed while gradients are taken.
+        targets: names of the modules that get one; "all-linear" is every linear one but the head.
+    """
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    targets: str | Sequence[str] = ALL_LINEAR
+
+
+def check_peft() -> None:
+    """Refuse LoRA where the library is not installed, with a `ValueError` that says what to do."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f'policy.lora needs the package peft: pip install "hgpo[lora]" ({error})') from error
+
+
+def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
+    """`model` with a new adapter, its weights frozen; the adapter is float32 whatever they are.
+
+    Args:
+        model: a causal language model.
+        adapter: what is added.
+        seed: of the random numbers in A.
+
+    Raises:
+        ValueError: no module has one of the target names, or peft is not installed.
+    """
+    check_peft()
+    from peft import LoraConfig, get_peft_model
+
+    targets = adapter.targets if isinstance(adapter.targets, str) else list(adapter.targets)
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return get_peft_model(model, config).eval()
+        except ValueError as error:
+            raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter of `model` alone, and which weights it belongs to."""
+    model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
+    (folder / "README.md").unlink(missing_ok=True)  # peft's form of a model card, empty
+    if model not in _BASES:
+        _BASES[model] = fingerprint(model)
+    (folder / BASE_FILE).write_text(json.dumps({"weights": _BASES[model]}), encoding="utf-8")
+
+
+def load_adapter(base: Any, folder: Path) -> Any:
+    """`base` with the adapter that lies in `folder`, to be trained on.
+
+    Raises:
+        WrongBaseError: it was trained beside other weights.
+        IncompleteModelError: it lacks weights or has surplus ones.
+        ValueError: it is damaged, or peft is not installed.
+    """
+    check_peft()
+    from peft import PeftModel
+    from safetensors import safe_open
+
+    wanted = _recorded_base(folder)
+    if (found := fingerprint(base)) != wanted:
+        raise WrongBaseError(
+            f"the adapter in {folder} was trained beside other weights (fingerprint {wanted[:12]}) than those of "
+            f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): put the model back that the "
+            "run began with"
+        )
+    model = PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
+    with safe_open(folder / WEIGHTS_FILE, "pt") as file:
+        _refuse_other_names(folder, set(file.keys()), model)  # peft passes over them with a warning
+    return model
+
+
+def set_adapter(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give the adapter of `model` other weights, under the names of `adapter_names`.
+
+    Raises:
+        IncompleteModelError: one is missing, or one is there that the model does not know.
+    """
+    from peft import set_peft_model_state_dict
+
+    _refuse_other_names("the adapter", weights.keys(), model)
+    set_peft_model_state_dict(model, dict(weights))
+
+
+def adapter_names(model: Any) -> set[str]:
+    """The names of an adapter's weights as peft stores them."""
+    from peft import get_peft_model_state_dict
+
+    return set(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def _refuse_other_names(source: object, found: Set[str], model: Any) -> None:
+    known = adapter_names(model)
+    refuse_incomplete(source, missing=known - found, surplus=found - known)
+
+
+def has_adapter(model: Any) -> bool:
+    """Whether `model` was made by `add_adapter` or `load_adapter`."""
+    if "peft" not in sys.modules:  # where nothing has imported it, nothing has one
+        return False
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
+def base_model(model: Any) -> Any:
+    """The module of transformers that `model` is, or that peft has wrapped; adapters stay inside of it."""
+    return model.get_base_model() if has_adapter(model) else model
+
+
+def adapter_off(model: Any) -> AbstractContextManager[Any]:
+    """In the block, `model` is the one that its adapter was put on; nothing happens to one without."""
+    off: AbstractContextManager[Any] = model.disable_adapter() if has_adapter(model) else nullcontext()
+    return off
+
+
+@contextmanager
+def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
+    """In the block, inputs of the adapter are dropped out, by numbers that come of `rng`.
+
+    Nothing is drawn, and nothing happens, where there is no adapter or it has no dropout. Outside of the block there is
+    none: sampling and scoring are to be the same function.
+    """
+    dropouts = [
+        module for name, module in model.named_modules() if ".lora_dropout." in name and isinstance(module, Dropout)
+    ]
+    if not dropouts:
+        yield
+        return
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(int(rng.integers(2**63)))
+        for module in dropouts:
+            module.train()
+        try:
+            yield
+        finally:
+            for module in dropouts:
+                module.eval()
+
+
+def merge_adapter(model: Any) -> Any:
+    """A plain model that computes what `model` does; its adapter is used up by it. One without comes back as it is."""
+    return model.merge_and_unload() if has_adapter(model) else model
+
+
+def fingerprint(model: Any) -> str:
+    """SHA-256 of the weights that are not an adapter's, as bfloat16 holds them, in the order of their names.
+
+    Rounding makes it the same whether the model was loaded in float32 or in bfloat16.
+    """
+    return fingerprint_of(sorted(_base_weights(model)))
+
+
+def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """`fingerprint` of weights that come one after another, by rising names as `base_names` has them."""
+    digest = hashlib.sha256()
+    for name, weight in weights:
+        digest.update(name.encode())
+        digest.update(weight.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def base_names(model: Any) -> set[str]:
+    """The names of the weights that are not an adapter's, as they are without one; tied ones once."""
+    return {name for name, _ in _base_weights(model)}
+
+
+def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Names as they are without an adapter, and the weights."""
+    parameters = base_model(model).named_parameters()
+    return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
+
+
+def _recorded_base(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error

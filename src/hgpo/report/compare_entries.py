@@ -1,0 +1,163 @@
+"""Reads what is compared: evaluations of runs and of files, each with the label of its row.
+
+An argument is `[LABEL=]PATH` or `[LABEL=]RUN:NAME`. PATH is a run directory, the JSON file of an evaluation, or a
+pattern (`runs/hgpo-*`) that stands for several. Nothing that a run or a file names is imported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from hgpo.config import Config, as_tree
+from hgpo.evaluation.eval_history import evaluation_names, newest_evaluation, update_of
+from hgpo.evaluation.eval_runs import run_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
+from hgpo.evaluation.statistics import Evaluation
+from hgpo.runs.folder import RunDirectory, open_run_directory
+from hgpo.utils.text import visible
+
+_LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One argument.
+
+    Attributes:
+        path: A run directory or a file.
+        name: Name of one evaluation of the run; None: the newest.
+        label: None where the argument has none; then the path is the label.
+    """
+
+    path: Path
+    name: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One evaluation.
+
+    Attributes:
+        label: The row it belongs to; without control characters.
+        path: The run directory or the file.
+        stored: The evaluation.
+        name: Name of the evaluation in the run; None for a file.
+        config: Settings of the run; None for a file.
+    """
+
+    label: str
+    path: Path
+    stored: StoredEvaluation
+    name: str | None = None
+    config: Config | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Success, score and the tasks won."""
+        return self.stored.evaluation
+
+    @property
+    def environment(self) -> str | None:
+        """Name of the environment, None where it is unknown."""
+        return self.config.environment.name if self.config and not self.stored.environment else self.stored.environment
+
+    @property
+    def seed(self) -> int | None:
+        """Training seed of the run; None for a file."""
+        return None if self.config is None else self.config.run.seed
+
+
+def read_entries(arguments: Sequence[str], name: str | None = None, by: Sequence[str] = ()) -> tuple[Entry, ...]:
+    """Read all evaluations that the arguments name, in their order.
+
+    Args:
+        arguments: See the module's first lines.
+        name: The evaluation to take of runs whose argument names none; None: the newest.
+        by: Settings whose values label the runs that have no label, such as `advantage.estimator`.
+
+    Raises:
+        ValueError: An argument cannot be read, `by` names no setting, or a run is given twice under one label.
+    """
+    entries: list[Entry] = []
+    for source in (source for argument in arguments for source in parse_source(argument)):
+        entries += [replace(entry, label=_label(source, entry, by)) for entry in read_source(source, name)]
+    often = Counter((entry.label, entry.path.resolve(), entry.name) for entry in entries)
+    if twice := [label for (label, *_), count in often.items() if count > 1]:
+        raise ValueError(f"{twice[0]!r} has the same evaluation twice; leave one out, or label it LABEL=PATH")
+    return tuple(entries)
+
+
+def parse_source(argument: str) -> list[Source]:
+    """Split an argument into label, path and name; a pattern gives one source for each match.
+
+    A path that exists is taken as it is written, whatever characters it has.
+
+    Raises:
+        ValueError: There is no such path.
+    """
+    label, separator, rest = argument.partition("=")
+    if not separator or Path(argument).exists():
+        label, rest = "", argument
+    elif not label.strip() or not rest:
+        raise ValueError(f"{argument!r}: write LABEL=PATH")
+    path, separator, name = rest.rpartition(":")
+    if Path(rest).exists() or not separator:
+        path, name = rest, ""
+    found = [path] if Path(path).exists() else sorted(glob(path)) if has_magic(path) and "\0" not in path else []
+    if not found or (name and not all(Path(one).is_dir() for one in found)):
+        raise ValueError(f"{rest}: no such run directory or file of an evaluation")
+    return [Source(Path(one), name or None, label or None) for one in found]
+
+
+def read_source(source: Source, name: str | None = None) -> list[Entry]:
+    """Read the evaluation that a source names, or those of the run's newest policy.
+
+    Of a run without a name these are the newest evaluation of training, and what `hgpo eval` stored of the same update
+    on further splits, with the same temperature and seeds.
+
+    Raises:
+        ValueError: The run or the file cannot be read, or the run has no such evaluation.
+    """
+    if not source.path.is_dir():
+        return [Entry("", source.path, read_evaluation(source.path))]
+    run, config = open_run_directory(source.path)
+    present = evaluation_names(run)
+    chosen = source.name or name or newest_evaluation(run)
+    if chosen is None or chosen not in present:
+        which = "of its training" if chosen is None else repr(chosen)
+        raise ValueError(
+            f"{source.path} has no evaluation {which}; RUN:NAME takes one of: {', '.join(present) or 'none'}"
+        )
+    first = Entry("", source.path, run_evaluation(run, chosen), chosen, config)
+    further = [] if source.name or name else _same_policy(run, config, chosen, first.evaluation)
+    return [first, *(replace(first, stored=run_evaluation(run, other), name=other) for other in further)]
+
+
+def _same_policy(run: RunDirectory, config: Config, newest: str, evaluation: Evaluation) -> list[str]:
+    """Names of the evaluations that `hgpo eval` stored of the same update on other splits."""
+    seeds = "-".join(map(str, evaluation.seeds))
+    ending = f"-{update_of(newest, config.training.updates)}-t{evaluation.temperature:g}-s{seeds}"
+    own = f"{evaluation.split}{ending}"
+    return [name for name in evaluation_names(run) if name.endswith(ending) and name != own]
+
+
+def _label(source: Source, entry: Entry, by: Sequence[str]) -> str:
+    text = source.label or f"{source.path}:{source.name}" if source.label or source.name else str(source.path)
+    if by and source.label is None and entry.config is not None:
+        text = ", ".join(_setting(as_tree(entry.config), key) for key in by)
+    return visible(text, _LONGEST_LABEL)
+
+
+def _setting(tree: Any, key: str) -> str:
+    """The value of a dotted setting as text; an option that a run leaves open is "default"."""
+    for part in key.split("."):
+        if not isinstance(tree, dict) or (part not in tree and ".options." not in key):
+            raise ValueError(f"--by {key}: no such setting")
+        tree = tree.get(part, "default")
+    return str(tree)

@@ -1,0 +1,271 @@
+"""Writes a comparison as text (rich), Markdown, LaTeX and CSV.
+
+The first three show the same tables of rounded figures, in one of two layouts: "full", or "paper" with a row per label
+and a column per result of ALFWorld and WebShop. CSV is for programs: unrounded fractions, one line per row and section.
+Labels, models and types of task come from files: what a format would read as markup or a formula becomes plain text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from hgpo.evaluation.statistics import Rate
+from hgpo.report.compare_table import Block, Cell, Column, Comparison, Difference, Kind, Mean, Row, Section
+from hgpo.utils.text import visible
+
+UNKNOWN = "–"
+_DECIMALS: dict[Kind, int] = {"score": 3, "length": 1, "count": 0, "whole": 0}
+_BLOCKS: tuple[tuple[Block, str], ...] = (
+    ("task type", "Success by task type, %"),
+    ("trial", "Success by trial, %"),
+    ("cost", "Cost of an episode and of a request"),
+)
+_PAPER = (
+    ("ALFWorld in-distribution", "alfworld", ("valid_seen",), "success"),
+    ("ALFWorld out-of-distribution", "alfworld", ("valid_unseen",), "success"),
+    ("WebShop score", "webshop", ("test", "validation", "valid_unseen"), "score"),
+    ("WebShop success", "webshop", ("test", "validation", "valid_unseen"), "success"),
+)
+_INTERVAL = "In parentheses: 95 % CI over tasks."
+_DEVIATION = "±: standard deviation over n training seeds."
+_MARKDOWN = re.compile(r"[\\`*{}\[\]#|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: f"{{{character}}}" for character in "[]*"},  # else an argument of the previous row's \\
+    '"': "''",
+    "`": r"\textasciigrave{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": r"\textendash{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "…": r"\ldots{}",
+    "\N{REPLACEMENT CHARACTER}": "?",
+}
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of texts under a title; the first row is the heading, `left` counts the left-aligned columns."""
+
+    title: str
+    rows: list[list[str]]
+    left: int = 1
+
+
+def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[str]]:
+    """The tables of a layout ("full" or "paper"), and the lines below them."""
+    paper = layout == "paper"
+    made, notes = [_paper(comparison)] if paper else [], []
+    used = [one for one in comparison.sections if not paper or one.environment in ("alfworld", "webshop")]
+    for section in used:
+        made += [] if paper else _full(section, comparison.reference)
+        notes += [_sentence(section, row, comparison.reference) for row in section.rows if paper and row.difference]
+        notes += [f"{row.label}: {note}" for row in section.rows for note in row.notes]
+    kinds = {type(cell) for section in used for row in section.rows for cell in row.cells.values()}
+    legend = [text for kind, text in ((Rate, _INTERVAL), (Mean, _DEVIATION)) if kind in kinds]
+    return made, [*(text for text in legend if not paper or text == _DEVIATION), *notes]
+
+
+def _full(section: Section, reference: str) -> list[Table]:
+    def block(name: Block) -> list[list[str]]:
+        """A line per column: its heading, and its cell in every row."""
+        columns = [column for column in section.columns if column.block == name]
+        return [[c.heading, *(cell_text(row.cells[c.name], c.kind) for row in section.rows)] for c in columns]
+
+    labels, main = ["", *(row.label for row in section.rows)], block("main")
+    texts = sum(column.kind == "text" for column in section.columns)
+    main.insert(texts, ["n", *(str(row.runs) for row in section.rows)])
+    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], 1 + texts)]
+    if differences := [[row.label, *_difference(row.difference)] for row in section.rows if row.difference]:
+        heading = ["", "points (95 % CI)", "CI over", "remark"]
+        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences]))
+    return made + [Table(title, [labels, *lines]) for name, title in _BLOCKS if (lines := block(name))]
+
+
+def _paper(comparison: Comparison) -> Table:
+    """One row per label: success and score in per cent; a cell is "–" where a label has no such evaluation."""
+    found = []
+    for _, environment, splits, _ in _PAPER:
+        sections = {one.split: one for one in comparison.sections if one.environment == environment}
+        section = next((sections[split] for split in splits if split in sections), None)
+        found.append({row.label: row for row in section.rows} if section else {})
+    rows = []
+    for label in comparison.labels:
+        cells = [
+            _percent(by_label[label].cells[column]) if label in by_label else UNKNOWN
+            for by_label, (*_, column) in zip(found, _PAPER, strict=True)
+        ]
+        runs = dict.fromkeys(str(by_label[label].runs) for by_label in found if label in by_label)
+        rows.append([label, "/".join(runs) or UNKNOWN, *cells])
+    headings = ["", "n", *(heading for heading, *_ in _PAPER)]
+    return Table("Success and score on held-out tasks, per cent", [headings, *rows])
+
+
+def _percent(cell: Cell) -> str:
+    if isinstance(cell, Mean):
+        return f"{100 * cell.mean:.1f} ± {100 * cell.deviation:.1f}"
+    mean = cell.mean if isinstance(cell, Rate) else cell
+    return f"{100 * mean:.1f}" if isinstance(mean, (int, float)) else UNKNOWN
+
+
+def _sentence(section: Section, row: Row, reference: str) -> str:
+    points, over, remark = _difference(row.difference or Difference(None))
+    found = f"{section.environment}, {section.split}: {row.label} less {reference}: {points}"
+    return ", ".join(filter(None, (f"{found} points, 95 % CI over {over}" if over != UNKNOWN else found, remark)))
+
+
+def _difference(found: Difference) -> tuple[str, str, str]:
+    """Points with interval, what the interval is over, and the remark."""
+    if found.mean is None:
+        return UNKNOWN, UNKNOWN, found.remark
+    points = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    return points, found.over, "; ".join(filter(None, ("" if found.significant else "not significant", found.remark)))
+
+
+def cell_text(cell: Cell, kind: Kind) -> str:
+    """A cell for people; `Rate(0.523, 0.462, 0.584, 256)` becomes "52.3 (46.2–58.4)", None a dash."""
+    if cell is None or isinstance(cell, str):
+        return cell or UNKNOWN
+    if isinstance(cell, Rate):
+        return f"{100 * cell.mean:.1f} ({100 * cell.low:.1f}–{100 * cell.high:.1f})"
+    if isinstance(cell, Mean):
+        return f"{_number(cell.mean, kind)} ± {_number(cell.deviation, kind)}"
+    return _number(cell, kind)
+
+
+def _number(value: float, kind: Kind) -> str:
+    if kind in ("rate", "share"):
+        return f"{100 * value:.1f}"
+    digits = _DECIMALS[kind] if kind in _DECIMALS else max(0, 2 - floor(log10(abs(value)))) if value else 0
+    return f"{value:,.{digits}f}"
+
+
+def print_comparison(console: Console, comparison: Comparison, layout: str = "full") -> None:
+    """Print the tables and the lines below them."""
+    tables, lines = tables_of(comparison, layout)
+    for table in tables:
+        shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for place, heading in enumerate(table.rows[0]):
+            shown.add_column(Text(heading), justify="left" if place < table.left or heading == "remark" else "right")
+        for row in table.rows[1:]:
+            shown.add_row(*map(Text, row))
+        console.print(shown)
+    for line in lines:
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def as_text(comparison: Comparison, layout: str = "full") -> str:
+    """What `print_comparison` prints, for a file: without colours, no line is folded."""
+    text = io.StringIO()
+    print_comparison(Console(file=text, width=100_000, color_system=None), comparison, layout)
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def as_markdown(comparison: Comparison, layout: str = "full") -> str:
+    """Pipe tables with their titles, and the lines below them as a list."""
+    tables, notes = tables_of(comparison, layout)
+    lines = []
+    for table in tables:
+        rule = ["---" if _is_text(table, place) else "---:" for place in range(len(table.rows[0]))]
+        rows = [[markdown_text(cell) for cell in row] for row in table.rows]
+        lines += [f"{markdown_text(table.title)}.", ""]
+        lines += [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])] + [""]
+    return "\n".join([*lines, *(f"- {markdown_text(note)}" for note in notes)]).rstrip("\n") + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """Text that stays text in Markdown, inside a table and outside: no markup, no HTML, no link."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", escaped)
+
+
+def as_latex(comparison: Comparison, layout: str = "full") -> str:
+    """One float for the package booktabs; the first title is its caption."""
+    tables, notes = tables_of(comparison, layout)
+    lines = ["% needs the package booktabs", r"\begin{table}", r"\centering"]
+    for number, table in enumerate(tables):
+        alignment = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.rows[0])))
+        rows = [[_latex_cell(cell, _is_text(table, place)) for place, cell in enumerate(row)] for row in table.rows]
+        title = latex_text(table.title)
+        lines += ["", r"\medskip", rf"{title}\\"] if number else [rf"\caption{{{title}.}}"]
+        lines += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+        body = [rf"{' & '.join(row)} \\" for row in rows]
+        lines += [body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*lines, *(f"\n\\footnotesize {latex_text(note)}" for note in notes), r"\end{table}"]) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """Text that stays text in LaTeX, also at the start of a table's row."""
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    return re.sub("-(?=-)", "-{}", escaped)  # two hyphens would become a dash
+
+
+def _latex_cell(cell: str, is_text: bool) -> str:
+    return latex_text(cell) if is_text else re.sub(r"-(?=\d)", "$-$", latex_text(cell))
+
+
+def _is_text(table: Table, place: int) -> bool:
+    return place < table.left or table.rows[0][place] == "remark"
+
+
+def as_csv(comparison: Comparison) -> str:
+    """One line per row and section: fractions unrounded, unknown values empty.
+
+    Texts are quoted; one that a spreadsheet would evaluate as a formula begins with an apostrophe.
+    """
+    columns = {column.name: column for section in comparison.sections for column in section.columns}
+    text = io.StringIO()
+    lines = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    headings = [name + part for name, column in columns.items() for part in _csv_parts(column)]
+    lines.writerow(map(_csv_value, ["label", "environment", "split", "n", *headings, *_CSV_DIFFERENCE, "notes"]))
+    for section in comparison.sections:
+        place = [visible(section.environment or ""), visible(section.split)]
+        for row in section.rows:
+            figures = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
+            found = [row.label, *place, row.runs, *figures, *_csv_difference(row, comparison.reference)]
+            lines.writerow(map(_csv_value, [*found, "; ".join(row.notes)]))
+    return text.getvalue()
+
+
+_CSV_DIFFERENCE = ("reference", "difference", "difference_low", "difference_high", "difference_over", "remark")
+
+
+def _csv_parts(column: Column) -> Sequence[str]:
+    """Suffixes of a column's CSV columns."""
+    if column.kind in ("text", "count"):
+        return ("",)
+    return ("", "_sd", "_low", "_high", "_tasks") if column.kind == "rate" else ("", "_sd")
+
+
+def _csv_cells(cell: Cell, column: Column) -> Sequence[Cell]:
+    mean = cell.mean if isinstance(cell, (Mean, Rate)) else cell
+    values = [mean, cell.deviation if isinstance(cell, Mean) else None]
+    values += [cell.low, cell.high, cell.tasks] if isinstance(cell, Rate) else [None] * 3
+    return values[: len(_csv_parts(column))]
+
+
+def _csv_difference(row: Row, reference: str) -> Sequence[Cell]:
+    found = row.difference
+    if found is None or found.mean is None:
+        return [reference if found else None, None, None, None, None, found.remark if found else None]
+    return [reference, found.mean, found.low, found.high, found.over, _difference(found)[2]]
+
+
+def _csv_value(value: Cell) -> Cell:
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value

@@ -1,0 +1,319 @@
+"""Aggregates evaluations: for every environment and split a row per label, and differences to the reference.
+
+One run in a row gives its success with the 95 % interval over tasks; n runs give the mean and the standard deviation
+over their training seeds. Differences are paired: by training seed where both rows have the same two or more seeds,
+else by task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from hgpo.config import setting_values
+from hgpo.evaluation.result_files import Latency
+from hgpo.evaluation.statistics import Evaluation, Rate, gain, mean_interval, rate
+from hgpo.report.compare_entries import Entry
+from hgpo.utils.text import visible
+
+Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "whole"]
+Block = Literal["main", "task type", "trial", "cost"]
+LEAST_TASKS, LEAST_SHARE = 10, 0.5
+"""Different task lists are compared on their common tasks if these are so many, and this share of the shorter list."""
+_OF_ONE_RUN = {"run.seed", "run.name", "run.directory"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Mean over the runs of a row, and its standard deviation over their training seeds (ddof 1)."""
+
+    mean: float
+    deviation: float
+
+
+Cell: TypeAlias = Mean | Rate | float | int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of every row.
+
+    Attributes:
+        name: For programs.
+        heading: For people.
+        kind: How the cells are formatted.
+        block: The table it belongs to.
+        of: The figure of one entry, None where it is unknown.
+    """
+
+    name: str
+    heading: str
+    kind: Kind
+    block: Block
+    of: Callable[[Entry], Any]
+
+    def cell(self, entries: Sequence[Entry]) -> Cell:
+        """The figure of a row: counts are summed, texts listed, of other figures the mean is taken."""
+        values = [value for entry in entries if (value := self.of(entry)) is not None]
+        if self.kind == "text":
+            return ", ".join(visible(value, 60) for value in dict.fromkeys(values)) or None
+        if len(values) < 2:
+            return next(iter(values), None)
+        if self.kind == "count":
+            return int(sum(values))
+        numbers = [value.mean if isinstance(value, Rate) else value for value in values]
+        return Mean(float(np.mean(numbers)), float(np.std(numbers, ddof=1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Success of a row less that of the reference, as a fraction.
+
+    Attributes:
+        mean: None where no difference can be given.
+        low, high: 95 % interval.
+        over: What the interval is over, such as "256 tasks" or "3 training seeds".
+        remark: Why there is none, or that it is on the common tasks alone.
+    """
+
+    mean: float | None
+    low: float = 0.0
+    high: float = 0.0
+    over: str = ""
+    remark: str = ""
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.mean is not None and not self.low <= 0.0 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One label in one section.
+
+    Attributes:
+        label: Name of the row.
+        runs: How many evaluations it aggregates, n.
+        cells: By name of the column, None where the figure is unknown.
+        difference: None for the reference, and where the reference has no row.
+        notes: What it does not have in common with the section's first entry or among its runs, and failed episodes.
+    """
+
+    label: str
+    runs: int
+    cells: Mapping[str, Cell]
+    difference: Difference | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All rows of one environment and split.
+
+    Attributes:
+        environment: None where it is unknown.
+        split: Name of the split.
+        title: Environment, split, tasks, temperature and evaluation seeds of the reference, or of the first row.
+        columns: Those in which a row has a value.
+        rows: In the order of the arguments.
+    """
+
+    environment: str | None
+    split: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All sections, and the label that differences are to."""
+
+    reference: str
+    labels: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def compare(entries: Sequence[Entry], reference: str | None = None) -> Comparison:
+    """Compare entries by environment and split.
+
+    Args:
+        entries: At least one; those with one label make one row.
+        reference: Label of the row that differences are to; None: the first.
+
+    Raises:
+        ValueError: No entry has that label.
+    """
+    labels = tuple(dict.fromkeys(entry.label for entry in entries))
+    chosen = labels[0] if reference is None else visible(reference)
+    if chosen not in labels:
+        raise ValueError(f"--reference {chosen}: no such row; choose one of: {', '.join(labels)}")
+    keys = list(dict.fromkeys(_section_of(entry, entries) for entry in entries))
+    sections = tuple(
+        _section(*key, [entry for entry in entries if _section_of(entry, entries) == key], chosen) for key in keys
+    )
+    return Comparison(chosen, labels, sections)
+
+
+def _section_of(entry: Entry, entries: Sequence[Entry]) -> tuple[str | None, str]:
+    """Environment and split; a file without an environment joins the only environment that has its split."""
+    split = entry.evaluation.split
+    known = {other.environment for other in entries if other.environment and other.evaluation.split == split}
+    return (entry.environment or (known.pop() if len(known) == 1 else None)), split
+
+
+def _section(environment: str | None, split: str, entries: Sequence[Entry], reference: str) -> Section:
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.label, []).append(entry)
+    base = groups.get(reference)
+    first = (base or entries)[0]
+    columns = _columns(entries)
+    rows = tuple(
+        Row(
+            label,
+            len(group),
+            {column.name: column.cell(group) for column in columns},
+            difference(base, group) if base and label != reference else None,
+            tuple(_notes(group, first)),
+        )
+        for label, group in groups.items()
+    )
+    kept = tuple(column for column in columns if any(row.cells[column.name] is not None for row in rows))
+    return Section(environment, split, _title(environment, first.evaluation), kept, rows)
+
+
+def _title(environment: str | None, evaluation: Evaluation) -> str:
+    seeds = ", ".join(map(str, evaluation.seeds))
+    return (
+        f"{visible(environment or 'unknown environment', 60)}, {visible(evaluation.split, 60)}: "
+        f"{_count(evaluation.success.tasks, 'task')}, temperature {evaluation.temperature:g}, "
+        f"evaluation seed{'s' if len(evaluation.seeds) > 1 else ''} {seeds}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
+    """Success of `others` less that of `reference`, paired, with its 95 % interval."""
+    lists = [_common(group) for group in (reference, others)]
+    shared = _common([*reference, *others])
+    smaller = min(map(len, lists))
+    remark = ""
+    if len(shared) < max(map(len, lists)):
+        sizes = f"of {len(lists[0]):,} of the reference and {len(lists[1]):,} of this row"
+        if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
+            return Difference(None, remark=f"{_count(len(shared), 'task')} in common, {sizes}")
+        remark = f"on the {len(shared)} tasks in common, {sizes}"
+    ours, theirs = ({e.seed: _on(shared, [e]).success.mean for e in group} for group in (reference, others))
+    if ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
+        differences = [theirs[seed] - success for seed, success in ours.items()]
+        if np.ptp(differences) > 1e-9:  # equal differences say nothing of the variation between seeds
+            return Difference(*mean_interval(differences), f"{len(differences)} training seeds", remark)
+    found = gain(_on(shared, reference), _on(shared, others))
+    return Difference(found.mean, found.low, found.high, _count(found.tasks, "task"), remark)
+
+
+def _common(group: Sequence[Entry]) -> list[str]:
+    """Tasks that all entries of a row have."""
+    return [task for task in group[0].evaluation.tasks_won if all(task in e.evaluation.tasks_won for e in group)]
+
+
+def _on(tasks: Sequence[str], group: Sequence[Entry]) -> Evaluation:
+    """The mean evaluation of a row on these tasks; only `tasks_won` and `success` are aggregated."""
+    won = {task: float(np.mean([entry.evaluation.tasks_won[task] for entry in group])) for task in tasks}
+    draws = sum(len(entry.evaluation.seeds) for entry in group)
+    return replace(group[0].evaluation, tasks_won=won, success=rate(list(won.values()), draws))
+
+
+def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
+    """What a row has unlike the first entry of the section, how its runs differ, and its failed episodes."""
+    found = []
+    for name, of in _CONDITIONS.items():
+        values = dict.fromkeys(value for entry in group if (value := of(entry)) is not None)
+        if (ours := of(first)) is not None and any(value != ours for value in values):
+            found.append(f"{name} {', '.join(visible(value, 60) for value in values)} (reference: {visible(ours, 60)})")
+    options = [entry.config.environment.options for entry in (first, *group) if entry.config]
+    if first.config and any(one != options[0] for one in options):
+        found.append("other environment.options than the reference")
+    seeds = [entry.seed for entry in group]
+    if len(group) > 1 and len(set(seeds) - {None}) < len(group):
+        listed = ", ".join("unknown" if seed is None else str(seed) for seed in seeds)
+        found.append(f"n counts evaluations, of training seeds {listed}")
+    settings = [setting_values(entry.config) for entry in group if entry.config]
+    unlike = [name for name in (settings or [{}])[0] if len({one.get(name) for one in settings}) > 1]
+    if unlike := [name for name in unlike if name not in _OF_ONE_RUN]:
+        found.append(f"its runs also differ in {', '.join(unlike[:5])}{', …' if len(unlike) > 5 else ''}")
+    if failed := sum(entry.stored.failed or 0 for entry in group):
+        total = failed + sum(entry.stored.episodes_played for entry in group)
+        found.append(f"{failed:,} of {total:,} episodes failed and are not counted in success")
+    return found
+
+
+_CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
+    "temperature": lambda entry: f"{entry.evaluation.temperature:g}",
+    "step limit": lambda entry: str(entry.config.environment.max_steps) if entry.config else None,
+}
+
+
+def _columns(entries: Sequence[Entry]) -> list[Column]:
+    """All columns; types of task and trials are those that any entry has."""
+    kinds = dict.fromkeys(kind for entry in entries for kind in entry.evaluation.by_task_type)
+    trials = max(len(entry.stored.success_by_trial or ()) for entry in entries)
+    return [*_MAIN, *map(_on_type, kinds), *map(_after_trial, range(1, trials + 1)), *_COST]
+
+
+def _on_type(kind: str) -> Column:
+    name, heading = f"success/{visible(kind)}", visible(kind, 60)
+    return Column(name, heading, "rate", "task type", lambda e: e.evaluation.by_task_type.get(kind))
+
+
+def _after_trial(trial: int) -> Column:
+    name = f"success after trial {trial}"
+    return Column(
+        name.replace(" ", "_"),
+        name,
+        "share",
+        "trial",
+        lambda e: dict(enumerate(e.stored.success_by_trial or (), 1)).get(trial),
+    )
+
+
+def _per_episode(name: str, kind: Kind, of: Callable[[Entry], float | None]) -> Column:
+    """A total, failed episodes included, over the episodes that ended."""
+
+    def value(entry: Entry) -> float | None:
+        total, episodes = of(entry), entry.stored.episodes_played
+        return total / episodes if total is not None and episodes else None
+
+    return Column(f"{name}_per_episode", f"{name} per episode", kind, "cost", value)
+
+
+def _latency(name: str, heading: str, of: Callable[[Latency], float]) -> Column:
+    return Column(name, heading, "amount", "cost", lambda e: e.stored.latency and of(e.stored.latency))
+
+
+_MAIN = (
+    Column("evaluation", "evaluation", "text", "main", lambda e: e.name),
+    Column("model", "model", "text", "main", lambda e: e.stored.model),
+    Column("agent", "agent", "text", "main", lambda e: e.stored.agent),
+    Column("success", "success, %", "rate", "main", lambda e: e.evaluation.success),
+    Column("score", "score", "score", "main", lambda e: e.evaluation.score),
+    Column("episode_length", "steps per episode", "length", "main", lambda e: e.evaluation.episode_length),
+    Column("episodes", "episodes", "count", "main", lambda e: e.stored.episodes_played),
+    Column("failed", "failed", "count", "main", lambda e: e.stored.failed),
+)
+_COST = (
+    _per_episode("tokens", "whole", lambda e: e.stored.tokens.total if e.stored.tokens else None),
+    _per_episode("requests", "length", lambda e: e.stored.requests),
+    _per_episode("cost", "amount", lambda e: e.stored.cost),
+    _per_episode("seconds", "amount", lambda e: e.stored.seconds),
+    _latency("latency_mean", "mean request latency (s)", lambda latency: latency.mean),
+    _latency("latency_p95", "95 % quantile of request latency (s)", lambda latency: latency.p95),
+)

@@ -1,0 +1,74 @@
+"""Which tasks come next: all of a split in a shuffled order, again and again, each pass shuffled anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgpo.rollout.records import StepRecord, outcomes
+
+
+def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
+    """Indices of draws `start` to `start + count` of the endless order that `seed` fixes.
+
+    A pure function of its arguments, so a resumed run needs to remember only how many draws were made. Within one
+    pass over the split no task comes twice.
+
+    Example: `task_indices(0, 3, 0, 6)` is two permutations of 0, 1, 2 one after the other.
+    """
+    if tasks < 1:
+        raise ValueError("the training split has no tasks")
+    drawn: list[int] = []
+    while len(drawn) < count:
+        epoch, offset = divmod(start + len(drawn), tasks)
+        order = np.random.default_rng([seed, epoch]).permutation(tasks)
+        drawn += order[offset : offset + count - len(drawn)].tolist()
+    return drawn
+
+
+# Dynamic sampling: which groups of an update say nothing, and what is left out once others were drawn for them.
+#
+# A group whose rollouts all earned the same gives a group estimator nothing to compare (DAPO, arXiv:2503.14476, draws
+# such groups anew).
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What to do with an update's groups and those that were drawn for its uniform ones.
+
+    Example: of the groups a, b and c the last two are uniform; d and e are drawn for them, and e is uniform too. Then
+    d takes the place of b: `Exchange(leaving=frozenset({"b", "e"}), replaced=1)`.
+
+    Attributes:
+        leaving: Names of the groups that are left out, of both kinds; as many stay as there were.
+        replaced: How many of the update's groups made way for others.
+    """
+
+    leaving: frozenset[str]
+    replaced: int
+
+
+def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
+    """Names of the groups of two or more whose rollouts all earned the same total reward."""
+    played = outcomes(steps)
+    totals: dict[str, set[float]] = {}
+    for episode in played:
+        totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
+    sizes = Counter(episode.group for episode in played)
+    return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
+
+
+def exchange_uniform(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> Exchange:
+    """Let every group of `fresh` that is not uniform take the place of a uniform one of `steps`, in order of names.
+
+    Args:
+        steps: The update's, as they stand.
+        fresh: Steps of at most as many other groups as `steps` has uniform ones.
+    """
+    drawn = {record.group for record in fresh}
+    useful = drawn - uniform_groups(fresh)
+    making_way = sorted(uniform_groups(steps))[: len(useful)]
+    return Exchange(frozenset({*making_way, *(drawn - useful)}), len(useful))

@@ -1,0 +1,424 @@
+"""Sends the built-in trainer's figures to the run's trackers, and stores in `tracking.json` what each tracker has.
+
+A resumed run continues the tracker's own run, sends nothing twice, and sends a tracker that failed the rows it lacks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import netrc
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hgpo.config import Config, ConfigError
+from hgpo.config.checks import leaves
+from hgpo.evaluation.statistics import Evaluation
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
+from hgpo.utils.progress import Reporter
+from hgpo.utils.text import visible
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerState:
+    """What one tracker has.
+
+    Attributes:
+        id: The tracker's id of the run.
+        update: The last update whose row it has; 0: none.
+        evaluation: The update of the last evaluation that it has; -1: none.
+    """
+
+    id: str
+    update: int = 0
+    evaluation: int = -1
+
+
+class Trackers:
+    """The trackers of a run that have not failed."""
+
+    def __init__(self, run: RunDirectory, config: Config, reporter: Reporter) -> None:
+        self._run, self._config, self._reporter = run, config, reporter
+        self._states = _read(run)
+        self._open: dict[str, OpenTracker] = {}
+
+    def open(self, name: str) -> None:
+        """Begin or continue the run in one tracker, and send the rows that it lacks."""
+        self._attempt(name, lambda: self._open_one(name))
+        if name in self._open:
+            self._write()  # its id, before anything is sent under it
+            for row in read_metrics(self._run):
+                self._send_row(name, row)
+            self._write()
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Send an update's row of `metrics.jsonl`."""
+        for name in list(self._open):
+            self._send_row(name, row)
+        self._write()
+
+    def evaluation(self, update: int, evaluation: Evaluation) -> None:
+        """Send an evaluation of the policy after `update`."""
+        for name in list(self._open):
+            state = self._states[name]
+            if update > state.evaluation and self._send(name, update, evaluation_figures(evaluation)):
+                self._states[name] = replace(state, evaluation=update)
+        self._write()
+
+    def close(self, *, failed: bool) -> None:
+        """End the run in every tracker."""
+        for name, tracker in list(self._open.items()):
+            self._attempt(name, lambda tracker=tracker: tracker.close(failed))  # type: ignore[misc]
+
+    def _open_one(self, name: str) -> None:
+        known = self._states.get(name)
+        self._open[name] = tracker = open_tracker(
+            name,
+            TrackerRun(
+                name=self._config.run.name,
+                folder=self._run.path.resolve(),
+                settings=tracked_settings(self._config),
+                mode=wandb_mode(self._config),
+                id=known.id if known else None,
+                update=known.update if known else 0,
+            ),
+        )
+        self._states[name] = known or TrackerState(tracker.id)
+        self._reporter.say(f"Tracking with {name}: {visible(tracker.command)}")
+
+    def _send_row(self, name: str, row: Mapping[str, Any]) -> None:
+        if name not in self._open or row["update"] <= self._states[name].update:
+            return
+        if self._send(name, row["update"], {key: value for key, value in row.items() if key != "update"}):
+            self._states[name] = replace(self._states[name], update=row["update"])
+
+    def _send(self, name: str, update: int, figures: Mapping[str, Any]) -> bool:
+        finite = {key: float(value) for key, value in figures.items() if _is_finite(value)}
+        return self._attempt(name, lambda: self._open[name].log(update, finite))
+
+    def _attempt(self, name: str, call: Callable[[], object]) -> bool:
+        """Whether the call succeeds; a tracker that fails is reported once and closed, and training goes on."""
+        try:
+            call()
+        except Exception as error:  # trackers' libraries may raise anything
+            self._open.pop(name, None)
+            problem = visible(without_secrets(f"{type(error).__name__}: {error}"))
+            self._reporter.say(
+                f"{name} failed, and the run goes on without it ({problem}). metrics.jsonl has every figure, and "
+                "`hgpo train --resume` sends those it lacks"
+            )
+            return False
+        return True
+
+    def _write(self) -> None:
+        if self._open:
+            write_json(self._run.tracking, {name: asdict(state) for name, state in self._states.items()})
+
+
+@contextmanager
+def open_trackers(run: RunDirectory, config: Config, reporter: Reporter) -> Iterator[Trackers]:
+    """The run's trackers, opened; they are closed when the block ends, however it ends.
+
+    Raises:
+        RunDirectoryError: `tracking.json` is damaged.
+    """
+    trackers = Trackers(run, config, reporter)
+    for name in tracker_names(config):
+        trackers.open(name)
+    try:
+        yield trackers
+    except BaseException:
+        trackers.close(failed=True)
+        raise
+    trackers.close(failed=False)
+
+
+def evaluation_figures(evaluation: Evaluation) -> dict[str, float]:
+    """An evaluation's figures under the names that both engines send.
+
+    Example: `{"val/success": 0.5, "val/success_low": 0.4, "val/success_high": 0.6, "val/score": 0.5}`, and
+    `val/success/<task type>` for each type.
+    """
+    success = evaluation.success
+    return {
+        "val/success": success.mean,
+        "val/success_low": success.low,
+        "val/success_high": success.high,
+        "val/score": evaluation.score,
+        **{f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()},
+    }
+
+
+def tracked_settings(config: Config) -> dict[str, bool | int | float | str]:
+    """Every setting that has a value, by dotted name, without passwords in addresses; lists and tables as JSON."""
+    return {name: _plain(value) for name, value, _ in leaves(config) if value is not None}
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    if isinstance(value, (bool, int, float)):
+        return value
+    return without_secrets(value if isinstance(value, str) else json.dumps(value, default=str))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _read(run: RunDirectory) -> dict[str, TrackerState]:
+    if not run.tracking.exists():
+        return {}
+    try:
+        return {
+            name: check_schema(run.tracking, state, TrackerState) for name, state in read_json(run.tracking).items()
+        }
+    except (ValueError, TypeError) as error:
+        raise RunDirectoryError(f"{error}; delete it, and the trackers begin new runs") from error
+
+
+# Trackers that show a run's figures: TensorBoard, wandb, trackio and MLflow, opened through accelerate's trackers.
+#
+# Nothing is imported until a tracker is opened. Keys stay in the environment or in the tracker's own login file: no
+# file
+# of the run, no printed line and no argument of another program holds one.
+
+
+PROJECT = "hgpo"
+"""The project, or experiment, that the runs belong to."""
+OF_BOTH: Mapping[str, str | None] = {name: name for name in ("tensorboard", "wandb", "trackio", "mlflow")}
+"""Trackers of both engines -> the package that each needs; the extra of this package has the same name."""
+OF_VERL: Mapping[str, str | None] = {**OF_BOTH, "swanlab": "swanlab", "clearml": "clearml", "file": None}
+"""The same for verl's logger; None: verl's own."""
+
+_VARIABLES = re.compile(r"(CLEARML|MLFLOW|SWANLAB|TENSORBOARD|TRACKIO|WANDB)_\w+|HF_TOKEN|NETRC")
+_SECRET = re.compile(r"KEY|TOKEN|PASSWORD|SERVER_URL")  # trackio's server URL may hold a token
+_PASSWORD_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
+_WITHOUT_LOGIN = ("offline", "disabled", "dryrun", "shared")
+_NOT_IN_MLFLOW_NAMES = re.compile(r"[^\w\-. :/]")
+_MLFLOW_PARAMETER = 6000  # characters
+# Else MLflow records the user, the script and its commit.
+_MLFLOW_TAGS = dict.fromkeys(("mlflow.user", "mlflow.source.name", "mlflow.source.git.commit"), "")
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerRun:
+    """A run as a tracker is to show it.
+
+    Attributes:
+        name: Name of the run.
+        folder: Its folder.
+        settings: All settings by dotted name.
+        mode: wandb's mode, such as "offline".
+        id: The tracker's id of the run from an earlier process; None: a new run.
+        update: The last update whose row the tracker has; 0: none.
+    """
+
+    name: str
+    folder: Path
+    settings: Mapping[str, bool | int | float | str]
+    mode: str
+    id: str | None
+    update: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTracker:
+    """A tracker that takes figures.
+
+    Attributes:
+        id: The tracker's id of the run.
+        command: Shows the run.
+        log: Takes (update, figures by name); figures of an evaluation come in a call of their own.
+        close: Takes whether the run failed, and writes what is buffered.
+    """
+
+    id: str
+    command: str
+    log: Callable[[int, Mapping[str, float]], object]
+    close: Callable[[bool], object]
+
+
+def tracker_names(config: Config) -> tuple[str, ...]:
+    """The run's trackers; verl's logger adds wandb where `WANDB_API_KEY` is set and `tracking.to` is not."""
+    if config.tracking.to is not None:
+        return config.tracking.to
+    return ("wandb",) if config.run.engine == "verl" and os.environ.get("WANDB_API_KEY") else ()
+
+
+def check_trackers(config: Config) -> None:
+    """Reject trackers that would fail later, before anything is written.
+
+    Raises:
+        ConfigError: A tracker is unknown or not installed, or wandb is to write to its server and has no login.
+    """
+    verl = config.run.engine == "verl"
+    known = OF_VERL if verl else OF_BOTH
+    for name in tracker_names(config):
+        if name not in known:
+            remedy = ", or train with --engine verl" if name in OF_VERL else ""
+            raise ConfigError(
+                f"tracking.to: there is no tracker {name!r}; take {', '.join(known)}{remedy}", "tracking.to"
+            )
+        packages = [package for package in (known[name], None if verl else "accelerate") if package]
+        if not all(map(find_spec, packages)):
+            install = f"'hgpo[{name}]'" if name in OF_BOTH else name
+            raise ConfigError(f"tracking.to: {name} needs a package: pip install {install}", "tracking.to")
+        if name == "wandb" and wandb_mode(config) not in _WITHOUT_LOGIN and not _has_wandb_login():
+            raise ConfigError(
+                "tracking.to: wandb is not logged in here: run `wandb login`, or set WANDB_API_KEY, or "
+                "WANDB_MODE=offline to write to the run's folder alone",
+                "tracking.to",
+            )
+
+
+def tracker_variables() -> dict[str, str]:
+    """The environment variables of this process that trackers read; some are secret."""
+    return {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
+
+
+def wandb_mode(config: Config) -> str:
+    """`WANDB_MODE`, else "offline"; verl's logger is online by default."""
+    return os.environ.get("WANDB_MODE") or ("online" if config.run.engine == "verl" else "offline")
+
+
+def place(variable: str, folder: Path) -> str:
+    """Where a tracker writes: the value of its environment variable, else in the run's `folder` or beside it."""
+    places = {
+        "TENSORBOARD_DIR": str(folder / "tensorboard"),
+        "SWANLAB_LOG_DIR": str(folder / "swanlog"),
+        "WANDB_DIR": str(folder),
+        "TRACKIO_DIR": str(folder.parent / "trackio"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder.parent / 'mlflow.db'}",
+    }
+    return os.environ.get(variable) or places[variable]
+
+
+def without_secrets(text: str) -> str:
+    """The text without the trackers' keys and without names and passwords in addresses.
+
+    Example: `without_secrets("http://me:secret@host/")` is "http://***@host/".
+    """
+    for name, value in tracker_variables().items():
+        if value and _SECRET.search(name):
+            text = text.replace(value, "***")
+    return _PASSWORD_IN_ADDRESS.sub("***@", text)
+
+
+def open_tracker(name: str, run: TrackerRun) -> OpenTracker:
+    """Begin the run in the tracker `name`, or continue it; may raise whatever the tracker's library raises."""
+    from accelerate import PartialState
+
+    PartialState(cpu=True)  # accelerate's loggers need one; `cpu`: no device is initialised
+    return _OPEN[name](run)
+
+
+def _tensorboard(run: TrackerRun) -> OpenTracker:
+    from accelerate.tracking import TensorBoardTracker
+
+    folder = place("TENSORBOARD_DIR", run.folder)
+    # From the purged step on, TensorBoard ignores what an earlier process wrote.
+    tracker = TensorBoardTracker("", folder, purge_step=None if run.id is None else run.update + 1)
+    tracker.start()
+    if run.id is None:
+        tracker.store_init_configuration(dict(run.settings))
+    command = f"tensorboard --logdir {shlex.quote(folder)}"
+    return OpenTracker(run.name, command, partial(_log, tracker), lambda failed: tracker.finish())
+
+
+def _wandb(run: TrackerRun) -> OpenTracker:
+    import wandb
+    from accelerate.tracking import WandBTracker
+
+    folder = place("WANDB_DIR", run.folder)
+    Path(folder).mkdir(parents=True, exist_ok=True)  # else wandb writes to a temporary folder
+    quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
+    settings = wandb.Settings(**quiet, x_disable_meta=True, x_disable_stats=True)
+    resume = {} if run.id is None else {"id": run.id, "resume": "allow"}
+    options = {"name": run.name, "mode": run.mode, "dir": folder, "config": dict(run.settings), "settings": settings}
+    tracker = WandBTracker(PROJECT, **options, **resume)
+    tracker.start()
+    opened = tracker.tracker
+    opened.define_metric("update")  # the axis: wandb's own step counts the calls
+    opened.define_metric("*", step_metric="update")
+    sync = f"wandb sync {shlex.quote(str(Path(opened.dir).parent))}"
+    return OpenTracker(
+        opened.id,
+        sync if run.mode == "offline" else str(opened.url),
+        lambda update, figures: tracker.log({**figures, "update": update}),
+        lambda failed: opened.finish(exit_code=int(failed)),
+    )
+
+
+def _trackio(run: TrackerRun) -> OpenTracker:
+    folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run.folder)  # read when trackio is imported
+    from accelerate.tracking import TrackioTracker
+
+    options = {"name": run.name, "resume": "never" if run.id is None else "allow", "config": dict(run.settings)}
+    tracker = TrackioTracker(PROJECT, **options, embed=False, auto_log_cpu=False, auto_log_gpu=False)
+    _silently(tracker.start)
+    command = f"TRACKIO_DIR={shlex.quote(folder)} trackio show --project {PROJECT}"
+    return OpenTracker(
+        str(tracker.tracker.name), command, partial(_log, tracker), lambda failed: _silently(tracker.finish)
+    )
+
+
+def _mlflow(run: TrackerRun) -> OpenTracker:
+    import mlflow
+    from accelerate.tracking import MLflowTracker
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs every table that it makes
+    address = place("MLFLOW_TRACKING_URI", run.folder)
+    mlflow.set_tracking_uri(address)
+    tracker = MLflowTracker(PROJECT, run_id=run.id, run_name=run.name, tags=_MLFLOW_TAGS)
+    tracker.start()
+    if run.id is None:
+        tracker.store_init_configuration({key: str(value)[:_MLFLOW_PARAMETER] for key, value in run.settings.items()})
+    return OpenTracker(
+        tracker.tracker.info.run_id,
+        f"mlflow ui --backend-store-uri {shlex.quote(without_secrets(address))}",
+        lambda update, figures: _log(
+            tracker, update, {_NOT_IN_MLFLOW_NAMES.sub("_", key): value for key, value in figures.items()}
+        ),
+        lambda failed: mlflow.end_run("FAILED" if failed else "FINISHED"),
+    )
+
+
+_OPEN = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio, "mlflow": _mlflow}
+
+
+def _log(tracker: object, update: int, figures: Mapping[str, float]) -> None:
+    tracker.log(dict(figures), step=update)  # type: ignore[attr-defined]
+
+
+def _silently(call: Callable[[], object]) -> None:
+    """trackio prints what it does."""
+    with redirect_stdout(io.StringIO()):
+        call()
+
+
+def _has_wandb_login() -> bool:
+    """Whether wandb finds a login; its own settings file is not read, since it may hold anything."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    if any(path.exists() for path in (Path("wandb/settings"), Path.home() / ".config" / "wandb" / "settings")):
+        return True
+    files = [Path(os.environ["NETRC"])] if "NETRC" in os.environ else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    return any(_has_login(path, host) for path in files)
+
+
+def _has_login(path: Path, host: str) -> bool:
+    try:
+        return path.is_file() and netrc.netrc(path).authenticators(host) is not None
+    except netrc.NetrcParseError:
+        return False

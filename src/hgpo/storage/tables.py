@@ -1,0 +1,284 @@
+"""Parquet files: read as a whole, or the row groups that can be read."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import reprlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Problems, StorageError, other_version
+from hgpo.utils.files import naming, whole_file
+
+_DAMAGE = (pa.ArrowException, OSError)
+
+
+def read_parquet(
+    path: Path, problems: Problems, wanted: Collection[str] | None = None
+) -> tuple[pa.Table, Sequence[int]]:
+    """The rows of a parquet file and their numbers, from 0.
+
+    Args:
+        path: the file.
+        problems: takes row groups that cannot be read; for a tolerant reader, texts that are not UTF-8 are damage, too.
+        wanted: columns to read, None for all.
+
+    Raises:
+        StorageError: no row can be read, or the file is of another schema version.
+    """
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except _DAMAGE as error:  # the index of a parquet file is its end: without it no row can be found
+        raise StorageError(f"no row can be read; it is no parquet file or was cut off ({error})", path) from error
+    with file:
+        version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
+        if version != str(SCHEMA_VERSION).encode():
+            raise StorageError(other_version(version.decode("utf-8", "replace")), path)
+        names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+        try:
+            table = file.read(names)
+            if not problems.strict:
+                table.validate(full=True)  # that texts are UTF-8; the strict reader asks of the columns that are used
+        except _DAMAGE:
+            return _whole_groups(file, names, problems)
+        return table, range(table.num_rows)
+
+
+def _whole_groups(file: pq.ParquetFile, names: list[str], problems: Problems) -> tuple[pa.Table, list[int]]:
+    """The row groups that can be read."""
+    tables = [file.schema_arrow.empty_table().select(names)]
+    numbers: list[int] = []
+    first = 0
+    for index in range(file.num_row_groups):
+        end = first + file.metadata.row_group(index).num_rows
+        try:
+            table = file.read_row_group(index, names)
+            table.validate(full=not problems.strict)
+        except _DAMAGE as error:
+            problems.lost(first, f"rows {first} to {end - 1} cannot be read ({error})")
+        else:
+            tables.append(table)
+            numbers += range(first, end)
+        first = end
+    return pa.concat_tables(tables), numbers
+
+
+# JSONL: one object per line, one column per key that any line has.
+#
+# A key that a line lacks is null there, as if the line said so. What cannot be read is reported with file, line,
+# column
+# and remedy; finding a value that does not fit is left to the error path, so that a good file costs nothing for it.
+
+
+_INT64 = range(-(2**63), 2**63)
+_ONE_KIND = "write one kind of value per column: ids as text, numbers without quotes"
+_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
+
+
+def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows of a file and the numbers of their lines, from 1; blank lines are no rows.
+
+    A line that cannot be read or has another schema version goes to `problems`.
+    """
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.isspace():
+                continue
+            row = parsed_line(line)
+            if isinstance(row, tuple):
+                problems.lost(number, row[1], kind=row[0])
+            elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+                problems.lost(number, other_version(version))
+            else:
+                rows.append(row)
+                numbers.append(number)
+    return rows, numbers
+
+
+def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
+    """The object that a line holds, or the (kind, message) of what is wrong with it."""
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        return "UTF-8", f"not UTF-8 ({error}); write it as UTF-8"
+    except RecursionError:
+        return "nested", "nested too deeply to be read; flatten it"
+    except ValueError as error:
+        if line.startswith(codecs.BOM_UTF8):
+            return parsed_line(line.removeprefix(codecs.BOM_UTF8))
+        cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
+        return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
+    return row if isinstance(row, dict) else ("object", "not an object; a row is an object of columns")
+
+
+def read_json_lines(
+    path: Path, problems: Problems, wanted: Collection[str] | None = None
+) -> tuple[pa.Table, list[int]]:
+    """The rows of a JSONL file and their line numbers; columns in the order of first appearance.
+
+    Args:
+        path: the file.
+        problems: takes lines that cannot be read, and values that do not go with the others of their column.
+        wanted: columns to read, None for all.
+
+    Raises:
+        StorageError: no row has a column that is wanted, or the values of one make no column.
+    """
+    rows, numbers = read_lines(path, problems)
+    found = list(dict.fromkeys(chain.from_iterable(rows)))
+    names = found if wanted is None else [name for name in found if name in wanted]
+    if rows and not names:
+        raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
+    complete = set(map(len, rows)) == {len(found)}  # as nearly all files are, and quicker to take apart
+    columns = {}
+    for name in names:
+        if not _fits(name):
+            number = next(number for number, row in zip(numbers, rows, strict=True) if name in row)
+            message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
+            raise StorageError(message, path, number)
+        values = list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
+        columns[name] = _column(name, values, numbers, problems)
+    return pa.table(columns), numbers
+
+
+def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
+    """The values as a column, null where one does not go with the others."""
+    try:
+        return pa.array(values)
+    except _MISFITS:
+        for row, kind, message in _misfits(values):
+            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r} {kind}")
+            values[row] = None
+    try:
+        return pa.array(values)
+    except _MISFITS as error:
+        raise StorageError(f"column {name!r}: {error}; {_ONE_KIND}", problems.file) from error
+
+
+def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
+    """(row, kind of problem, message) of each value that does not go with the usual one of the column."""
+    [(kind, _)] = Counter(_kind(value) for value in values if value is not None).most_common(1)
+    usual = next((value for value in values if _kind(value) == kind and _fits(value)), None)
+    for row, value in enumerate(values):
+        try:
+            pa.array([value, usual])
+            pa.array([usual, value])  # Arrow takes a truth after a number, and none before
+        except UnicodeEncodeError:
+            problem = "text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
+            yield row, "half", f"{reprlib.repr(value)}, {problem}text.encode('utf-8', 'replace').decode()"
+        except _MISFITS as error:
+            if isinstance(value, int) and value not in _INT64:
+                yield row, "large", f"{reprlib.repr(value)}, which 64 bits cannot hold; write such ids as text"
+            else:
+                reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
+                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_ONE_KIND}"
+
+
+def _kind(value: Any) -> type:
+    """What the values of a column have in common."""
+    return float if type(value) is int else type(value)
+
+
+def _fits(value: Any) -> bool:
+    """Whether some column can hold the value."""
+    try:
+        pa.array([value])
+    except _MISFITS:
+        return False
+    return True
+
+
+# Tables of steps to files: one row per step, parquet or JSONL, with a schema version.
+#
+# Text columns hold untrusted model and environment output; whoever shows them escapes them.
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write any table with the schema version, by way of a temporary file, so that readers never see half of it.
+
+    A name in .jsonl makes JSONL, any other parquet; whoever takes the name from a user asks `suffix_of` first.
+    Parquet pages carry the format's own checksums, which `hgpo.storage.tables` verifies.
+
+    Raises:
+        StorageError: JSON has no form for a column (see `check_writable`), or parquet has none.
+    """
+    check_writable(path, table.schema)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
+    with whole_file(path) as partial:
+        if path.suffix.lower() == ".jsonl":
+            partial.write_text("".join(json_lines(path, table)), encoding="utf-8")
+        else:
+            try:
+                pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
+            except pa.ArrowException as error:
+                raise StorageError(f"{path} cannot be written as parquet: {error}") from error
+
+
+def append_rows(path: Path, table: pa.Table) -> None:
+    """Append the rows of `table` to a JSONL file, on disk before this returns.
+
+    A process that is killed while it writes may leave half a line.
+    """
+    with naming(path), path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json_lines(path, table))
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
+    """A table's rows as lines of JSON, each with the schema version.
+
+    Raises:
+        StorageError: a column is not UTF-8.
+    """
+    for row in _rows(path, table):
+        yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
+
+
+def check_writable(path: Path, schema: pa.Schema) -> None:
+    """Ask before a long computation whether its result can be written to `path`.
+
+    Raises:
+        StorageError: `path` is to be JSONL, and JSON has no form for the values of a column, such as times or bytes.
+    """
+    if path.suffix.lower() != ".jsonl":
+        return
+    for field in schema:
+        if not _has_json_form(field.type):
+            raise StorageError(
+                f"{path}: JSON has no form for column {field.name!r} ({field.type}); write .parquet, or leave it out"
+            )
+
+
+def _rows(path: Path, table: pa.Table) -> Iterator[dict[str, Any]]:
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = table.column(name).to_pylist()
+        except UnicodeDecodeError as error:
+            raise StorageError(f"{path}: column {name!r} is not UTF-8 ({error}); write .parquet") from error
+    yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def _has_json_form(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _has_json_form(kind.value_type)
+    if types.is_struct(kind):
+        return all(_has_json_form(field.type) for field in kind)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _has_json_form(kind.value_type)
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+    return bool(is_text or is_number or types.is_boolean(kind) or types.is_null(kind))

@@ -1,0 +1,323 @@
+"""One training sample: a step's prompt, the response that was sampled, and its advantage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.policies.lora import adapter_off
+from hgpo.training.chunked_logits import split_model
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A step as the update sees it.
+
+    Example: a 57-token prompt answered by "go to fridge 1" and the end token is
+    `Sample(prompt_ids=int32[57], response_ids=int32[5], log_probs=float32[5], advantage=0.7)`.
+
+    Raises:
+        ValueError: the prompt is empty, log-probs and response differ in length, or a number is not finite.
+    """
+
+    prompt_ids: NDArray[np.int32]
+    response_ids: NDArray[np.int32]
+    log_probs: NDArray[np.float32]  # of the response tokens, when they were sampled
+    advantage: float
+    cut: bool = False  # the response reached its length limit without an end token
+
+    def __post_init__(self) -> None:
+        if len(self.prompt_ids) == 0:
+            raise ValueError("a sample needs at least one prompt token")
+        if self.response_ids.shape != self.log_probs.shape or self.response_ids.ndim != 1:
+            raise ValueError(f"response_ids {self.response_ids.shape} and log_probs {self.log_probs.shape} differ")
+        if not isfinite(self.advantage) or not np.isfinite(self.log_probs).all():
+            raise ValueError(f"advantage {self.advantage} and log_probs must be finite")
+
+    @property
+    def token_count(self) -> int:
+        """Prompt and response tokens together."""
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+# Samples that begin alike, laid out so that the model reads once what they share.
+#
+# The prompts of a batch begin with the same instructions, those of a task go on with the same goal, and the responses
+#  to
+# one prompt begin with the same words. Here a row is a tree: every token stands behind the one it follows, once.
+#
+#     go to fridge 1        go ─ to ┬ fridge ─ 1
+#     go to sink 1                  └ sink ─ 1
+#
+# A token attends to the tokens before it on its own branch, and its position is its depth, so the model makes of it
+# what
+# it makes of it in a row of its own. Gradients of all branches add up in what they share.
+#
+# Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
+
+
+SharePrefixes = Literal[True, False, "auto"]
+ROW_TOKENS = 512
+"""Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
+_WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
+_TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states, float32 or less; a mask that is not heeded is far above it
+_TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every vocabulary has these tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Samples in one row.
+
+    Attributes:
+        members: indices of the samples.
+        paths: of each, the places in the row of its input tokens.
+        ids_W: int32, the tokens.
+
+    Example: the two samples above are `Tree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
+    """
+
+    members: list[int]
+    paths: list[NDArray[np.int64]]
+    ids_W: NDArray[np.int32]
+
+
+def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], max_tokens: int) -> int | None:
+    """Most tokens of a row of trees; None: every sample gets a row of its own.
+
+    Args:
+        model: reads the samples.
+        setting: "auto" is yes where the model can read trees and is wide enough to gain by them.
+        samples: what is laid out; none of them is cut in two.
+        max_tokens: of a micro-batch.
+    """
+    if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
+        return None
+    return row_width(max(sample.token_count for sample in samples) - 1, max_tokens)
+
+
+def wants_trees(setting: SharePrefixes, config: Any) -> bool:
+    """Whether trees are asked for: "auto" where a model of this configuration is wide enough to gain by them."""
+    return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH) if setting == "auto" else setting
+
+
+def row_width(longest: int, max_tokens: int) -> int:
+    """Most tokens of a row of trees where the longest sample gives the model `longest`."""
+    return max(min(max(ROW_TOKENS, 2 * longest), max_tokens), longest)
+
+
+def plant(samples: Sequence[Sample], width: int) -> list[Tree]:
+    """The samples in rows of at most `width` tokens, those beside each other that share most.
+
+    A sample's last token is left out: it predicts nothing.
+    """
+    tokens = [np.concatenate([sample.prompt_ids, sample.response_ids[:-1]]) for sample in samples]
+    order = sorted(range(len(samples)), key=lambda index: tokens[index].tobytes())
+    rows: list[_Row] = []
+    for index in order:
+        if not rows or not rows[-1].add(index, tokens[index], width):
+            rows.append(_Row(index, tokens[index]))
+    return [row.tree() for row in rows]
+
+
+class _Row:
+    """A tree that grows. Samples come in an order in which each shares most with the one before."""
+
+    def __init__(self, index: int, tokens: NDArray[np.int32]) -> None:
+        self._members, self._paths, self._parts = [index], [np.arange(len(tokens))], [tokens]
+        self._last, self._size = tokens, len(tokens)
+
+    def add(self, index: int, tokens: NDArray[np.int32], width: int) -> bool:
+        """Take another sample in; False where it has no room."""
+        shared = _common_prefix(self._last, tokens)
+        new = len(tokens) - shared
+        if self._size + new > width:
+            return False
+        self._members.append(index)
+        self._paths.append(np.concatenate([self._paths[-1][:shared], np.arange(self._size, self._size + new)]))
+        self._parts.append(tokens[shared:])
+        self._last, self._size = tokens, self._size + new
+        return True
+
+    def tree(self) -> Tree:
+        return Tree(self._members, self._paths, np.concatenate(self._parts))
+
+
+def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees as a model takes them, and where the samples' responses are in them.
+
+    Attributes:
+        inputs: of the model.
+        row_M: row of the token before each response token, samples in order, tokens in order.
+        place_M: its place there.
+    """
+
+    inputs: dict[str, Any]
+    row_M: NDArray[np.int64]
+    place_M: NDArray[np.int64]
+
+
+def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torch.device) -> Forest:
+    """The trees side by side, padded on the right."""
+    shape = len(trees), max(len(tree.ids_W) for tree in trees)
+    ids_RW, position_RW = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    sees_RWW = np.zeros((*shape, shape[1]), dtype=np.bool_)
+    sees_RWW[:, np.arange(shape[1]), np.arange(shape[1])] = True  # padding, too: who sees nobody makes not-a-number
+    before: dict[int, tuple[int, NDArray[np.int64]]] = {}
+    for row, tree in enumerate(trees):
+        ids_RW[row, : len(tree.ids_W)] = tree.ids_W
+        planted = 0
+        for member, path in zip(tree.members, tree.paths, strict=True):
+            new = path >= planted
+            position_RW[row, path] = np.arange(len(path))
+            sees_RWW[row, path[new, None], path[None, :]] = new.nonzero()[0][:, None] >= np.arange(len(path))
+            planted = max(planted, int(path[-1]) + 1)
+            sample = samples[member]
+            before[member] = row, path[len(sample.prompt_ids) - 1 :]
+    inputs = {
+        "input_ids": torch.from_numpy(ids_RW).to(device),
+        "attention_mask": torch.from_numpy(sees_RWW[:, None]).to(device),
+        "position_ids": torch.from_numpy(position_RW).to(device),
+        "use_cache": False,
+    }
+    rows = [np.full(len(before[index][1]), before[index][0]) for index in range(len(samples))]
+    return Forest(inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))]))
+
+
+def reads_trees(model: Any) -> bool:
+    """Whether `model` takes any mask, and makes of a branch what it makes of a row of its own; tried once a model."""
+    if model not in _reads:
+        _reads[model] = _reads_checked(model)
+    return _reads[model]
+
+
+_reads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def _reads_checked(model: Any) -> bool:
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    looks_back = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    parts = split_model(model)
+    if parts is None or config._attn_implementation != "sdpa" or kinds != {"full_attention"} or looks_back:
+        return False
+    with adapter_off(model):  # its dropout would make two passes differ
+        return _makes_the_same_of_a_branch(parts[0], model.device)
+
+
+def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
+    """Tried on a tree of two samples."""
+    samples = [
+        Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
+        for ids in _TRIED
+    ]
+    [tree] = plant(samples, ROW_TOKENS)
+    found_WH = body(**lay_out_trees(samples, [tree], device).inputs).last_hidden_state[0]
+    tolerance = _TOLERANCE if found_WH.dtype == torch.float32 else _LOW_TOLERANCE
+    for member, path in zip(tree.members, tree.paths, strict=True):
+        ids = torch.tensor([_TRIED[member]], device=device)
+        alone_WH = body(input_ids=ids, use_cache=False).last_hidden_state[0]
+        if not torch.allclose(found_WH[path], alone_WH, atol=tolerance, rtol=tolerance):
+            return False
+    return True
+
+
+# Cutting samples into batches that memory holds.
+#
+# Rollouts of one task meet the same prompt again, and often give the same answer. Such samples have the same log-
+# probs:
+# the model reads them once, and they count once here.
+
+
+def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:
+    """The first index of each distinct pair of prompt and response, and for every sample the place of its own there.
+
+    Example: of samples a, b, a: `[0, 1]` and `[0, 1, 0]`.
+    """
+    first: list[int] = []
+    places: dict[tuple[bytes, bytes], int] = {}
+    place_N = np.empty(len(samples), dtype=np.int64)
+    for row, sample in enumerate(samples):
+        place = places.setdefault((sample.prompt_ids.tobytes(), sample.response_ids.tobytes()), len(first))
+        if place == len(first):
+            first.append(row)
+        place_N[row] = place
+    return first, place_N
+
+
+def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | None = None) -> list[NDArray[np.int64]]:
+    """Indices of `samples` in batches of at most `max_tokens` tokens, padding included.
+
+    Those are counted as by `padded_tokens`. A sample longer than `max_tokens` gets a batch of its own. Samples that are
+    not distinct share a batch, side by side.
+
+    Args:
+        samples: what is cut.
+        max_tokens: of a batch.
+        row_tokens: width of rows that samples share (`hgpo.training.batching`): those that begin alike come into
+            one batch. None: a row each, batches of similar length, longest first, and equal lengths keep their order.
+    """
+    if not samples:
+        return []
+    first, place_N = distinct(samples)
+    members: list[list[int]] = [[] for _ in first]
+    for row, place in enumerate(place_N):
+        members[place].append(row)
+    chosen = [samples[row] for row in first]
+    batches = _of_equals(chosen, max_tokens) if row_tokens is None else _of_neighbours(chosen, max_tokens, row_tokens)
+    return [np.asarray([row for place in batch for row in members[place]], dtype=np.int64) for batch in batches]
+
+
+def _of_neighbours(samples: Sequence[Sample], max_tokens: int, width: int) -> list[list[int]]:
+    """As many rows of trees as there is room for."""
+    trees, count = plant(samples, width), max(1, max_tokens // width)
+    parts = [trees[first : first + count] for first in range(0, len(trees), count)]
+    return [[member for tree in part for member in tree.members] for part in parts]
+
+
+def _of_equals(samples: Sequence[Sample], max_tokens: int) -> list[list[int]]:
+    """As many rows of one sample each as there is room for: the longest prompt and the longest response of a batch need
+    not come from one sample."""
+    order = sorted(range(len(samples)), key=lambda place: -samples[place].token_count)
+    batches: list[list[int]] = []
+    prompt = response = longest = read = 0
+    for place in order:
+        sample = samples[place]
+        prompt, response = max(prompt, len(sample.prompt_ids)), max(response, len(sample.response_ids))
+        width = max(longest, prompt + response - 1)  # never less than the longest sample's own tokens
+        if batches and (read + 1) * width <= max_tokens:
+            batches[-1].append(place)
+            read += 1
+        else:
+            batches.append([place])
+            prompt, response, longest = len(sample.prompt_ids), len(sample.response_ids), sample.token_count
+            read = 1
+    return batches
+
+
+def padded_tokens(samples: Sequence[Sample], rows: Iterable[int], row_tokens: int | None = None) -> int:
+    """Tokens that the model is given of one batch.
+
+    Those are rows · width: of trees, or distinct samples · (longest prompt + longest response - 1).
+    """
+    chosen = [samples[row] for row in rows]
+    if row_tokens is not None:
+        trees = plant([chosen[row] for row in distinct(chosen)[0]], row_tokens)
+        return len(trees) * max(len(tree.ids_W) for tree in trees)
+    prompt = max(len(sample.prompt_ids) for sample in chosen)
+    response = max(len(sample.response_ids) for sample in chosen)
+    return len(distinct(chosen)[0]) * (prompt + response - 1)

@@ -1,0 +1,236 @@
+"""Gradient checkpointing: layers keep their inputs alone, and compute the rest again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hgpo.policies.padding import pad_left, pad_right
+from hgpo.policies.weights import Precision, autocast
+from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, micro_batches, plant
+from hgpo.training.batching import row_tokens as tree_width
+from hgpo.training.chunked_logits import Entropy, score_in_chunks, score_logits, split_model
+from hgpo.training.oom import within_memory
+
+
+@contextmanager
+def recomputed_layers(model: Any) -> Iterator[None]:
+    """In the block, a forward pass with gradients keeps the inputs of the model's layers and nothing inside of them.
+
+    transformers does so in training mode alone, which would switch dropout on; here the layers are told one by one, and
+    what is inside of them stays in evaluation mode. Outside of the block nothing differs: a layer that recomputes takes
+    no key-value cache, which sampling needs.
+
+    Raises:
+        ValueError: the model has no layers that can be recomputed.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"training.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed; set it to "
+            "false, and lower training.micro_batch_tokens instead"
+        )
+    if not layers[0].gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for layer in layers:
+        layer.training = True  # its own mark, not that of the modules inside
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+# Log-probs and entropies of given responses under a model.
+#
+# Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
+# samples, U those that differ in what came before them, H hidden size, V vocabulary.
+
+
+MAX_LOGITS = 2**26
+"""A quarter of a GiB in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """What a model thinks of the tokens of B responses, padded on the right to T.
+
+    Attributes:
+        log_prob_BT: float32.
+        entropy_BT: float32; None where it was not asked for.
+        mask_BT: bool: a token of the response.
+    """
+
+    log_prob_BT: torch.Tensor
+    entropy_BT: torch.Tensor | None
+    mask_BT: torch.Tensor
+
+    def rows(self, index_B: torch.Tensor) -> TokenScores:
+        """Those of some rows, which may come several times."""
+        entropy_BT = None if self.entropy_BT is None else self.entropy_BT[index_B]
+        return TokenScores(self.log_prob_BT[index_B], entropy_BT, self.mask_BT[index_B])
+
+
+def score_responses(
+    model: Any,
+    samples: Sequence[Sample],
+    *,
+    temperature: float = 1.0,
+    precision: Precision = "auto",
+    entropy: Entropy = "with_gradient",
+    max_logits: int = MAX_LOGITS,
+    recompute_layers: bool = False,
+    row_tokens: int | None = None,
+) -> TokenScores:
+    """Score the responses of `samples` in one forward pass of the distinct ones, with gradients where autograd is on.
+
+        log_prob[b, t] = log softmax(logits[b, t] / temperature)[response[b, t]]
+        entropy[b, t]  = -Σ_v p_v log p_v,  p = softmax(logits[b, t] / temperature)
+
+    Layout: rows of trees (`hgpo.training.batching`), or a row each: prompts flush right, responses flush left, so
+    all responses start in one column. Logits are computed for response positions only. The last response token predicts
+    nothing and is left out of the input. Values outside the mask are finite but mean nothing.
+
+    Args:
+        model: a causal language model.
+        samples: what is scored; no response may be empty.
+        temperature: divides the logits.
+        precision: arithmetic of the forward pass.
+        entropy: whether it is wanted, as a figure or for a loss.
+        max_logits: most logits held at a time; where B · T · V is more, they are computed in chunks, and once more in
+            the backward pass.
+        recompute_layers: see `hgpo.training.log_probs`.
+        row_tokens: width of rows that samples share; None: a row each.
+    """
+    first, place = distinct(samples)
+    chosen = [samples[row] for row in first]
+    chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
+    how = _How(temperature, precision, entropy, chunk, recompute_layers and torch.is_grad_enabled())
+    scores = _score_rows(model, chosen, how) if row_tokens is None else _score_trees(model, chosen, how, row_tokens)
+    return scores.rows(torch.from_numpy(place).to(model.device))
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """Arguments of `score_responses`, and how many tokens are scored at a time."""
+
+    temperature: float
+    precision: Precision
+    entropy: Entropy
+    chunk: int
+    recompute_layers: bool
+
+    def layers(self, model: Any) -> AbstractContextManager[Any]:
+        return recomputed_layers(model) if self.recompute_layers else nullcontext()
+
+
+def _score_rows(model: Any, samples: Sequence[Sample], how: _How) -> TokenScores:
+    """Distinct samples in a row each."""
+    inputs, token_BT, mask_BT = lay_out(samples, model.device)
+    parts = split_model(model) if token_BT.numel() > how.chunk else None
+    if parts is None:
+        with autocast(model, how.precision), how.layers(model):
+            logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
+        return TokenScores(*score_logits(logits_BTV, token_BT, how.temperature, how.entropy), mask_BT)
+    body, head = parts
+    with autocast(model, how.precision):
+        with how.layers(model):
+            hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
+        scores_M = _score_tokens(head, hidden_BTH[mask_BT], token_BT[mask_BT], how)
+    return _spread(*scores_M, mask_BT)
+
+
+def _score_trees(model: Any, samples: Sequence[Sample], how: _How, row_tokens: int) -> TokenScores:
+    """Distinct samples in rows that they share. A token that several have after the same words is scored once."""
+    forest = lay_out_trees(samples, plant(samples, row_tokens), model.device)
+    response_BT, present_BT = pad_right([sample.response_ids for sample in samples], 0)
+    found_U3, place_M = np.unique(
+        np.stack([forest.row_M, forest.place_M, response_BT[present_BT]], axis=1), axis=0, return_inverse=True
+    )
+    row_U, position_U, token_U = torch.from_numpy(found_U3.T).to(model.device)
+    parts = split_model(model)
+    assert parts is not None, "a model that reads trees has a head of its own"
+    body, head = parts
+    with autocast(model, how.precision):
+        with how.layers(model):
+            hidden_UH = body(**forest.inputs).last_hidden_state[row_U, position_U]
+        scores_U = _score_tokens(head, hidden_UH, token_U, how)
+    place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
+    log_prob_M, entropy_M = (None if score_U is None else score_U[place_on_device_M] for score_U in scores_U)
+    assert log_prob_M is not None
+    return _spread(log_prob_M, entropy_M, torch.from_numpy(present_BT).to(model.device))
+
+
+def _score_tokens(
+    head: torch.nn.Module, hidden_MH: torch.Tensor, token_M: torch.Tensor, how: _How
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-prob and entropy of each token, in as many chunks as the logits need."""
+    if len(token_M) <= how.chunk:
+        return score_logits(head(hidden_MH), token_M, how.temperature, how.entropy)
+    return score_in_chunks(head, hidden_MH, token_M, temperature=how.temperature, chunk=how.chunk, entropy=how.entropy)
+
+
+def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: torch.Tensor) -> TokenScores:
+    """The tokens where the mask has them, row by row."""
+    zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
+    return TokenScores(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT)
+
+
+def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
+    """What the model is given, the response tokens [B, T], and which of these are any."""
+    prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
+    response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
+    ids_BL = torch.from_numpy(np.concatenate([prompt_BP, response_BT[:, :-1]], axis=1)).to(device)
+    attend_BL = torch.from_numpy(np.concatenate([prompt_mask_BP, mask_BT[:, :-1]], axis=1)).to(device)
+    inputs = {
+        "input_ids": ids_BL,
+        "attention_mask": attend_BL.long(),
+        "position_ids": (attend_BL.cumsum(-1) - 1).clamp(min=0),
+        "use_cache": False,
+    }
+    return inputs, torch.from_numpy(response_BT).to(device), torch.from_numpy(mask_BT).to(device)
+
+
+def response_log_probs(
+    model: Any,
+    samples: Sequence[Sample],
+    *,
+    temperature: float = 1.0,
+    precision: Precision = "auto",
+    max_tokens: int = 8_192,
+    max_logits: int = MAX_LOGITS,
+    share_prefixes: SharePrefixes = "auto",
+) -> list[NDArray[np.float32]]:
+    """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
+
+    No response may be empty. Where CUDA runs out of memory the batches get smaller (`hgpo.training.oom`).
+    """
+
+    def scored(limit: int) -> list[NDArray[np.float32]]:
+        results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
+        width = tree_width(model, share_prefixes, samples, limit)
+        for rows in micro_batches(samples, limit, width):
+            with torch.no_grad():
+                scores = score_responses(
+                    model,
+                    [samples[row] for row in rows],
+                    temperature=temperature,
+                    precision=precision,
+                    entropy="none",
+                    max_logits=max_logits,
+                    row_tokens=width,
+                )
+            log_prob_BT = scores.log_prob_BT.cpu().numpy()
+            for row, log_prob_T in zip(rows, log_prob_BT, strict=True):
+                results[row] = log_prob_T[: len(samples[row].response_ids)].copy()
+        return results
+
+    return within_memory(model, samples, max_tokens, scored, share_prefixes=share_prefixes)

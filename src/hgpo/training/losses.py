@@ -1,0 +1,307 @@
+"""What a policy loss is computed from, and what it gives, for each token of a micro-batch's responses.
+
+Shape suffixes: B responses, T tokens of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgpo.config import Loss, LossAggregation
+
+MAX_LOG_RATIO = 20.0  # beyond it exp() only produces infinities; both sides are clipped by the loss long before
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseTokens:
+    """Sampled tokens and what two policies think of them.
+
+    Attributes:
+        log_prob_BT: under the policy that is trained, with gradient.
+        old_log_prob_BT: under the policy before the update.
+        advantage_B1: of the step that a response belongs to; any shape that broadcasts.
+        mask_BT: bool, a token of the response; what stands elsewhere means nothing.
+
+    Example: one response of two tokens, of which the update has made the first twice as likely:
+    `ResponseTokens(tensor([[-1.0, -0.5]]), tensor([[-1.7, -0.5]]), tensor([[0.7]]), tensor([[True, True]]))`.
+    """
+
+    log_prob_BT: torch.Tensor
+    old_log_prob_BT: torch.Tensor
+    advantage_B1: torch.Tensor
+    mask_BT: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Where a probability ratio is clipped.
+
+    Attributes:
+        low: from below at 1 - low.
+        high: from above at 1 + high.
+        dual: PPO's bound on the ratio where the advantage is negative; None: no bound.
+
+    Example: the published recipe's `Clip(low=0.2, high=0.2, dual=3.0)`.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    dual: float | None = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLoss:
+    """Per-token policy loss and what was clipped.
+
+    Attributes:
+        loss_BT: with gradient.
+        clipped_BT: bool, the ratio's clip applied.
+        dual_clipped_BT: bool, the bound for negative advantages applied, so the token has no gradient.
+
+    Example: one token of ratio 1.5 and advantage 2, clipped at 1.2, has a loss of -2.4 and `clipped_BT` `[[True]]`.
+    """
+
+    loss_BT: torch.Tensor
+    clipped_BT: torch.Tensor
+    dual_clipped_BT: torch.Tensor
+
+
+# From a value per token to one number for the mini-batch.
+#
+# Each function gives a micro-batch's share: over the micro-batches of a mini-batch the results add up to the whole,
+# however it is cut. What stands outside the mask, NaN included, contributes nothing. Shape suffixes as in
+# `tokens.py`.
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatchSize:
+    """What the sums of a mini-batch are divided by.
+
+    Attributes:
+        tokens: response tokens in the whole mini-batch.
+        responses: responses in the whole mini-batch.
+        max_response_tokens: the length at which a response is cut.
+
+    Example: two responses of 3 and 5 tokens, where 512 were allowed: `MiniBatchSize(8, 2, 512)`.
+    """
+
+    tokens: int
+    responses: int
+    max_response_tokens: int
+
+
+def masked_sum(value_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+    """Sum over response tokens; whatever stands outside the mask, NaN included, contributes nothing."""
+    return value_BT.masked_fill(~mask_BT, 0).sum()
+
+
+def token_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_tokens: int) -> torch.Tensor:
+    """Σ value over the response tokens here / response tokens of the whole mini-batch.
+
+    Every token weighs the same, however long its response. Source: DAPO (Yu et al. 2025, arXiv 2503.14476).
+    """
+    return masked_sum(value_BT, mask_BT) / total_tokens
+
+
+def sequence_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_responses: int) -> torch.Tensor:
+    """Σ_i (mean of value over the tokens of response i) / responses of the whole mini-batch.
+
+    Every response weighs the same, so that a token of a long one weighs less. Source: GRPO (Shao et al. 2024, arXiv
+    2402.03300).
+    """
+    mean_B = value_BT.masked_fill(~mask_BT, 0).sum(-1) / mask_BT.sum(-1).clamp(min=1)
+    return mean_B.sum() / total_responses
+
+
+def constant_mean(
+    value_BT: torch.Tensor, mask_BT: torch.Tensor, total_responses: int, max_response_tokens: int
+) -> torch.Tensor:
+    """Σ value / `max_response_tokens` / responses of the whole mini-batch.
+
+    Every token weighs the same in every mini-batch: neither its response's length nor the others' matters. Source:
+    Dr. GRPO (Liu et al. 2025, arXiv 2503.20783).
+    """
+    return masked_sum(value_BT, mask_BT) / (total_responses * max_response_tokens)
+
+
+# How far apart two policies are, estimated per token. Shape suffixes as in `tokens.py`.
+
+
+_MAX_KL = 10.0
+
+
+def k3_divergence(log_prob_BT: torch.Tensor, reference_log_prob_BT: torch.Tensor) -> torch.Tensor:
+    """Low-variance estimate of KL(policy || reference) from sampled tokens ("low_var_kl"), per token.
+
+        d = reference_log_prob - log_prob,   kl = exp(d) - d - 1  >= 0
+
+    Unbiased for tokens sampled from the policy. Source: Schulman, "Approximating KL divergence" (2020). As in the
+    published recipe, d is bounded to ±20 and kl to 10, so that a token the policy has all but given up cannot dominate.
+    """
+    difference_BT = (reference_log_prob_BT - log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (difference_BT.exp() - difference_BT - 1).clamp(max=_MAX_KL)
+
+
+def approximate_kl(log_prob_BT: torch.Tensor, old_log_prob_BT: torch.Tensor) -> torch.Tensor:
+    """First-order estimate of KL(old || new) per token, old_log_prob - log_prob: how far the update has moved."""
+    return (old_log_prob_BT - log_prob_BT).detach()
+
+
+# PPO's clipped loss with separate bounds and the dual clip. Shape suffixes as in `tokens.py`.
+
+
+def ppo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
+    """The clipped surrogate, per token; a clipped token has no gradient.
+
+        ratio = exp(log_prob - old_log_prob)
+        loss  = max(-A · ratio, -A · clip(ratio, 1 - clip.low, 1 + clip.high))
+        loss  = min(loss, -A · clip.dual)   where A < 0
+
+    Sources: PPO (Schulman et al. 2017, arXiv 1707.06347, eq. 7); dual clip (Ye et al. 2020, arXiv 1912.09729, eq. 5);
+    separate upper bound (DAPO, Yu et al. 2025, arXiv 2503.14476).
+    """
+    ratio_BT = (tokens.log_prob_BT - tokens.old_log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    advantage_BT = tokens.advantage_B1.expand_as(ratio_BT)
+    plain_BT = -advantage_BT * ratio_BT
+    bounded_BT = -advantage_BT * ratio_BT.clamp(1 - clip.low, 1 + clip.high)
+    loss_BT = torch.maximum(plain_BT, bounded_BT)
+    clipped_BT = bounded_BT > plain_BT
+    dual_clipped_BT = torch.zeros_like(clipped_BT)
+    if clip.dual is not None:
+        bound_BT = -advantage_BT * clip.dual
+        dual_clipped_BT = (advantage_BT < 0) & (loss_BT > bound_BT)
+        loss_BT = torch.where(dual_clipped_BT, bound_BT, loss_BT)
+    return PolicyLoss(loss_BT, clipped_BT, dual_clipped_BT)
+
+
+# GSPO's loss: one probability ratio a response. Shape suffixes as in `tokens.py`.
+
+
+_MAX_LOG_RATIO = 10.0  # of a mean over tokens; far above any clip
+
+
+def gspo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
+    """The clipped surrogate of the response's ratio, per token: a response is clipped as a whole.
+
+        s_i    = exp(mean_t (log_prob_it - old_log_prob_it))
+        s_it   = sg(s_i) · exp(log_prob_it - sg(log_prob_it))   (sg: no gradient; its value is s_i)
+        loss   = max(-A · s_it, -A · clip(s_it, 1 - clip.low, 1 + clip.high))
+
+    Its mean over a response's tokens has the value and the gradient of GSPO's own -A · s_i; there is no dual clip.
+    The paper clips far closer than PPO does: at 1 - 3e-4 and 1 + 4e-4.
+
+    Source: Zheng et al. 2025, arXiv 2507.18071; the form per token is the paper's GSPO-token.
+    """
+    log_prob_BT = tokens.log_prob_BT
+    difference_BT = (log_prob_BT.detach() - tokens.old_log_prob_BT).masked_fill(~tokens.mask_BT, 0)
+    length_B1 = tokens.mask_BT.sum(-1, keepdim=True).clamp(min=1)
+    log_ratio_B1 = difference_BT.sum(-1, keepdim=True) / length_B1
+    ratio_BT = (log_prob_BT - log_prob_BT.detach() + log_ratio_B1).clamp(max=_MAX_LOG_RATIO).exp()
+    plain_BT = -tokens.advantage_B1 * ratio_BT
+    bounded_BT = -tokens.advantage_B1 * ratio_BT.clamp(1 - clip.low, 1 + clip.high)
+    clipped_BT = bounded_BT > plain_BT
+    return PolicyLoss(torch.maximum(plain_BT, bounded_BT), clipped_BT, torch.zeros_like(clipped_BT))
+
+
+# CISPO's loss: the importance weight is clipped, and no token loses its gradient. Shape suffixes as in `tokens.py`.
+
+
+def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
+    """REINFORCE with a clipped weight, per token.
+
+        ratio = exp(log_prob - old_log_prob)
+        loss  = -A · sg(clip(ratio, 1 - clip.low, 1 + clip.high)) · log_prob   (sg: no gradient)
+
+    The loss's value says little, since log_prob stands in it; its gradient is what counts. There is no dual clip.
+
+    Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes the upper bound alone and sets the lower
+    one so that it never applies; `clip.low` near 1 comes to the same.
+    """
+    ratio_BT = (tokens.log_prob_BT.detach() - tokens.old_log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    weight_BT = ratio_BT.clamp(1 - clip.low, 1 + clip.high)
+    clipped_BT = weight_BT != ratio_BT
+    loss_BT = -tokens.advantage_B1 * weight_BT * tokens.log_prob_BT
+    return PolicyLoss(loss_BT, clipped_BT, torch.zeros_like(clipped_BT))
+
+
+# The terms of the loss, as pure functions of per-token tensors.
+#
+#     loss = mean(policy_loss) + kl_coefficient · mean(kl) - entropy_coefficient · mean(entropy)
+#
+# `LOSSES` are the policy losses by the names of `training.loss`, `AGGREGATIONS` the means by those of
+# `training.loss_aggregation`. docs/algorithms/losses.md compares them.
+
+
+LOSSES: dict[Loss, Callable[[ResponseTokens, Clip], PolicyLoss]] = {
+    "ppo": ppo_loss,
+    "gspo": gspo_loss,
+    "cispo": cispo_loss,
+}
+
+AGGREGATIONS: dict[LossAggregation, Callable[[torch.Tensor, torch.Tensor, MiniBatchSize], torch.Tensor]] = {
+    "token-mean": lambda value_BT, mask_BT, size: token_mean(value_BT, mask_BT, size.tokens),
+    "sequence-mean": lambda value_BT, mask_BT, size: sequence_mean(value_BT, mask_BT, size.responses),
+    "constant": lambda value_BT, mask_BT, size: constant_mean(
+        value_BT, mask_BT, size.responses, size.max_response_tokens
+    ),
+}
+
+
+# Truncated importance sampling: the correction for a sampler whose arithmetic is not the trainer's.
+#
+#     w_t = min(exp(old_trainer_t - old_sampler_t), cap)
+#
+# Both log-probs are of the same weights and the same sampled token; they differ where sampler and trainer compute
+# with
+# other kernels or another precision. The weight multiplies the token's policy loss, and the cap bounds its variance.
+# Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
+#
+# Shape suffix: N response tokens.
+
+
+_MAX_LOG_WEIGHT = 20.0  # either way: keeps exp() finite and above 0
+
+
+def importance_weights(
+    trainer_N: NDArray[np.float32], sampler_N: NDArray[np.float32], cap: float | None
+) -> NDArray[np.float32]:
+    """w of every token; above 1 where the sampler drew it less often than the trainer's policy would have.
+
+    Args:
+        trainer_N: log-probs of the sampled tokens as the trainer computes them before the update.
+        sampler_N: log-probs of the same tokens, recorded when they were sampled.
+        cap: the largest weight; None: no bound.
+
+    Example: probabilities 0.3 and 0.6 in the trainer, 0.2 and 0.1 in the sampler, with a cap of 2: `[1.5, 2.0]`.
+    """
+    weight_N: NDArray[np.float32] = np.exp((trainer_N - sampler_N).clip(-_MAX_LOG_WEIGHT, _MAX_LOG_WEIGHT))
+    return weight_N if cap is None else weight_N.clip(max=cap)
+
+
+def sampler_mismatch(
+    trainer_N: NDArray[np.float32], sampler_N: NDArray[np.float32], cap: float | None
+) -> dict[str, float]:
+    """How far sampler and trainer are apart on the tokens of an update. Arguments as for `importance_weights`.
+
+    Returns:
+        `sampler_gap_mean` and `sampler_gap_max`, of the absolute difference of log-probs;
+        `sampler_effective_sample_size`, (Σ w)² / (N Σ w²), from 1/N to 1; and, with a cap, `sampler_clipped_share`,
+        the share of tokens whose weight it bounded. Nothing where there are no tokens.
+    """
+    if not len(trainer_N):
+        return {}
+    gap_N = np.abs(trainer_N - sampler_N)
+    weight_N = importance_weights(trainer_N, sampler_N, cap).astype(np.float64)
+    figures = {
+        "sampler_gap_mean": float(gap_N.mean(dtype=np.float64)),
+        "sampler_gap_max": float(gap_N.max()),
+        "sampler_effective_sample_size": float(weight_N.sum() ** 2 / (len(weight_N) * (weight_N**2).sum())),
+    }
+    if cap is not None:
+        figures["sampler_clipped_share"] = float((importance_weights(trainer_N, sampler_N, None) > cap).mean())
+    return figures

@@ -1,0 +1,104 @@
+"""What a person sees while a run is going: one bar that moves, one line per few updates that stays."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from hgpo.utils.text import visible_lines
+
+LINES_PER_RUN = 15
+
+
+class Reporter:
+    """Shows stages, counts and updates on a terminal; on anything else it prints a line now and then."""
+
+    def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
+        self.console = console or Console(stderr=False, quiet=quiet)
+
+    def say(self, text: str) -> None:
+        """One line that stays; it may hold what an environment or a server said."""
+        self.console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """A line on standard error, in quiet, too: what comes out is not what it would have been."""
+        Console(stderr=True).print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def counting(self, what: str) -> Iterator[_Counter]:
+        """A bar for work of known size; yields the callback `(done, total, note="")`."""
+        with self._progress() as progress:
+            yield _Counter(self, progress, what)
+
+    def _progress(self) -> Progress:
+        return Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+
+
+class _Counter:
+    """Counts one piece of work."""
+
+    def __init__(self, reporter: Reporter, progress: Progress, what: str) -> None:
+        self._reporter = reporter
+        self._progress = progress
+        self._what = what
+        self._task = progress.add_task(what, total=None, note="")
+        self._printed = time.monotonic()
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        self._progress.update(self._task, completed=done, total=total, note=note)
+        quiet_terminal = not self._reporter.console.is_terminal
+        if quiet_terminal and time.monotonic() - self._printed > 15:
+            self._printed = time.monotonic()
+            self._reporter.say(f"  {self._what}: {done}/{total} {note}".rstrip())
+
+
+def duration(seconds: float) -> str:
+    """Roughly how long, in one unit. Example: `duration(130)` is "2 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def update_line(row: Mapping[str, Any], updates: int, left: float | None = None) -> str:
+    """The figures that one looks at first, in one line; at its end the seconds that are left, where they are known."""
+    levels = [row[key] for key in sorted(row) if key.startswith("group_size_")]
+    kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # with a coefficient of 0 nobody computes it
+    groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
+    return (
+        f"update {row['update']:>4}/{updates}  success {row['success']:.2f}  reward {row['reward']:6.2f}  "
+        f"{kl}clip {row.get('clip_fraction', math.nan):.3f}{groups}  "
+        f"{row['tokens_per_second']:,.0f} tokens/s{f'  {duration(left)} left' if left else ''}"
+    )
+
+
+def worth_a_line(update: int, updates: int) -> bool:
+    """Whether this update's line stays on the screen: the first, the last and about `LINES_PER_RUN` between."""
+    every = max(1, updates // LINES_PER_RUN)
+    return update in (1, updates) or update % every == 0
