@@ -353,7 +353,7 @@ def train_with_hgpo(bench: Bench) -> Figures:
 
 def evaluate(bench: Bench, run: RunDirectory, checkpoint: str) -> Evaluation:
     """Play games of `valid_seen` with `hgpo eval`."""
-    command = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main", "eval", str(run.path), "--checkpoint", checkpoint]
+    command = [sys.executable, "-W", "ignore", "-m", "hgpo", "eval", str(run.path), "--checkpoint", checkpoint]
     command += ["--split", "valid_seen", "--games", str(bench.sized(140, 8)), "--quiet"]
     subprocess.run(command, check=True)
     [path] = run.evaluation("before").parent.glob(f"valid_seen-{checkpoint}-*.json")

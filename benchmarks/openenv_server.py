@@ -77,7 +77,7 @@ def server(environment: str, sessions: int) -> Iterator[tuple[str, int]]:
     """The address and process id of a server, as long as the context."""
     words = ["serve-env", environment, "--split", SPLIT, "--port", "0"]
     words += ["--max-steps", str(MOST_STEPS), "--max-sessions", str(sessions)]
-    process = subprocess.Popen([sys.executable, "-m", "hgpo.cli.main", *words], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "hgpo", *words], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

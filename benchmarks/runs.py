@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hgpo.runs.folder import RunDirectory
 
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main", "train"]
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo", "train"]
 
 
 def train(

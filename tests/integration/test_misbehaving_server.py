@@ -187,7 +187,7 @@ def test_a_killed_evaluation_goes_on_to_the_same_figures(undisturbed: StoredEval
 
     with ChatServer(slowly) as server:
         for played in (5, 20, 40):
-            command = [sys.executable, "-m", "hgpo.cli.main", *words(server.url, output, "--at-once", "4", "--quiet")]
+            command = [sys.executable, "-m", "hgpo", *words(server.url, output, "--at-once", "4", "--quiet")]
             process = subprocess.Popen(command, cwd=TESTS)
             while not games.exists() or len(games.read_text().splitlines()) < played:
                 assert process.poll() is None

@@ -167,7 +167,7 @@ def test_groups_that_stay_uniform_are_kept_and_counted_with_those_drawn_in_vain(
 def test_a_killed_process_resumes_to_the_same_figures(finished, tmp_path):
     """The real thing: SIGKILL in the middle, then `hgpo train --resume`."""
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
-    command = [sys.executable, "-m", "hgpo.cli.main", "train"]
+    command = [sys.executable, "-m", "hgpo", "train"]
     overrides = [f"run.directory={str(tmp_path)!r}", "training.checkpoint_every=1"]
     process = subprocess.Popen([*command, str(RECIPE), *overrides], env=environment, stdout=subprocess.DEVNULL)
     run = RunDirectory(tmp_path / "corridor")

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def hgpo(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "hgpo.cli.main", *words],
+        [sys.executable, "-m", "hgpo", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,

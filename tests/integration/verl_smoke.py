@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside_package import install_outside_parts
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main"]
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo"]
 FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was measured on
 
 

@@ -28,7 +28,7 @@ from hgpo.evaluation.eval_runs import stored_evaluation
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import RunDirectory, read_metrics
 
-HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo.cli.main"]
+HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo"]
 RECIPE = Path(__file__).parents[1] / "corridor.toml"
 UPDATES = 3
 KILLS_A_RUN = 3

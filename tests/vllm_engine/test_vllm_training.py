@@ -68,7 +68,7 @@ def test_an_engine_that_dies_leaves_a_run_that_ends_with_the_figures_it_would_ha
 
 
 def test_the_command_evaluates_with_it_and_writes_nothing_between_its_own_lines(finished: RunDirectory) -> None:
-    command = [sys.executable, "-m", "hgpo.cli.main", "eval", str(finished.path), "--games", "1"]
+    command = [sys.executable, "-m", "hgpo", "eval", str(finished.path), "--games", "1"]
     done = subprocess.run(command, cwd=RECIPE.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Stored in" in done.stdout

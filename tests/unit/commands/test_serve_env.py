@@ -38,9 +38,7 @@ def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
     from hgpo.envs import make
 
     words = ["serve-env", "corridor:CorridorSuite", "--port", "0", "--split", "held_out", "--max-steps", "9"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hgpo.cli.main", *words], stdout=subprocess.PIPE, text=True, cwd=TESTS
-    )
+    process = subprocess.Popen([sys.executable, "-m", "hgpo", *words], stdout=subprocess.PIPE, text=True, cwd=TESTS)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
