@@ -6,10 +6,10 @@ Regenerating the data needs a decision record in docs/decisions: see `generate.p
 On a machine like the recording one (CPU, its vector instructions, versions of torch and numpy) everything is equal
 exactly: the run uses one thread. Matrix products are rounded differently elsewhere, and a sampled token that turns out
 otherwise changes every episode after it. There, the first update alone is compared: exactly in what no sampled token
-decides (`FIXED`), and within `TOLERANCES` in what sampling decides. With torch's vector instructions switched off on the
-recording machine (ATEN_CPU_CAPABILITY=default), success was off by 1 of 16 episodes, admissible_actions by .02, tokens
-and steps by less than 2 %, the gradient's norm by 10 %; the tolerances are at least four times as much. They show that
-the run works, not that its numbers are the same.
+decides (`FIXED`), and within `TOLERANCES` in what sampling decides. With torch's vector instructions switched off
+(ATEN_CPU_CAPABILITY=default), the recording machine gave 1 successful episode of 16 less, admissible_actions .02
+lower, tokens and steps within 2 %, a gradient's norm 10 % higher; the tolerances are at least four times as much. They
+show that the run works, not that its numbers are the same.
 """
 
 from __future__ import annotations
