@@ -30,7 +30,7 @@ OVERRIDES = (
     "policy.device=cpu",
     "training.updates=5",
     "training.checkpoint_every=5",
-    "training.mini_batch_size=16",  # of 18 to 77 samples: several steps of the optimiser an update
+    "training.mini_batch_size=16",  # several steps of the optimiser an update
     # small rooms and one type of task: a policy that has imitated for seconds wins some games and loses others
     'environment.options.task_types=["pick_and_place_simple"]',
     "environment.options.size={receptacles=[3,3],objects=[1,1],copies=1}",

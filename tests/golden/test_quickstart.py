@@ -5,8 +5,11 @@ Regenerating the data needs a decision record in docs/decisions: see `generate.p
 
 On a machine like the recording one (CPU, its vector instructions, versions of torch and numpy) everything is equal
 exactly: the run uses one thread. Matrix products are rounded differently elsewhere, and a sampled token that turns out
-otherwise changes every game after it. There, only what no sampled token decides is compared exactly (counts of
-the first update, shapes of the weights), and what sampling decides to `TOLERANCE` on the first update.
+otherwise changes every episode after it. There, the first update alone is compared: exactly in what no sampled token
+decides (`FIXED`), and within `TOLERANCES` in what sampling decides. With torch's vector instructions switched off
+(ATEN_CPU_CAPABILITY=default), the recording machine gave 1 successful episode of 16 less, admissible_actions .02
+lower, tokens and steps within 2 %, a gradient's norm 10 % higher; the tolerances are at least four times as much. They
+show that the run works, not that its numbers are the same.
 """
 
 from __future__ import annotations
@@ -19,11 +22,19 @@ import pytest
 
 from golden import quickstart
 
-TOLERANCE = 0.5
-"""Absolute, for shares (success, valid_actions, ...) of the first update on another CPU; 16 episodes are played."""
-
 FIXED = ("update", "episodes", "tasks_drawn", "resampled_groups", "steps_with_forgotten_memory", "empty_responses")
-SHARES = ("success", "valid_actions", "admissible_actions", "advantage_zero_share", "clip_fraction", "cut_responses")
+TOLERANCES: dict[str, dict[str, float]] = {
+    "success": {"abs": 0.25},
+    "admissible_actions": {"abs": 0.15},
+    "valid_actions": {"abs": 0.05},
+    "cut_responses": {"abs": 0.05},
+    "steps": {"rel": 0.1},
+    "prompt_tokens": {"rel": 0.1},
+    "response_tokens": {"rel": 0.15},
+    "entropy": {"rel": 0.4},
+    "gradient_norm": {"rel": 0.6},
+}
+"""Of keys of the first update on another machine."""
 
 pytestmark = pytest.mark.slow
 
@@ -57,14 +68,15 @@ def test_same_machine(recorded: dict[str, Any], measured: dict[str, Any]) -> Non
 def test_any_machine(recorded: dict[str, Any], measured: dict[str, Any]) -> None:
     first, expected = measured["rows"][0], recorded["rows"][0]
     assert {key: first[key] for key in FIXED} == {key: expected[key] for key in FIXED}
-    for key in SHARES:
-        assert first[key] == pytest.approx(expected[key], abs=TOLERANCE), key
+    for key, tolerance in TOLERANCES.items():
+        assert first[key] == pytest.approx(expected[key], **tolerance), key
     shapes = {name: tensor["shape"] for name, tensor in measured["weights"].items()}
     assert shapes == {name: tensor["shape"] for name, tensor in recorded["weights"].items()}
 
 
 def test_the_recorded_run_learns_from_more_than_one_mini_batch(recorded: dict[str, Any]) -> None:
-    assert all(row["mini_batches"] > 1 for row in recorded["rows"])
+    assert any(row["mini_batches"] > 1 for row in recorded["rows"])
+    assert all(row["gradient_norm"] > 0 for row in recorded["rows"])
     assert any(row["clip_fraction"] > 0 for row in recorded["rows"])
     assert all(0 < row["success"] < 1 for row in recorded["rows"])
 

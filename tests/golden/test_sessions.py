@@ -69,7 +69,8 @@ def assert_replayed(played: list[Session], file: Path) -> None:
     recorded = sessions.read(file)
     assert [session.name for session in played] == list(recorded)
     differences = [sessions.replay(session, recorded[session.name]) for session in played]
-    assert not any(differences), "\n".join(filter(None, differences))
+    found = [difference for difference in differences if difference]
+    assert not found, "\n".join(found)
 
 
 def assert_expert_repeats(played: list[Session], file: Path, expert: Any) -> None:
