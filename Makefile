@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow torture torture-short torture-verl audit lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test docs clean
+.PHONY: quickstart test test-slow torture torture-short torture-verl vulnerabilities lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test docs clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -30,13 +30,13 @@ torture-short: $(INSTALLED)
 torture-verl: .venv-verl/.installed
 	@cd tests && ../.venv-verl/bin/python -W ignore -m torture.verl_kills
 
-# Known vulnerabilities of the pinned dependencies, asked by a tool that has an environment of its own.
-audit: .venv-audit/.installed
-	@.venv-audit/bin/python tools/audit.py
+# Known vulnerabilities of the pinned dependencies; pip-audit has an environment of its own.
+vulnerabilities: .venv-vulnerabilities/.installed
+	@.venv-vulnerabilities/bin/python tools/vulnerabilities.py
 
-.venv-audit/.installed: Makefile
-	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
-	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit==2.10.1"
+.venv-vulnerabilities/.installed: Makefile
+	@test -x .venv-vulnerabilities/bin/python || $(PYTHON) -m venv .venv-vulnerabilities
+	@.venv-vulnerabilities/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit==2.10.1"
 	@touch $@
 
 lint: $(INSTALLED)
@@ -106,7 +106,7 @@ docs: .venv-docs/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-verl .venv-vllm .venv-openenv .venv-audit .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-verl .venv-vllm .venv-openenv .venv-vulnerabilities .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt plugins/textcraft/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'

@@ -25,7 +25,7 @@ from hgpo.policies.local import TransformersPolicy
 from hgpo.rollout.runner import collect
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training.batching import Sample
-from hgpo.training.load import usage_of
+from hgpo.training.load import limits_of
 from hgpo.training.log_probs import response_log_probs
 from hgpo.training.trainer import resume, train
 from hgpo.training.update import update_policy
@@ -47,7 +47,7 @@ def two_models(
     """The same float32 weights on the CPU and on the device, and steps of household games that the device sampled."""
     config = load_config(QUICKSTART, [f"training.precision={precision}", *([] if tiny else LENGTHS)])
     host, beside = (
-        LanguageModel.from_pretrained(model, usage_of(config), device=where, dtype="float32")
+        LanguageModel.from_pretrained(model, limits_of(config), device=where, dtype="float32")
         for where in ("cpu", str(device))
     )
     rng = np.random.default_rng(0)

@@ -29,7 +29,7 @@ from hgpo.assemble import build_suite, rollout_rules
 from hgpo.config import load_config
 from hgpo.policies.backends import BACKENDS, make_policy
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
 from hgpo.training.batching import Sample
@@ -105,8 +105,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """The samplers in one precision, in turn within each round."""
-    usage = Usage(arguments.prompt_tokens, arguments.response_tokens, precision)
-    language_model = LanguageModel.of(loaded.model, loaded.tokenizer, usage)
+    limits = GenerationLimits(arguments.prompt_tokens, arguments.response_tokens, precision)
+    language_model = LanguageModel.of(loaded.model, loaded.tokenizer, limits)
     start, policies, rounds, steps = {}, {}, {name: [] for name in names}, {}
     for name in names:
         began = time.perf_counter()

@@ -48,7 +48,7 @@ def check_an_adapter_is_sampled_with(
     peft = pytest.importorskip("peft")
     settings = peft.LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     adapted = peft.get_peft_model(language_model.model, settings).eval()
-    policy = make_policy(LanguageModel.of(adapted, language_model.tokenizer, language_model.usage))
+    policy = make_policy(LanguageModel.of(adapted, language_model.tokenizer, language_model.limits))
     plain = respond(policy, prompts, temperature=0)
 
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hgpo.policies.base import BatchPolicy, Response, draw_requests
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.weights import Precision
@@ -43,7 +43,7 @@ def tiny_model(
         initializer_range=initializer_range,
         seed=seed,
     )
-    return LanguageModel.of(model, tokenizer, Usage(max_prompt_tokens, max_response_tokens, precision))
+    return LanguageModel.of(model, tokenizer, GenerationLimits(max_prompt_tokens, max_response_tokens, precision))
 
 
 def save_tiny_model(folder: Path | str, texts: Iterable[str], **model_options: Any) -> Path:

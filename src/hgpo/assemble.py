@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hgpo.agents import Agent, Surroundings, make_agent
+from hgpo.agents import Agent, AgentSpec, make_agent
 from hgpo.config import Config, ConfigError
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
@@ -82,9 +82,9 @@ def build_agent(config: Config) -> Agent:
         ConfigError: the agent does not take its options.
     """
     settings = config.agent
-    surroundings = Surroundings(config.environment.name, settings.template, settings.history_length)
+    spec = AgentSpec(config.environment.name, settings.template, settings.history_length)
     try:
-        return make_agent(settings.name, surroundings, settings.options)
+        return make_agent(settings.name, spec, settings.options)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error), "agent") from error
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs, score_responses
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def language_model():
-    return LanguageModel.from_pretrained(real_model_file(), Usage(512, 24, "float32"), device="cpu", dtype="float32")
+    return LanguageModel.from_pretrained(
+        real_model_file(), GenerationLimits(512, 24, "float32"), device="cpu", dtype="float32"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def test_it_writes_greedily_what_transformers_writes(language_model):
 
 
 def test_in_bfloat16_it_is_sampled_as_it_is_scored(language_model):
-    rough = LanguageModel.of(language_model.model, language_model.tokenizer, Usage(512, 24, "bfloat16"))
+    rough = LanguageModel.of(language_model.model, language_model.tokenizer, GenerationLimits(512, 24, "bfloat16"))
     responses = generate(TransformersPolicy(rough), ["Name a fruit.", "Name a river.", "Tell me about the sea. " * 20])
     samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.5) for one in responses]
     with torch.autocast("cpu", torch.bfloat16):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.agents import Situation, Surroundings, make_agent
+from hgpo.agents import AgentContext, AgentSpec, make_agent
 from hgpo.agents.worked_examples import WorkedExample, load_examples
 from hgpo.envs.webshop import Catalog, WebShopEnv
 
@@ -68,7 +68,7 @@ def test_a_prompt_of_the_official_catalogue_shows_its_form_alone(kind: str) -> N
 
 
 def test_generated_shops_show_their_own_form() -> None:
-    brief = Situation("wool scarf , color blue , price under 30", "search", 0, kind="clothing")
+    brief = AgentContext("wool scarf , color blue , price under 30", "search", 0, kind="clothing")
     assert [example.kind for example in shown_before(brief)] == ["clothing", "clothing"]
     assert [form_of(turn.observation) for example in shown_before(brief) for turn in example.turns] == [None] * 14
 
@@ -86,18 +86,18 @@ def test_nothing_of_the_official_goods_is_shown() -> None:
     assert not strings & official
 
 
-def shown_before(situation: Situation) -> list[WorkedExample]:
+def shown_before(context: AgentContext) -> list[WorkedExample]:
     """The examples in the prompt of a ReAct agent as it is."""
-    prompt: Any = make_agent("react", Surroundings("webshop", "reasoning", 2)).template.render(situation)
+    prompt: Any = make_agent("react", AgentSpec("webshop", "reasoning", 2)).template.render(context)
     told = prompt[0].text
     places = {example: told.find(f"Task: {example.task}\n") for example in load_examples("shop")}
     return sorted((example for example, place in places.items() if place >= 0), key=lambda example: places[example])
 
 
-def official_situation(kind: str) -> Situation:
+def official_situation(kind: str) -> AgentContext:
     number = next(n for n, goal in enumerate(catalog().goals) if catalog().products[goal.product].category == kind)
     observation, info = WebShopEnv(catalog(), "text").reset(goal=number)
-    return Situation(info["task"], observation, 0, kind=kind)
+    return AgentContext(info["task"], observation, 0, kind=kind)
 
 
 @cache

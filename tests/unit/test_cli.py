@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hgpo.cli import main as cli
 from hgpo.cli.main import VERBS, _verb_module, main
 
 
@@ -90,6 +92,24 @@ def test_settings_are_listed_and_a_dry_run_prints_them(capsys):
     assert "warm_start.noise" in capsys.readouterr().out
     assert main(["train", "warm_start.enabled=true", "--dry-run"]) == 0
     assert "history_length = 2" in capsys.readouterr().out
+
+
+def test_completion_is_asked_for_with_every_verb_configured(monkeypatch):
+    completed = []
+    monkeypatch.setitem(sys.modules, "argcomplete", SimpleNamespace(autocomplete=completed.append))
+    assert main(["--version"]) == 0
+    assert completed == []
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    assert main(["--version"]) == 0
+    [parser] = completed
+    assert parser.parse_args(["export", "runs/a", "-o", "b", "--merge"]).merge
+    assert "PYTHON_ARGCOMPLETE_OK" in Path(cli.__file__).read_text(encoding="utf-8")[:1024]
+
+
+def test_without_argcomplete_completion_is_passed_over(monkeypatch):
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    assert main(["--version"]) == 0
 
 
 def test_help_loads_nothing_heavy():

@@ -16,7 +16,7 @@ from hgpo.agents import get_template
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.async_engine import EngineFailed, EnginePolicy
 from hgpo.policies.base import Request
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.policies.vllm import make_vllm_policy
@@ -32,7 +32,7 @@ def tiny_model() -> LanguageModel:
     """On CPUs, vLLM's attention takes heads of 32 dimensions and more."""
     tokenizer = build_tokenizer([" ".join(WORDS)])
     model = build_model(len(tokenizer), hidden_size=64, heads=2, max_tokens=64, initializer_range=0.12)
-    return LanguageModel.of(model, tokenizer, Usage(56, 8, "float32"))
+    return LanguageModel.of(model, tokenizer, GenerationLimits(56, 8, "float32"))
 
 
 def disturb(model: Any, share: float = 0.02) -> None:
@@ -154,7 +154,7 @@ def real() -> LanguageModel:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_real_model_is_sampled_as_it_is_scored_also_after_an_update(real: LanguageModel, precision: Any) -> None:
     model = copy.deepcopy(real.model)
-    policy = make_vllm_policy(LanguageModel.of(model, real.tokenizer, Usage(256, 16, precision)))
+    policy = make_vllm_policy(LanguageModel.of(model, real.tokenizer, GenerationLimits(256, 16, precision)))
     limits = LIMITS[precision]
     before = respond(policy, PROMPTS)
     [answer] = respond(policy, PROMPTS[:1], temperature=0)

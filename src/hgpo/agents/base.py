@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents.prompts import Situation, Template, get_template
+from hgpo.agents.prompts import AgentContext, Template, get_template
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
 
@@ -46,15 +46,15 @@ class Memory:
 
 # An agent: how a policy is asked for actions, whatever policy that is.
 #
-#     situation ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
+#     context ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
 #
 # It is one file with one function that makes it, and one entry: here, in the entry-point group `hgpo.agents` of any
 # installed package, or named `"package.module:function"` in the recipe.
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What an agent is made for.
+class AgentSpec:
+    """Environment, template and memory that an agent is made for.
 
     Attributes:
         environment: name of the environment, such as "alfworld".
@@ -72,21 +72,21 @@ class Agent:
     """How a policy is asked.
 
     Attributes:
-        template: how a situation is told and an answer read.
+        template: makes the prompt and parses the response.
         history_length: remembered steps; None: all of the trajectory.
         trials: how often a game is tried until it is won.
         reflect: the prompt after a trial that was lost, made of the situation at its end; its answer is the lesson that
-            later trials are told (`Situation.lessons`). None where there is one trial.
+            later trials are told (`AgentContext.lessons`). None where there is one trial.
     """
 
     template: Template
     history_length: int | None
     trials: int = 1
-    reflect: Callable[[Situation], Conversation] | None = None
+    reflect: Callable[[AgentContext], Conversation] | None = None
 
 
 AgentMaker = Callable[..., Agent]
-"""`(surroundings, **options) -> Agent`; its keywords are what `[agent.options]` may hold."""
+"""`(spec, **options) -> Agent`; its keywords are what `[agent.options]` may hold."""
 
 
 def _no_agent(part: Any) -> str | None:
@@ -106,7 +106,7 @@ AGENTS: Registry[AgentMaker] = Registry(
 """Agents by name; see `hgpo.plugins`."""
 
 
-def make_agent(name: str, surroundings: Surroundings, options: Mapping[str, Any] | None = None) -> Agent:
+def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = None) -> Agent:
     """The agent called `name`.
 
     Raises:
@@ -115,16 +115,16 @@ def make_agent(name: str, surroundings: Surroundings, options: Mapping[str, Any]
     options = dict(options or {})
     maker = AGENTS.get(name)
     check_options(f"agent {name!r}", maker, options)
-    return maker(surroundings, **options)
+    return maker(spec, **options)
 
 
 # The published per-step prompt: task, the last K steps, what is seen now, one action asked for.
 
 
-def direct(surroundings: Surroundings) -> Agent:
+def direct(spec: AgentSpec) -> Agent:
     """Each step is a prompt of its own, with K steps of memory.
 
     Raises:
         ValueError: there is no template of that name.
     """
-    return Agent(get_template(surroundings.template), surroundings.history_length)
+    return Agent(get_template(spec.template), spec.history_length)

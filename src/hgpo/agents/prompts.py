@@ -12,8 +12,8 @@ from hgpo.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """All that an agent may be told at one step.
+class AgentContext:
+    """Everything that an agent sees at one step.
 
     Attributes:
         task: the sentence that states the goal.
@@ -35,15 +35,15 @@ class Situation:
     kind: str = ""
     lessons: tuple[str, ...] = ()
 
-    def forget_oldest(self, count: int = 1) -> Situation:
-        """The same situation with the `count` oldest remembered steps gone."""
+    def forget_oldest(self, count: int = 1) -> AgentContext:
+        """The same context with the `count` oldest remembered steps gone."""
         return replace(self, history=self.history[count:], responses=self.responses[count:])
 
 
 class Template(Protocol):
     """One way to talk to a model."""
 
-    def render(self, situation: Situation) -> Conversation:
+    def render(self, context: AgentContext) -> Conversation:
         """The text of the user message, or the turns of a conversation that ends with one."""
         ...
 
@@ -98,17 +98,17 @@ def get_template(name: str) -> Template:
 class CompactTemplate:
     """`task : … . past : observation > action . … now : observation`; the answer is the bare action."""
 
-    def render(self, situation: Situation) -> str:
+    def render(self, context: AgentContext) -> str:
         """One line; nothing is cut, only white space is folded."""
-        past = [f"past : {self.shorten(seen)} > {done}" for seen, done in situation.history]
-        now = f"now : {self.shorten(situation.observation)}"
-        return " ".join([*self.head(situation), *past, now, *self.tail(situation)])
+        past = [f"past : {self.shorten(seen)} > {done}" for seen, done in context.history]
+        now = f"now : {self.shorten(context.observation)}"
+        return " ".join([*self.head(context), *past, now, *self.tail(context)])
 
-    def head(self, situation: Situation) -> list[str]:
+    def head(self, context: AgentContext) -> list[str]:
         """What stands before the history."""
-        return [f"task : {' '.join(situation.task.split())}"]
+        return [f"task : {' '.join(context.task.split())}"]
 
-    def tail(self, situation: Situation) -> list[str]:
+    def tail(self, context: AgentContext) -> list[str]:
         """What stands after the observation."""
         return []
 
@@ -137,15 +137,15 @@ class ReasoningTemplate:
     role = "You act in an interactive text environment and choose one action at a time."
     fallback_characters = 20
 
-    def render(self, situation: Situation) -> str:
+    def render(self, context: AgentContext) -> str:
         """The full user message."""
         parts = [self.role]
-        if situation.task:
-            parts.append(f"Your task: {situation.task}")
-        if situation.step:
-            parts.append(self.progress(situation))
-        parts.append(f"This is step {situation.step + 1}. You now observe:\n{situation.observation.strip()}")
-        actions = self.offered(situation)
+        if context.task:
+            parts.append(f"Your task: {context.task}")
+        if context.step:
+            parts.append(self.progress(context))
+        parts.append(f"This is step {context.step + 1}. You now observe:\n{context.observation.strip()}")
+        actions = self.offered(context)
         if actions:
             parts.append("You may choose one of these actions:\n" + "\n".join(f"- {action}" for action in actions))
         parts.append(
@@ -154,21 +154,21 @@ class ReasoningTemplate:
         )
         return "\n\n".join(parts)
 
-    def progress(self, situation: Situation) -> str:
+    def progress(self, context: AgentContext) -> str:
         """Step count and the remembered pairs, each with its step number."""
-        head = f"You have taken {situation.step} steps so far."
-        if not situation.history:
+        head = f"You have taken {context.step} steps so far."
+        if not context.history:
             return head
-        first = situation.step - len(situation.history) + 1
+        first = context.step - len(context.history) + 1
         lines = [
             f"[Step {first + offset}] observation: {seen.strip()}\n[Step {first + offset}] action: {done}"
-            for offset, (seen, done) in enumerate(situation.history)
+            for offset, (seen, done) in enumerate(context.history)
         ]
-        return f"{head} The last {len(situation.history)}:\n" + "\n".join(lines)
+        return f"{head} The last {len(context.history)}:\n" + "\n".join(lines)
 
-    def offered(self, situation: Situation) -> tuple[str, ...]:
+    def offered(self, context: AgentContext) -> tuple[str, ...]:
         """Which admissible actions are shown."""
-        return situation.admissible
+        return context.admissible
 
     def parse(self, response: str) -> ParsedAction:
         """The published validity rules."""
@@ -201,14 +201,14 @@ class HouseholdCompactTemplate(CompactTemplate):
     and the opening description of the room, which `places` repeats, becomes `start`.
     """
 
-    def head(self, situation: Situation) -> list[str]:
+    def head(self, context: AgentContext) -> list[str]:
         """Task, then the places, in the engine's order."""
-        places = [action.removeprefix(_GO_TO) for action in situation.admissible if action.startswith(_GO_TO)]
-        return [*super().head(situation), *([f"places : {' '.join(places)}"] if places else [])]
+        places = [action.removeprefix(_GO_TO) for action in context.admissible if action.startswith(_GO_TO)]
+        return [*super().head(context), *([f"places : {' '.join(places)}"] if places else [])]
 
-    def tail(self, situation: Situation) -> list[str]:
+    def tail(self, context: AgentContext) -> list[str]:
         """The commands that change something where the agent stands."""
-        useful = [action for action in situation.admissible if not action.startswith(_HARDLY_EVER_OF_USE)]
+        useful = [action for action in context.admissible if not action.startswith(_HARDLY_EVER_OF_USE)]
         return [f"can : {' , '.join(useful)}"] if useful else []
 
     def shorten(self, observation: str) -> str:
@@ -226,16 +226,16 @@ class HouseholdReasoningTemplate(ReasoningTemplate):
     role = "You are a skilled agent in the ALFRED household environment."
     fallback_characters = 30
 
-    def offered(self, situation: Situation) -> tuple[str, ...]:
+    def offered(self, context: AgentContext) -> tuple[str, ...]:
         """Admissible commands but `help`."""
-        return tuple(action for action in situation.admissible if action != "help")
+        return tuple(action for action in context.admissible if action != "help")
 
 
 HOUSEHOLD_COMPACT = HouseholdCompactTemplate()
 HOUSEHOLD_REASONING = HouseholdReasoningTemplate()
 
 
-# Prompt templates: how a situation is told to a model, and how its answer is read back.
+# Prompt templates: they make a prompt of a context and parse the response.
 
 
-__all__ = ["TEMPLATES", "Situation", "Template", "get_template", "register_template", "template_names"]
+__all__ = ["TEMPLATES", "AgentContext", "Template", "get_template", "register_template", "template_names"]

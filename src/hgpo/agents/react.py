@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from hgpo.agents.base import Agent, Surroundings
+from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.parsing import ParsedAction, clean_action
-from hgpo.agents.prompts import Situation
+from hgpo.agents.prompts import AgentContext
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message
 
@@ -42,33 +42,33 @@ class ReactTemplate:
     def __init__(self, examples: tuple[WorkedExample, ...], shown: int, list_commands: bool) -> None:
         self.examples, self.shown, self.list_commands = examples, shown, list_commands
 
-    def render(self, situation: Situation) -> Conversation:
+    def render(self, context: AgentContext) -> Conversation:
         """The conversation so far, up to the newest observation."""
-        observations = [*(seen for seen, _ in situation.history), situation.observation]
-        turns = [Message("user", f"{self.head(situation)}\n\n{observations[0].strip()}")]
-        for (_, action), response, seen in zip(situation.history, situation.responses, observations[1:], strict=True):
+        observations = [*(seen for seen, _ in context.history), context.observation]
+        turns = [Message("user", f"{self.head(context)}\n\n{observations[0].strip()}")]
+        for (_, action), response, seen in zip(context.history, context.responses, observations[1:], strict=True):
             turns += [
                 Message("assistant", remembered(response, action)),
                 Message("user", f"Observation: {seen.strip()}"),
             ]
-        turns[-1] = Message("user", turns[-1].text + self.tail(situation))
+        turns[-1] = Message("user", turns[-1].text + self.tail(context))
         return tuple(turns)
 
-    def head(self, situation: Situation) -> str:
+    def head(self, context: AgentContext) -> str:
         """Everything before the first observation that is remembered."""
-        examples = examples_for(self.examples, situation.kind, self.shown, situation.observation)
+        examples = examples_for(self.examples, context.kind, self.shown, context.observation)
         shown = [f"Here is how a task was done:\n\n{as_example(example)}" for example in examples]
-        left_out = situation.step - len(situation.history)
-        parts = [self.role, self.form, *shown, f"Now it is your turn. Your task: {situation.task}"]
+        left_out = context.step - len(context.history)
+        parts = [self.role, self.form, *shown, f"Now it is your turn. Your task: {context.task}"]
         if left_out:
             parts.append(f"(Your first {left_out} turns are left out here.)")
         return "\n\n".join(parts)
 
-    def tail(self, situation: Situation) -> str:
+    def tail(self, context: AgentContext) -> str:
         """What follows the newest observation."""
-        if not (self.list_commands and situation.admissible):
+        if not (self.list_commands and context.admissible):
             return ""
-        return "\n\nPossible commands: " + ", ".join(command for command in situation.admissible if command != "help")
+        return "\n\nPossible commands: " + ", ".join(command for command in context.admissible if command != "help")
 
     def parse(self, response: str) -> ParsedAction:
         """The command of the first line that begins with `Action:`.
@@ -106,21 +106,21 @@ def as_example(example: WorkedExample) -> str:
     return "\n".join(lines)
 
 
-def react(surroundings: Surroundings, *, examples: int = 2, list_commands: bool = True) -> Agent:
+def react(spec: AgentSpec, *, examples: int = 2, list_commands: bool = True) -> Agent:
     """Thought and action in turn, over the whole history.
 
     Args:
-        surroundings: see `Surroundings`; template and history length play no part.
+        spec: see `AgentSpec`; template and history length play no part.
         examples: worked examples in each prompt; environments that this project has none for get none.
         list_commands: whether the admissible commands are listed after the newest observation.
 
     Raises:
         ValueError: the number of examples is negative.
     """
-    return Agent(ReactTemplate(worked_examples(surroundings, examples), examples, list_commands), history_length=None)
+    return Agent(ReactTemplate(worked_examples(spec, examples), examples, list_commands), history_length=None)
 
 
-def worked_examples(surroundings: Surroundings, count: int) -> tuple[WorkedExample, ...]:
+def worked_examples(spec: AgentSpec, count: int) -> tuple[WorkedExample, ...]:
     """All examples for an environment, none where `count` is 0.
 
     Raises:
@@ -128,5 +128,5 @@ def worked_examples(surroundings: Surroundings, count: int) -> tuple[WorkedExamp
     """
     if count < 0:
         raise ValueError(f"agent.options.examples = {count}: there are none below 0")
-    name = _EXAMPLES.get(surroundings.environment)
+    name = _EXAMPLES.get(spec.environment)
     return load_examples(name) if name and count else ()

@@ -7,8 +7,8 @@ memory of the last few lessons.
 
 from __future__ import annotations
 
-from hgpo.agents.base import Agent, Surroundings
-from hgpo.agents.prompts import Situation
+from hgpo.agents.base import Agent, AgentSpec
+from hgpo.agents.prompts import AgentContext
 from hgpo.agents.react import ReactTemplate, worked_examples
 from hgpo.messages import Conversation, Message
 
@@ -24,27 +24,27 @@ _QUESTION = (
 class ReflexionTemplate(ReactTemplate):
     """ReAct's conversation, with the lessons of earlier trials before the task."""
 
-    def head(self, situation: Situation) -> str:
+    def head(self, context: AgentContext) -> str:
         """Everything before the first observation that is remembered."""
-        before = super().head(situation)
-        lessons = situation.lessons[-MEMORY:]
+        before = super().head(context)
+        lessons = context.lessons[-MEMORY:]
         if not lessons:
             return before
         noted = "\n".join(f"- {lesson}" for lesson in lessons)
         return f"{before}\n\nYou have tried this very task before and failed. What you noted for this attempt:\n{noted}"
 
-    def reflect(self, situation: Situation) -> Conversation:
+    def reflect(self, context: AgentContext) -> Conversation:
         """The conversation of a lost trial, with the question for its lesson in place of the newest commands."""
-        turns = [*ReactTemplate(self.examples, 0, list_commands=False).render(situation)]
+        turns = [*ReactTemplate(self.examples, 0, list_commands=False).render(context)]
         turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
         return tuple(turns)
 
 
-def reflexion(surroundings: Surroundings, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
+def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
     """ReAct, with up to `trials` attempts at each game.
 
     Args:
-        surroundings: see `react`.
+        spec: see `react`.
         trials: attempts at a game; the first that wins ends them.
         examples: see `react`.
         list_commands: see `react`.
@@ -54,5 +54,5 @@ def reflexion(surroundings: Surroundings, *, trials: int = 3, examples: int = 2,
     """
     if trials < 1:
         raise ValueError(f"agent.options.trials = {trials}: there must be at least 1")
-    template = ReflexionTemplate(worked_examples(surroundings, examples), examples, list_commands)
+    template = ReflexionTemplate(worked_examples(spec, examples), examples, list_commands)
     return Agent(template, history_length=None, trials=trials, reflect=template.reflect)

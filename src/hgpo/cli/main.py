@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The `hgpo` command. Each verb is a module of `hgpo.cli`; nothing heavy is imported before it is needed."""
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """The verb and its own arguments; only its module is loaded. Options may stand before, between and after words."""
     parser, parsers = _parsers()
+    if "_ARGCOMPLETE" in os.environ:  # set by the shell function of argcomplete
+        _complete(parser, parsers)
     if words and not words[0].startswith("-") and words[0] not in parsers:
         raise ValueError(f"no such verb: {words[0]}{did_you_mean(words[0], VERBS) or ';'} `hgpo --help` lists all")
     if not words or words[0] not in parsers:
@@ -93,11 +96,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     """The command's parser, and one for each verb that its module has yet to configure."""
     parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="store_true", help="print the version and end")
-    parser.add_argument(
-        "--print-completion",
-        choices=["bash", "zsh"],
-        help='complete verbs, options, recipes and settings: eval "$(hgpo --print-completion bash)" in ~/.bashrc',
-    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     parsers = {
         name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -106,18 +104,21 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     return parser, parsers
 
 
+def _complete(parser: argparse.ArgumentParser, parsers: dict[str, argparse.ArgumentParser]) -> None:
+    """Write the completions of the current command line and exit; do nothing if argcomplete is not installed."""
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    for name, verb in parsers.items():
+        _verb_module(name).configure(verb)
+    argcomplete.autocomplete(parser)
+
+
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.verb is not None:
         status: int = _verb_module(parsed.verb).run(parsed)
         return status
-    if parsed.print_completion:
-        from hgpo.cli.completion import completion_script
-
-        parser, parsers = _parsers()
-        for name, verb in parsers.items():
-            _verb_module(name).configure(verb)
-        sys.stdout.write(completion_script(parser, parsers, parsed.print_completion))
-        return 0
     if parsed.version:
         from importlib.metadata import version
 

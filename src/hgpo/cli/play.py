@@ -162,7 +162,7 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
 
 
 def _play(episode: Episode, environment: Env) -> int:
-    task = episode.situation().task
+    task = episode.context().task
     if task and task not in episode.observation:
         _show(f"[task: {task}]")
     _show(episode.observation)

@@ -32,7 +32,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-class EnvironmentFault(ValueError):
+class EnvContractError(ValueError):
     """An environment raised an error or returned something else than promised; the message names the task."""
 
 
@@ -40,7 +40,7 @@ def check_start(name: str, start: Any) -> tuple[str, Info]:
     """The two values of a `reset()`.
 
     Raises:
-        EnvironmentFault: they are not what is promised; `name` is the task's.
+        EnvContractError: they are not what is promised; `name` is the task's.
     """
     try:
         observation, info = start
@@ -68,15 +68,15 @@ def check_task(task: Any) -> Task:
     """A task of a suite.
 
     Raises:
-        EnvironmentFault: id or kind is no text, or it cannot be made.
+        EnvContractError: id or kind is no text, or it cannot be made.
     """
     for attribute in ("id", "kind"):
         value = getattr(task, attribute, None)
         if not isinstance(value, str):
             name = safe_repr(getattr(task, "id", task))
-            raise EnvironmentFault(f"task {name}: its {attribute} has to be text, and is {safe_repr(value)}")
+            raise EnvContractError(f"task {name}: its {attribute} has to be text, and is {safe_repr(value)}")
     if not callable(getattr(task, "make", None)):
-        raise EnvironmentFault(f"task {getattr(task, 'id', '')!r}: `make` has to build its environment")
+        raise EnvContractError(f"task {getattr(task, 'id', '')!r}: `make` has to build its environment")
     checked: Task = task
     return checked
 
@@ -85,14 +85,14 @@ def check_command(command: object) -> str:
     """What an expert wants done.
 
     Raises:
-        EnvironmentFault: it is no text.
+        EnvContractError: it is no text.
     """
     if not isinstance(command, str):
-        raise EnvironmentFault(f"the expert's act() has to return a command as text, and returned {safe_repr(command)}")
+        raise EnvContractError(f"the expert's act() has to return a command as text, and returned {safe_repr(command)}")
     return command
 
 
-def fault_of(what: str, call: str, error: BaseException, *, below: str) -> EnvironmentFault:
+def fault_of(what: str, call: str, error: BaseException, *, below: str) -> EnvContractError:
     """An error of the user's own code, with the place in it.
 
     Args:
@@ -103,11 +103,11 @@ def fault_of(what: str, call: str, error: BaseException, *, below: str) -> Envir
 
     A fault that says itself what is wrong needs no place.
     """
-    if isinstance(error, EnvironmentFault):
-        return EnvironmentFault(f"{what}: {error}")
+    if isinstance(error, EnvContractError):
+        return EnvContractError(f"{what}: {error}")
     place = traceback.extract_tb(error.__traceback__)[-1]
     line = "" if place.filename == below else f" ({Path(place.filename).name}, line {place.lineno})"
-    return EnvironmentFault(f"{what}: {call} raised {type(error).__name__}: {safe_text(error)}{line}")
+    return EnvContractError(f"{what}: {call} raised {type(error).__name__}: {safe_text(error)}{line}")
 
 
 def safe_text(value: object) -> str:
@@ -180,4 +180,4 @@ def _brief(returned: object) -> str:
 
 
 def _refuse(name: str, step: int, promise: str, returned: str) -> NoReturn:
-    raise EnvironmentFault(f"task {name!r}: {promise}; at step {step} it returned {returned}")
+    raise EnvContractError(f"task {name!r}: {promise}; at step {step} it returned {returned}")

@@ -13,7 +13,7 @@ from typing import Any
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite
 from hgpo.envs.env_checker import (
     BREAKS,
-    EnvironmentFault,
+    EnvContractError,
     check_command,
     check_start,
     check_step,
@@ -27,7 +27,7 @@ from hgpo.envs.env_checker import (
 class LimitedEnv:
     """Sets `truncated` on step number `max_steps` of an episode unless it has terminated by then.
 
-    `name` is the task's, for errors. Whatever goes wrong in the environment is an `EnvironmentFault`.
+    `name` is the task's, for errors. Whatever goes wrong in the environment is an `EnvContractError`.
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
@@ -98,11 +98,11 @@ class LimitedSuite:
         """The splits of the suite below.
 
         Raises:
-            EnvironmentFault: they are no list of texts.
+            EnvContractError: they are no list of texts.
         """
         splits = self._asked("splits", lambda: self.suite.splits)
         if not is_texts(splits):
-            raise EnvironmentFault(f"the suite's `splits` has to be a list of texts, and is {safe_repr(splits)}")
+            raise EnvContractError(f"the suite's `splits` has to be a list of texts, and is {safe_repr(splits)}")
         return tuple(splits)
 
     @property
@@ -114,11 +114,11 @@ class LimitedSuite:
         """The tasks of the suite below, limited.
 
         Raises:
-            EnvironmentFault: they are no sequence.
+            EnvContractError: they are no sequence.
         """
         tasks = self._asked(f"tasks({split!r})", lambda: self.suite.tasks(split))
         if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
-            raise EnvironmentFault(
+            raise EnvContractError(
                 f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
             )
         return _LimitedTasks(tasks, self.max_steps)

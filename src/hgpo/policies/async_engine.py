@@ -22,9 +22,9 @@ from hgpo.policies.base import (
     AnyPolicy,
     AsyncPolicy,
     BatchPolicy,
+    PolicyWrapper,
     Request,
     Response,
-    Wrapped,
     check_temperature,
     is_async,
 )
@@ -34,8 +34,8 @@ from hgpo.policies.weights import computes_in_bfloat16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
-    """What an engine is asked to write.
+class GenerationRequest:
+    """A prompt for an engine.
 
     Attributes:
         prompt_ids: int32, chat template included.
@@ -49,12 +49,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """An answer that is complete: ended by itself, or cut at the response limit.
+class GenerationOutput:
+    """A complete response: it has an end token or was cut at the response limit.
 
     Attributes:
-        token_ids: the end token included.
-        log_probs: of the tokens, under the distribution they were drawn from.
+        token_ids: End token included.
+        log_probs: Of the tokens, under the distribution they were sampled from.
     """
 
     token_ids: Sequence[int]
@@ -62,22 +62,22 @@ class Written:
 
 
 class Engine(Protocol):
-    """Writes many answers at once, a token each at a time."""
+    """Generates many responses at once, one token of each per step."""
 
-    def add(self, key: str, order: Order) -> None:
-        """Take a prompt; nothing is computed yet."""
+    def add(self, key: str, request: GenerationRequest) -> None:
+        """Add a request; nothing is computed yet."""
         ...
 
-    def step(self) -> dict[str, Written]:
-        """Write on; the answers that this step completed, by key."""
+    def step(self) -> dict[str, GenerationOutput]:
+        """Generate one more token of every open response; return the responses that this step completed, by key."""
         ...
 
     def drop(self, keys: Sequence[str]) -> None:
-        """Forget prompts whose answers nobody waits for any more."""
+        """Cancel requests."""
         ...
 
     def take_weights(self, model: Any) -> None:
-        """Write with the weights of `model` from now on; nothing is open."""
+        """Generate with the weights of `model` from now on; no request is open."""
         ...
 
 
@@ -102,13 +102,13 @@ class EnginePolicy:
         """
         self.language_model = language_model
         self._engine = engine
-        self._driver = _Driver(backend, engine)
+        self._loop = EngineLoop(backend, engine)
         self._end_tokens = frozenset(language_model.end_tokens)
 
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt it takes, chat template included."""
-        return self.language_model.usage.prompt_tokens
+        return self.language_model.limits.prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
@@ -125,7 +125,7 @@ class EnginePolicy:
         Raises:
             RuntimeError: answers are under way, which would be written half with the old weights.
         """
-        self._driver.refuse_if_busy()
+        self._loop.refuse_if_busy()
         self._engine.take_weights(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
@@ -142,10 +142,10 @@ class EnginePolicy:
         if temperature and seed is None:
             raise ValueError("the request brings no numbers to sample by; see `draw_requests`")
         [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
-        written = await self._driver.write(Order(prompt_ids, temperature, seed))
+        written = await self._loop.generate(GenerationRequest(prompt_ids, temperature, seed))
         return self._response(prompt_ids, written)
 
-    def _response(self, prompt_ids: TokenIds, written: Written) -> Response:
+    def _response(self, prompt_ids: TokenIds, written: GenerationOutput) -> Response:
         token_ids = np.asarray(written.token_ids, dtype=np.int32)
         log_probs = np.asarray(written.log_probs, dtype=np.float32)
         if not np.isfinite(log_probs).all():
@@ -154,28 +154,30 @@ class EnginePolicy:
         return Response(text, prompt_ids, token_ids, log_probs, finished=int(token_ids[-1]) in self._end_tokens)
 
 
-class _Driver:
-    """Steps an engine as long as anyone waits for an answer."""
+class EngineLoop:
+    """Steps an engine as long as any request waits for its response."""
 
     def __init__(self, backend: str, engine: Engine) -> None:
         self._backend, self._engine = backend, engine
         self._keys = count()
-        self._waiting: dict[str, asyncio.Future[Written]] = {}
+        self._waiting: dict[str, asyncio.Future[GenerationOutput]] = {}
         self._stepping: asyncio.Task[None] | None = None
         self._failure: EngineFailed | None = None
 
     def refuse_if_busy(self) -> None:
+        """Raise a RuntimeError if a request is open."""
         if self._waiting:
             raise RuntimeError(
                 f"policy backend {self._backend!r} is given weights while it writes {len(self._waiting)} answers"
             )
 
-    async def write(self, order: Order) -> Written:
-        if self._failure is not None:  # what an engine holds after an error is anyone's guess
+    async def generate(self, request: GenerationRequest) -> GenerationOutput:
+        """Add a request to the engine and wait for its output; see `EnginePolicy.respond` for the errors."""
+        if self._failure is not None:  # the state of an engine after an error is undefined
             raise self._failure
         loop = asyncio.get_running_loop()
         key = str(next(self._keys))
-        self._engine.add(key, order)
+        self._engine.add(key, request)
         self._waiting[key] = loop.create_future()
         if self._stepping is None or self._stepping.done():
             self._stepping = loop.create_task(self._step_while_awaited())
@@ -213,29 +215,29 @@ class _Driver:
 def computing_type(language_model: LanguageModel) -> torch.dtype:
     """The type that a forward pass of the trained module computes in: what an engine with its own copy holds it in."""
     model = language_model.model
-    low = computes_in_bfloat16(language_model.usage.precision, model.device, model.config)
+    low = computes_in_bfloat16(language_model.limits.precision, model.device, model.config)
     return torch.bfloat16 if low else model.dtype
 
 
 def check_lengths(language_model: LanguageModel) -> int:
     """Most tokens of a prompt with its answer, once the model is known to have positions for them."""
     check_positions(language_model)
-    return language_model.usage.prompt_tokens + language_model.usage.response_tokens
+    return language_model.limits.prompt_tokens + language_model.limits.response_tokens
 
 
-# A policy that answers batches, for those who ask one by one.
+# A batch policy behind the interface of an async policy.
 
 
 def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
     """The policy in the form that answers each request in its own time."""
-    return policy if is_async(policy) else InTurn(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
+    return policy if is_async(policy) else AsyncBatcher(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
 
 
-class InTurn(Wrapped[BatchPolicy]):
-    """Answers together whatever is asked before everybody waits. See `hgpo.policies.base.AsyncPolicy`."""
+class AsyncBatcher(PolicyWrapper[BatchPolicy]):
+    """Batches concurrent requests. See `hgpo.policies.base.AsyncPolicy`."""
 
     def __init__(self, policy: BatchPolicy) -> None:
-        """`policy` answers."""
+        """`policy` answers the batches."""
         super().__init__(policy)
         self._waiting: dict[float, list[tuple[Request, asyncio.Future[Response]]]] = {}  # by temperature
 
@@ -248,7 +250,7 @@ class InTurn(Wrapped[BatchPolicy]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._answer)  # after everybody who has got an answer has asked on
+            loop.call_soon(self._answer)  # after all coroutines that have a response have sent their next request
         self._waiting.setdefault(temperature, []).append((request, answer))
         return await answer
 
@@ -256,8 +258,8 @@ class InTurn(Wrapped[BatchPolicy]):
         waiting, self._waiting = self._waiting, {}
         for temperature, asked in waiting.items():
             try:
-                responses = self._behind.generate([request for request, _ in asked], temperature=temperature)
-            except Exception as error:  # theirs who asked
+                responses = self._policy.generate([request for request, _ in asked], temperature=temperature)
+            except Exception as error:  # of every request in the batch
                 for _, answer in asked:
                     if not answer.done():
                         answer.set_exception(error)

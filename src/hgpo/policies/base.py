@@ -46,8 +46,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What an answer took, where the policy knows more than its tokens.
+class RequestUsage:
+    """Tokens, requests, time and cost of one response, as its policy reports them.
 
     Attributes:
         prompt_tokens, response_tokens: as counted by whoever answered.
@@ -73,7 +73,7 @@ class Response:
         log_probs: float32, of the sampled tokens under the distribution they were drawn from (temperature applied).
         finished: it ended by itself (end-of-turn token) and was not cut at the response limit.
         details: what an engine says beside it and its trainer wants back; empty for most.
-        spent: what it took; None where the tokens above say it.
+        usage: tokens, requests, seconds and cost; None: the token arrays above are all that is known.
 
     A policy without a model (scripted) leaves the arrays empty.
 
@@ -87,7 +87,7 @@ class Response:
     log_probs: np.ndarray
     finished: bool
     details: Mapping[str, Any] = field(default_factory=dict)
-    spent: Spent | None = None
+    usage: RequestUsage | None = None
 
 
 class PromptTooLong(ValueError):
@@ -184,33 +184,30 @@ def draw_requests(
     return [Request(prompt, uniform_T) for prompt, uniform_T in zip(prompts, uniform_BT, strict=True)]
 
 
-# What a policy that stands before another passes on.
+Inner = TypeVar("Inner", bound=Policy)
 
 
-Behind = TypeVar("Behind", bound=Policy)
+class PolicyWrapper(Generic[Inner]):
+    """Forwards everything of `hgpo.policies.base.Policy` to another policy."""
 
-
-class Wrapped(Generic[Behind]):
-    """All of `hgpo.policies.base.Policy`, as another policy says it."""
-
-    def __init__(self, policy: Behind) -> None:
-        """`policy` is the one behind."""
-        self._behind = policy
+    def __init__(self, policy: Inner) -> None:
+        """Wrap `policy`."""
+        self._policy = policy
 
     @property
     def max_prompt_tokens(self) -> int | None:
         """The longest prompt it takes."""
-        return self._behind.max_prompt_tokens
+        return self._policy.max_prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
         """How many random numbers a request brings."""
-        return self._behind.numbers_per_response
+        return self._policy.numbers_per_response
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """Tokens each prompt takes."""
-        return self._behind.count_prompt_tokens(prompts)
+        return self._policy.count_prompt_tokens(prompts)
 
     def take_weights(self, model: Any) -> None:
         """Answer with the weights of `model` from now on."""
-        self._behind.take_weights(model)
+        self._policy.take_weights(model)

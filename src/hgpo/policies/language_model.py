@@ -17,12 +17,12 @@ COMPUTING = "computing"
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """How a language model is used.
+class GenerationLimits:
+    """Longest prompt and response of a language model, its arithmetic and its chat format.
 
     Attributes:
-        prompt_tokens: the longest prompt, chat template included.
-        response_tokens: where responses are cut, end token included.
+        prompt_tokens: most tokens of a prompt, chat template included.
+        response_tokens: most tokens of a response, end token included.
         precision: arithmetic of the forward pass, the same for sampling and for training.
         chat: what stands around every prompt.
     """
@@ -40,31 +40,31 @@ class LanguageModel:
 
     Attributes:
         tokenizer: one of transformers', with a chat template.
-        usage: see `Usage`.
+        limits: see `GenerationLimits`.
         source: folder or hub name that the weights come from; empty for a model that was built here.
         encoder: prompts and responses as tokens.
     """
 
-    def __init__(self, tokenizer: Any, load: Callable[[], Any], usage: Usage, source: str = "") -> None:
+    def __init__(self, tokenizer: Any, load: Callable[[], Any], limits: GenerationLimits, source: str = "") -> None:
         """`load` returns the torch module.
 
         Raises:
             ValueError: the tokenizer has no chat template.
         """
-        self.tokenizer, self.usage, self.source = tokenizer, usage, source
-        self.encoder = PromptEncoder(tokenizer, usage.prompt_tokens, usage.chat)
+        self.tokenizer, self.limits, self.source = tokenizer, limits, source
+        self.encoder = PromptEncoder(tokenizer, limits.prompt_tokens, limits.chat)
         self._load = load
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, usage: Usage | None = None) -> Self:
+    def of(cls, model: Any, tokenizer: Any, limits: GenerationLimits | None = None) -> Self:
         """Around a model that is there already."""
-        return cls(tokenizer, lambda: model, usage or Usage())
+        return cls(tokenizer, lambda: model, limits or GenerationLimits())
 
     @classmethod
     def from_pretrained(
         cls,
         source: str | Path,
-        usage: Usage | None = None,
+        limits: GenerationLimits | None = None,
         *,
         revision: str | None = None,
         device: str = "auto",
@@ -75,21 +75,21 @@ class LanguageModel:
         Train in float32: with small learning rates, bfloat16 weights round every update away. Weights that stay as they
         are can be held as they are computed with: `dtype` "computing".
         """
-        usage = usage or Usage()
+        limits = limits or GenerationLimits()
         where = resolve_device(device)  # one that is not there is refused at once
 
         def load() -> Any:
             held = dtype
             if dtype == COMPUTING:
-                low = computes_in_bfloat16(usage.precision, where, load_model_config(source, revision=revision))
+                low = computes_in_bfloat16(limits.precision, where, load_model_config(source, revision=revision))
                 held = "bfloat16" if low else "float32"
             return load_model(source, revision=revision, device=device, dtype=held)
 
-        return cls(load_tokenizer(source, revision=revision), load, usage, str(source))
+        return cls(load_tokenizer(source, revision=revision), load, limits, str(source))
 
     def changed(self, change: Callable[[Any], Any]) -> LanguageModel:
         """With the model that `change` makes of this one's; nothing is loaded until it is asked for."""
-        return LanguageModel(self.tokenizer, lambda: change(self.model), self.usage, self.source)
+        return LanguageModel(self.tokenizer, lambda: change(self.model), self.limits, self.source)
 
     @cached_property
     def model(self) -> Any:
@@ -117,8 +117,8 @@ class LanguageModel:
 
 def check_positions(language_model: LanguageModel) -> None:
     """Refuse lengths that the model has no positions for, with a `ValueError`."""
-    model, usage = language_model.model, language_model.usage
-    prompt, response = usage.prompt_tokens, usage.response_tokens
+    model, limits = language_model.model, language_model.limits
+    prompt, response = limits.prompt_tokens, limits.response_tokens
     if prompt < 1 or response < 1:
         raise ValueError(f"max_prompt_tokens {prompt} and max_response_tokens {response} must be at least 1")
     positions = getattr(model.config, "max_position_embeddings", None)

@@ -70,12 +70,12 @@ class TransformersPolicy:
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt it takes, chat template included."""
-        return self.language_model.usage.prompt_tokens
+        return self.language_model.limits.prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
         """One number a token, as many as a response may have, whatever its length."""
-        return self.language_model.usage.response_tokens
+        return self.language_model.limits.response_tokens
 
     def take_weights(self, model: Any) -> None:
         """It samples from the trained module itself."""
@@ -112,14 +112,14 @@ class TransformersPolicy:
     def _respond(
         self, prompts: list[TokenIds], uniform_BT: np.ndarray[Any, Any] | None, temperature: float
     ) -> list[Response]:
-        model, usage = self.language_model.model, self.language_model.usage
-        with autocast(model, usage.precision):
+        model, limits = self.language_model.model, self.language_model.limits
+        with autocast(model, limits.precision):
             sampled = sample_responses(
                 model,
                 prompts,
                 uniform_BT=uniform_BT,
                 temperature=temperature,
-                max_tokens=usage.response_tokens,
+                max_tokens=limits.response_tokens,
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )

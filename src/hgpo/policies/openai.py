@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hgpo.messages import Conversation, messages_of
-from hgpo.policies.base import Request, Response, Spent, check_temperature
+from hgpo.policies.base import Request, RequestUsage, Response, check_temperature
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -176,7 +176,7 @@ class ServerPolicy:
             token_ids=_NO_TOKENS,
             log_probs=_NO_LOG_PROBS,
             finished=getattr(choice, "finish_reason", None) != "length",
-            spent=Spent(
+            usage=RequestUsage(
                 prompt_tokens=getattr(usage, "prompt_tokens", None) or 0,
                 response_tokens=getattr(usage, "completion_tokens", None) or 0,
                 requests=requests,

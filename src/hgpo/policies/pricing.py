@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hgpo.policies.base import AsyncPolicy, Request, Response, Spent, Wrapped
+from hgpo.policies.base import AsyncPolicy, PolicyWrapper, Request, RequestUsage, Response
 
 _MILLION = 1_000_000
 
@@ -25,15 +25,15 @@ class Prices:
     prompt: float = 0.0
     response: float = 0.0
 
-    def of(self, spent: Spent) -> float:
-        """What an answer cost."""
-        return (spent.prompt_tokens * self.prompt + spent.response_tokens * self.response) / _MILLION
+    def of(self, usage: RequestUsage) -> float:
+        """The cost of a request."""
+        return (usage.prompt_tokens * self.prompt + usage.response_tokens * self.response) / _MILLION
 
 
 FREE = Prices()
 
 
-class PricedPolicy(Wrapped[AsyncPolicy]):
+class PricedPolicy(PolicyWrapper[AsyncPolicy]):
     """Counts what another policy's answers cost, and asks nothing more once that is too much.
 
     Answers that are under way when the limit is reached still come, so it is passed by at most those.
@@ -49,22 +49,22 @@ class PricedPolicy(Wrapped[AsyncPolicy]):
         self.cost = cost
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
-        """The response to one request, with its cost in `spent`.
+        """The response to one request, with its cost in `usage`.
 
         Raises:
             OverBudget: the limit is reached.
         """
         if self._limit is not None and self.cost >= self._limit:
             raise OverBudget(f"the limit of {self._limit:g} is reached: {self.cost:.4f} were spent")
-        response = await self._behind.respond(request, temperature=temperature)
-        spent = spent_on(response)
-        cost = self._prices.of(spent)
+        response = await self._policy.respond(request, temperature=temperature)
+        usage = usage_of(response)
+        cost = self._prices.of(usage)
         self.cost += cost
-        return replace(response, spent=replace(spent, cost=cost))
+        return replace(response, usage=replace(usage, cost=cost))
 
 
-def spent_on(response: Response) -> Spent:
-    """What an answer took; of a policy that does not say, its tokens and one request without duration."""
-    if response.spent is not None:
-        return response.spent
-    return Spent(len(response.prompt_ids), len(response.token_ids), requests=1, seconds=0.0)
+def usage_of(response: Response) -> RequestUsage:
+    """The usage of a response; if its policy does not report it, its tokens and one request without duration."""
+    if response.usage is not None:
+        return response.usage
+    return RequestUsage(len(response.prompt_ids), len(response.token_ids), requests=1, seconds=0.0)

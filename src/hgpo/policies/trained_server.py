@@ -123,12 +123,12 @@ class TrainedServerPolicy(ServerPolicy):
             model: its name there.
             adapters: how the server gets an adapter.
         """
-        usage = language_model.usage
+        limits = language_model.limits
         super().__init__(
-            server, model, max_response_tokens=usage.response_tokens, system_prompt=usage.chat.system_prompt
+            server, model, max_response_tokens=limits.response_tokens, system_prompt=limits.chat.system_prompt
         )
-        self.max_prompt_tokens = usage.prompt_tokens
-        self._encoder, self._template_options = language_model.encoder, usage.chat.options
+        self.max_prompt_tokens = limits.prompt_tokens
+        self._encoder, self._template_options = language_model.encoder, limits.chat.options
         self._vocabulary = len(language_model.tokenizer)  # the model may have more
         self._adapters = adapters
 

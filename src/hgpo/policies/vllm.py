@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hgpo.policies.async_engine import EnginePolicy, Order, Written, check_lengths, computing_type
+from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, check_lengths, computing_type
 from hgpo.policies.backends import Backend
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.lora import base_model
@@ -76,39 +76,39 @@ class VllmEngine:
 
     def __init__(self, language_model: LanguageModel, arguments: dict[str, Any]) -> None:
         """Start vLLM. `arguments` are of its `EngineArgs`."""
-        self._max_tokens = language_model.usage.response_tokens
+        self._max_tokens = language_model.limits.response_tokens
         self._end_tokens = language_model.end_tokens
         self._eager = arguments["enforce_eager"]
         self._engine = _start(base_model(language_model.model), arguments)
 
-    def add(self, key: str, order: Order) -> None:
-        """Take a prompt."""
+    def add(self, key: str, request: GenerationRequest) -> None:
+        """Add a request."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         sampling = SamplingParams(
-            temperature=order.temperature,
-            seed=order.seed,
+            temperature=request.temperature,
+            seed=request.seed,
             logprobs=0,  # of the token that was drawn, and of no other
             max_tokens=self._max_tokens,
             stop_token_ids=self._end_tokens,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self._engine.add_request(key, {"prompt_token_ids": order.prompt_ids.tolist()}, sampling)
+        self._engine.add_request(key, {"prompt_token_ids": request.prompt_ids.tolist()}, sampling)
 
-    def step(self) -> dict[str, Written]:
-        """Write on; the answers that this step completed."""
+    def step(self) -> dict[str, GenerationOutput]:
+        """Generate one more token of every open response; return the responses that this step completed."""
         with self._uncompiled():
             outputs = self._engine.step()
         return {output.request_id: _written(output.outputs[0]) for output in outputs if output.finished}
 
     def drop(self, keys: Sequence[str]) -> None:
-        """Forget prompts."""
+        """Cancel requests."""
         self._engine.abort_request(list(keys))
 
     def take_weights(self, model: Any) -> None:
-        """Write with the weights of `model` from now on, merged with its adapter where it has one."""
+        """Generate with the weights of `model` from now on, merged with its adapter where it has one."""
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": merged_weights(model)})
         self._engine.apply_model(pack_tied_anew)
         if not self._engine.reset_prefix_cache():
@@ -153,9 +153,9 @@ def pack_tied_anew(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def _written(output: Any) -> Written:
+def _written(output: Any) -> GenerationOutput:
     token_ids = list(output.token_ids)
-    return Written(
+    return GenerationOutput(
         token_ids, [positions[token].logprob for token, positions in zip(token_ids, output.logprobs, strict=True)]
     )
 

@@ -4,7 +4,7 @@ The caller gets the situation answered, carries the action out and returns the e
 episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
 contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
 
-    situation() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
+    context() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents import Memory, ParsedAction, Situation
+from hgpo.agents import AgentContext, Memory, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text
 from hgpo.policies.base import Response
@@ -71,7 +71,7 @@ class Episode:
     Example:
         episode = Episode(ids, rules, *environment.reset(seed=7))
         while not episode.ended:
-            [prompt] = fit_prompts([episode.situation()], policy, rules.template.render)
+            [prompt] = fit_prompts([episode.context()], policy, rules.template.render)
             [response] = policy.generate(draw_requests([prompt.text], policy, rng, temperature=1.0), temperature=1.0)
             answer = episode.answer(prompt, response)
             record = episode.finish(answer, environment.step(answer.action.action))
@@ -101,9 +101,9 @@ class Episode:
         self._anchor = self._key(observation, info)
         self._won = False
 
-    def situation(self) -> Situation:
+    def context(self) -> AgentContext:
         """All that the agent may be told now."""
-        return Situation(
+        return AgentContext(
             task=str(self.info.get("task", "")),
             observation=self.observation,
             step=self.step,

@@ -18,13 +18,13 @@ import numpy as np
 
 from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
-from hgpo.envs.env_checker import EnvironmentFault
-from hgpo.policies.base import AsyncPolicy, PromptTooLong, Spent, draw_requests
+from hgpo.envs.env_checker import EnvContractError
+from hgpo.policies.base import AsyncPolicy, PromptTooLong, RequestUsage, draw_requests
 from hgpo.policies.openai import AnswerFailed
-from hgpo.policies.pricing import OverBudget, spent_on
+from hgpo.policies.pricing import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import PlayedGame, SpentInAll, StepRecord, played_game
+from hgpo.rollout.records import PlayedGame, StepRecord, TotalUsage, played_game
 from hgpo.rollout.runner import play
 
 MAX_LESSON_CHARACTERS = 1_000
@@ -80,7 +80,7 @@ class _UnderWay:
     trials: list[bool] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     lessons: list[str] = field(default_factory=list)
-    spent: list[Spent] = field(default_factory=list)
+    usage: list[RequestUsage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ async def play_game(game: Game, player: Player) -> Played:
     try:
         while len(so_far.trials) < player.agent.trials and not any(so_far.trials):
             await _try_once(game, player, reset_seed, rng, so_far)
-    except (AnswerFailed, PromptTooLong, EnvironmentFault, RolloutError, OverBudget) as error:
+    except (AnswerFailed, PromptTooLong, EnvContractError, RolloutError, OverBudget) as error:
         failure = error
     played = played_game(
         so_far.steps,
@@ -163,7 +163,7 @@ async def play_game(game: Game, player: Player) -> Played:
         kind=game.task.kind,
         seed=game.seed,
         trials=so_far.trials,
-        spent=_in_all(so_far.spent),
+        spent=_total_usage(so_far.usage),
         seconds=time.perf_counter() - began,
         failure=f"{type(failure).__name__}: {failure}" if failure else "",
     )
@@ -183,7 +183,7 @@ async def _try_once(game: Game, player: Player, reset_seed: int, rng: np.random.
     async for record, response in play(episode, step, player.policy, player.rules, rng):
         so_far.steps.append(record)
         player.on_step(record)
-        so_far.spent.append(spent_on(response))
+        so_far.usage.append(usage_of(response))
     won = so_far.steps[-1].won
     so_far.trials.append(won)
     if not won and len(so_far.trials) < player.agent.trials:
@@ -193,19 +193,19 @@ async def _try_once(game: Game, player: Player, reset_seed: int, rng: np.random.
 async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, so_far: _UnderWay) -> str:
     """What the agent makes of a trial that was lost."""
     assert player.agent.reflect is not None, "an agent with several trials reflects"
-    [prompt] = fit_prompts([episode.situation()], player.policy, player.agent.reflect)
+    [prompt] = fit_prompts([episode.context()], player.policy, player.agent.reflect)
     temperature = player.rules.temperature
     [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)
     response = await player.policy.respond(request, temperature=temperature)
-    so_far.spent.append(spent_on(response))
+    so_far.usage.append(usage_of(response))
     return " ".join(response.text.split())[:MAX_LESSON_CHARACTERS]
 
 
-def _in_all(spent: Sequence[Spent]) -> SpentInAll:
-    return SpentInAll(
-        prompt_tokens=sum(one.prompt_tokens for one in spent),
-        response_tokens=sum(one.response_tokens for one in spent),
-        requests=sum(one.requests for one in spent),
-        latencies=tuple(one.seconds for one in spent if one.seconds),
-        cost=sum(one.cost for one in spent),
+def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:
+    return TotalUsage(
+        prompt_tokens=sum(one.prompt_tokens for one in usage),
+        response_tokens=sum(one.response_tokens for one in usage),
+        requests=sum(one.requests for one in usage),
+        latencies=tuple(one.seconds for one in usage if one.seconds),
+        cost=sum(one.cost for one in usage),
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents import Situation, Template
+from hgpo.agents import AgentContext, Template
 from hgpo.messages import Conversation
 from hgpo.policies.base import PromptCounter
 
@@ -20,7 +20,7 @@ class RolloutRules:
     """What turns an episode into training data.
 
     Attributes:
-        template: how a situation is told and an answer read.
+        template: makes the prompt and parses the response.
         history_length: K, remembered steps; None: all of them.
         temperature: of the sampling.
         reward: "won" pays 1 on the step that wins, once; "environment" pays what the environment does.
@@ -111,12 +111,12 @@ def make_key(state: str) -> Key:
     return with_commands if state == "observation_and_commands" else _observation
 
 
-# From situations to prompts that a policy takes.
+# From contexts to prompts that a policy takes.
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A situation as it is told to the model.
+    """The prompt of a context.
 
     Attributes:
         text: the user message, or the turns of a conversation.
@@ -128,12 +128,12 @@ class Prompt:
 
 
 def fit_prompts(
-    situations: Sequence[Situation], counter: PromptCounter, render: Callable[[Situation], Conversation]
+    contexts: Sequence[AgentContext], counter: PromptCounter, render: Callable[[AgentContext], Conversation]
 ) -> list[Prompt]:
     """Render all prompts; one over the counter's limit forgets its oldest pairs until it fits.
 
     Args:
-        situations: what is told.
+        contexts: what is told.
         counter: knows the limit; a policy does, and so does a `PromptEncoder`.
         render: how it is told, such as a template's `render`.
 
@@ -142,8 +142,8 @@ def fit_prompts(
     """
     limit = counter.max_prompt_tokens
     if limit is None:
-        return [Prompt(render(situation), forgotten=0) for situation in situations]
-    shortened = [_Shortened(situation) for situation in situations]
+        return [Prompt(render(context), forgotten=0) for context in contexts]
+    shortened = [_Shortened(context) for context in contexts]
     pending = shortened
     while pending:
         texts = [render(one.next) for one in pending]
@@ -160,14 +160,14 @@ class _Shortened:
     the history may have to go, at every step: one pair after the other would render it as often.
     """
 
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
+    def __init__(self, context: AgentContext) -> None:
+        self._situation = context
         self._forgotten = 0  # of the text that is counted next
         self._too_few = -1
         self._fitting: Prompt | None = None
 
     @property
-    def next(self) -> Situation:
+    def next(self) -> AgentContext:
         """What is to be rendered and counted."""
         return self._situation.forget_oldest(self._forgotten)
 

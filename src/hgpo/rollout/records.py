@@ -182,7 +182,7 @@ class PlayedGame:
     valid: int
     listed: int
     admissible: int
-    spent: SpentInAll | None = None
+    spent: TotalUsage | None = None
     seconds: float = 0.0
     failure: str = ""
 
@@ -193,8 +193,8 @@ class PlayedGame:
 
 
 @dataclass(frozen=True, slots=True)
-class SpentInAll:
-    """What all answers of a game took, reflections and repeated requests included.
+class TotalUsage:
+    """Tokens, requests, time and cost of all responses of a game, reflections and repeated requests included.
 
     Attributes:
         prompt_tokens, response_tokens: as counted by whoever answered.
@@ -217,7 +217,7 @@ def played_game(
     kind: str,
     seed: int,
     trials: Sequence[bool],
-    spent: SpentInAll | None = None,
+    spent: TotalUsage | None = None,
     seconds: float = 0.0,
     failure: str = "",
 ) -> PlayedGame:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from hgpo.agents import Situation
+from hgpo.agents import AgentContext
 from hgpo.envs.base import Env, Expert, StepResult, Task
 from hgpo.policies.base import AnyPolicy, AsyncPolicy, BatchPolicy, Response, draw_requests, is_async
 from hgpo.rollout.episode import Episode, EpisodeIds
@@ -82,7 +82,7 @@ async def play(
             draws by itself.
     """
     while not episode.ended:
-        [prompt] = fit_prompts([episode.situation()], policy, rules.template.render)
+        [prompt] = fit_prompts([episode.context()], policy, rules.template.render)
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)
@@ -152,7 +152,7 @@ def collect(
         on_step: see `OnStep`.
 
     Raises:
-        EnvironmentFault: an environment breaks its contract.
+        EnvContractError: an environment breaks its contract.
     """
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
@@ -188,7 +188,7 @@ def _collect_in_turns(
     total = len(live)
     steps: list[StepRecord] = []
     while live:
-        prompts = fit_prompts([one.episode.situation() for one in live], policy, rules.template.render)
+        prompts = fit_prompts([one.episode.context() for one in live], policy, rules.template.render)
         requests = draw_requests([prompt.text for prompt in prompts], policy, rng, temperature=rules.temperature)
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
@@ -247,18 +247,18 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
 
 def demonstrate(
     tasks: Sequence[Task], expert: Expert, rules: RolloutRules, rng: np.random.Generator, *, noise: float
-) -> list[tuple[Situation, str]]:
-    """Play each task once; every step gives one pair of situation and command.
+) -> list[tuple[AgentContext, str]]:
+    """Play each task once; every step gives one pair of context and command.
 
     With probability `noise` a random admissible command is carried out, and shown, instead of the expert's: the
     imitator meets states off the expert's path, and what it learns leaves room to improve.
 
     Raises:
-        EnvironmentFault: an environment or the expert breaks its contract.
+        EnvContractError: an environment or the expert breaks its contract.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"noise must lie in 0 to 1, not {noise}")
-    pairs: list[tuple[Situation, str]] = []
+    pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         pairs += _demonstrate_one(task, expert, rules, rng, noise)
     return pairs
@@ -266,17 +266,17 @@ def demonstrate(
 
 def _demonstrate_one(
     task: Task, expert: Expert, rules: RolloutRules, rng: np.random.Generator, noise: float
-) -> list[tuple[Situation, str]]:
+) -> list[tuple[AgentContext, str]]:
     environment = task.make()
     ids = EpisodeIds(task.id, f"{task.id}#expert", task.id, task.kind)
     episode = Episode(ids, rules, *environment.reset(seed=int(rng.integers(2**31))))
     expert.reset(episode.observation, episode.info)
-    pairs: list[tuple[Situation, str]] = []
+    pairs: list[tuple[AgentContext, str]] = []
     while not episode.ended:
-        situation = episode.situation()
+        context = episode.context()
         command = expert.act(episode.observation, episode.info)
-        if situation.admissible and rng.random() < noise:
-            command = situation.admissible[int(rng.integers(len(situation.admissible)))]
-        pairs.append((situation, command))
+        if context.admissible and rng.random() < noise:
+            command = context.admissible[int(rng.integers(len(context.admissible)))]
+        pairs.append((context, command))
         episode.advance(command, environment.step(command))
     return pairs

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.loading import load_model, load_tokenizer, resolve_device
 from hgpo.policies.lora import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
@@ -79,7 +79,7 @@ def saving(folder: Path) -> Iterator[None]:
 def load_checkpoint(
     path: Path,
     settings: TrainingSettings,
-    usage: Usage | None = None,
+    limits: GenerationLimits | None = None,
     *,
     device: str = "auto",
     base: LanguageModel | None = None,
@@ -93,20 +93,20 @@ def load_checkpoint(
         WrongBaseError: its adapter was trained beside other weights than `base`.
     """
     document = check_bytes(path)
-    language_model = _open(path, usage, device, base)
+    language_model = _open(path, limits, device, base)
     optimizer = make_optimizer(language_model.model, settings)
     _restore_optimizer(path, language_model.model, optimizer)
     return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
 def open_language_model(
-    path: Path, usage: Usage | None = None, *, device: str = "auto", base: LanguageModel | None = None
+    path: Path, limits: GenerationLimits | None = None, *, device: str = "auto", base: LanguageModel | None = None
 ) -> LanguageModel:
     """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
 
     Args:
         path: the checkpoint's folder.
-        usage: how the model is used.
+        limits: see `GenerationLimits`.
         device: "auto" is CUDA where there is one.
         base: what the adapter is put on, where the checkpoint holds one.
 
@@ -115,10 +115,10 @@ def open_language_model(
         ValueError: it holds an adapter, and there is no `base`.
     """
     check_bytes(path, leave_out=[OPTIMIZER_FILE])
-    return _open(path, usage, device, base)
+    return _open(path, limits, device, base)
 
 
-def _open(path: Path, usage: Usage | None, device: str, base: LanguageModel | None) -> LanguageModel:
+def _open(path: Path, limits: GenerationLimits | None, device: str, base: LanguageModel | None) -> LanguageModel:
     resolve_device(device)  # one that is not there is no fault of the checkpoint
     if is_adapter(path):
         if base is None:
@@ -128,7 +128,7 @@ def _open(path: Path, usage: Usage | None, device: str, base: LanguageModel | No
     def load() -> Any:
         return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
 
-    return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, usage or Usage(), str(path))
+    return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, limits or GenerationLimits(), str(path))
 
 
 def is_adapter(path: Path) -> bool:

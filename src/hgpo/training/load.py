@@ -11,7 +11,7 @@ from hgpo.config import Config, ConfigError
 from hgpo.policies.async_engine import answering_apart
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy, AsyncPolicy
-from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
+from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
 from hgpo.policies.loading import check_source
 from hgpo.policies.lora import Adapter, add_adapter, check_peft
 from hgpo.policies.openai import server_policy
@@ -92,10 +92,12 @@ def _refuse_other_weights(config: Config) -> None:
         )
 
 
-def usage_of(config: Config) -> Usage:
+def limits_of(config: Config) -> GenerationLimits:
     """How the run uses its language model."""
     policy = config.policy
-    return Usage(policy.max_prompt_tokens, policy.max_response_tokens, config.training.precision, chat_of(config))
+    return GenerationLimits(
+        policy.max_prompt_tokens, policy.max_response_tokens, config.training.precision, chat_of(config)
+    )
 
 
 def start_model(run: RunDirectory, config: Config) -> str:
@@ -124,7 +126,7 @@ def load_language_model(source: str | Path, config: Config, *, trained: bool = T
     """
     return LanguageModel.from_pretrained(
         source,
-        usage_of(config),
+        limits_of(config),
         revision=config.policy.revision if str(source) == config.policy.model else None,
         device=config.policy.device,
         dtype="float32" if trained and not config.policy.lora.rank else COMPUTING,
@@ -177,7 +179,7 @@ def load_checkpoint_model(run: RunDirectory, config: Config, checkpoint: str) ->
         return load_language_model(start_model(run, config), config), "start"
     needs_base = is_adapter(folder) and _has_start(run, config)
     base = load_language_model(start_model(run, config), config) if needs_base else None
-    return open_language_model(folder, usage_of(config), device=config.policy.device, base=base), folder.name
+    return open_language_model(folder, limits_of(config), device=config.policy.device, base=base), folder.name
 
 
 def checkpoint_folder(run: RunDirectory, config: Config, checkpoint: str) -> Path | None:

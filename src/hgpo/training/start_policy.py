@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.agents import Situation
+from hgpo.agents import AgentContext
 from hgpo.assemble import rollout_rules
 from hgpo.config import Config, TrainingSettings
 from hgpo.envs.base import Task
@@ -27,7 +27,7 @@ from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.runner import demonstrate
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.training.checkpoint import saving
-from hgpo.training.load import load_language_model, run_policy, usage_of, with_adapter
+from hgpo.training.load import limits_of, load_language_model, run_policy, with_adapter
 from hgpo.training.warm_start import warm_start
 from hgpo.utils.checksums import seal
 from hgpo.utils.files import flush, flush_tree
@@ -93,11 +93,11 @@ def _demonstrations(
     rng: np.random.Generator,
     config: Config,
     reporter: Reporter,
-) -> list[tuple[Situation, str]]:
+) -> list[tuple[AgentContext, str]]:
     expert, settings = suite.expert(), config.warm_start
     assert expert is not None, "training_suite has seen to it"
     chosen = tasks[: settings.demonstrations]
-    shown: list[tuple[Situation, str]] = []
+    shown: list[tuple[AgentContext, str]] = []
     with reporter.counting("demonstrations") as count:
         for first in range(0, len(chosen), 50):
             shown += demonstrate(chosen[first : first + 50], expert, rules, rng, noise=settings.noise)
@@ -115,16 +115,14 @@ def _given(config: Config) -> LanguageModel | None:
     return with_adapter(load_language_model(config.policy.model, config), config)
 
 
-def _tiny(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, str]]) -> LanguageModel:
+def _tiny(config: Config, rules: RolloutRules, shown: Sequence[tuple[AgentContext, str]]) -> LanguageModel:
     """A tiny model that knows the demonstrations' words."""
     from hgpo.policies.tiny import build_model, build_tokenizer
 
     tiny = config.policy.tiny
     template = rules.template
     tokenizer = build_tokenizer(
-        text
-        for situation, command in shown
-        for text in (as_text(template.render(situation)), template.respond(command))
+        text for context, command in shown for text in (as_text(template.render(context)), template.respond(command))
     )
     model = build_model(
         len(tokenizer),
@@ -134,12 +132,12 @@ def _tiny(config: Config, rules: RolloutRules, shown: Sequence[tuple[Situation, 
         max_tokens=config.policy.max_prompt_tokens + config.policy.max_response_tokens,
         seed=config.run.seed,
     )
-    return LanguageModel.of(model.to(resolve_device(config.policy.device)), tokenizer, usage_of(config))
+    return LanguageModel.of(model.to(resolve_device(config.policy.device)), tokenizer, limits_of(config))
 
 
 def _imitate(
     language_model: LanguageModel,
-    shown: Sequence[tuple[Situation, str]],
+    shown: Sequence[tuple[AgentContext, str]],
     tasks: Sequence[Task],
     rules: RolloutRules,
     rng: np.random.Generator,
@@ -200,9 +198,9 @@ def _say_size(language_model: LanguageModel, reporter: Reporter) -> int:
 
 
 def _pairs(
-    shown: Sequence[tuple[Situation, str]], language_model: LanguageModel, rules: RolloutRules
+    shown: Sequence[tuple[AgentContext, str]], language_model: LanguageModel, rules: RolloutRules
 ) -> list[tuple[Conversation, str]]:
     """The demonstrations as (prompt, response)."""
-    prompts = fit_prompts([situation for situation, _ in shown], language_model.encoder, rules.template.render)
+    prompts = fit_prompts([context for context, _ in shown], language_model.encoder, rules.template.render)
     responses = [rules.template.respond(command) for _, command in shown]
     return [(prompt.text, response) for prompt, response in zip(prompts, responses, strict=True)]

@@ -47,11 +47,11 @@ from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collector, sampling_temperature
 from hgpo.training.load import (
     check_policy,
+    limits_of,
     load_checkpoint_policy,
     load_language_model,
     run_policy,
     start_model,
-    usage_of,
     use_threads,
     with_adapter,
 )
@@ -277,8 +277,8 @@ class _Trainer:
         folder = newest_complete(self.run.checkpoints)
         restored = None
         if folder is not None:
-            usage, device = usage_of(self.config), self.config.policy.device
-            checkpoint = load_checkpoint(folder, self.config.training, usage, device=device, base=start)
+            limits, device = limits_of(self.config), self.config.policy.device
+            checkpoint = load_checkpoint(folder, self.config.training, limits, device=device, base=start)
             restored = checkpoint.language_model, checkpoint.optimizer
             state = checkpoint.state
             self.rollout_rng = restore_generator(state["rollout_rng"])

@@ -94,7 +94,7 @@ class _WarmStart:
     ) -> None:
         self._model = language_model.model
         self._training = training
-        self._precision = language_model.usage.precision
+        self._precision = language_model.limits.precision
         self._settings = settings
         self._samples = encode_demonstrations(language_model, demonstrations)
         self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
@@ -217,14 +217,14 @@ def encode_demonstrations(
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
-    usage = language_model.usage
+    limits = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) > usage.prompt_tokens or len(response) > usage.response_tokens:
+        if len(prompt) > limits.prompt_tokens or len(response) > limits.response_tokens:
             raise ValueError(
                 f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
-                f"{usage.prompt_tokens} (max_prompt_tokens) and {usage.response_tokens} (max_response_tokens)"
+                f"{limits.prompt_tokens} (max_prompt_tokens) and {limits.response_tokens} (max_response_tokens)"
             )
     return [
         Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)

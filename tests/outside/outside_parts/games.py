@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hgpo.agents import Situation
+from hgpo.agents import AgentContext
 from hgpo.agents.prompts import HouseholdCompactTemplate, register_template
 from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task
@@ -65,8 +65,8 @@ def mortal_games(tombstone: str | None = None, **options: Any) -> MortalSuite:
 class TerseTemplate(HouseholdCompactTemplate):
     """Says `goal` where the household template says `task`."""
 
-    def head(self, situation: Situation) -> list[str]:
-        [task, *rest] = super().head(situation)
+    def head(self, context: AgentContext) -> list[str]:
+        [task, *rest] = super().head(context)
         return [task.replace("task :", "goal :", 1), *rest]
 
 

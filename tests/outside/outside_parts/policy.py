@@ -21,7 +21,7 @@ class OwnCopyPolicy:
     def __init__(self, language_model: LanguageModel, *, journal: str) -> None:
         self._journal = journal
         model = copy.deepcopy(language_model.model)
-        self._copy = TransformersPolicy(LanguageModel.of(model, language_model.tokenizer, language_model.usage))
+        self._copy = TransformersPolicy(LanguageModel.of(model, language_model.tokenizer, language_model.limits))
         self._model = model
 
     @property

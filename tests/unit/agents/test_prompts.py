@@ -1,12 +1,12 @@
 import pytest
 
-from hgpo.agents import Situation, get_template, template_names
+from hgpo.agents import AgentContext, get_template, template_names
 
 START = (
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a "
     "desk 1, and a shelf 1.\n\nYour task is to: put a mug in desk."
 )
-SITUATION = Situation(
+SITUATION = AgentContext(
     task="put a mug in desk.",
     observation="You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.",
     step=1,
@@ -53,8 +53,8 @@ def test_a_demonstrated_response_parses_back_to_its_action(name):
 
 
 def test_forgetting_drops_the_oldest_pair_only():
-    situation = Situation("t", "o", 2, (("o0", "a0"), ("o1", "a1")), ("look",))
-    assert situation.forget_oldest() == Situation("t", "o", 2, (("o1", "a1"),), ("look",))
+    context = AgentContext("t", "o", 2, (("o0", "a0"), ("o1", "a1")), ("look",))
+    assert context.forget_oldest() == AgentContext("t", "o", 2, (("o1", "a1"),), ("look",))
 
 
 def test_an_unknown_template_is_named_with_the_known_ones():

@@ -2,20 +2,20 @@ import time
 
 import pytest
 
-from hgpo.agents import ParsedAction, Situation, Surroundings, make_agent
+from hgpo.agents import AgentContext, AgentSpec, ParsedAction, make_agent
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, ReactTemplate, remembered
 from hgpo.messages import Message, as_text
 
-HOUSEHOLD = Surroundings("alfworld", "household-reasoning", history_length=2)
-NOWHERE = Surroundings("corridor:CorridorSuite", "compact", history_length=2)
+HOUSEHOLD = AgentSpec("alfworld", "household-reasoning", history_length=2)
+NOWHERE = AgentSpec("corridor:CorridorSuite", "compact", history_length=2)
 KIND = "pick_heat_then_place_in_recep"
 
 
-def react(surroundings=HOUSEHOLD, **options):
-    return make_agent("react", surroundings, options)
+def react(spec=HOUSEHOLD, **options):
+    return make_agent("react", spec, options)
 
 
-def situation(**changes):
+def context(**changes):
     told = {
         "task": "put a mug in desk.",
         "observation": "You open drawer 1.",
@@ -25,11 +25,11 @@ def situation(**changes):
         "admissible": ("close drawer 1", "help", "look"),
         "kind": KIND,
     }
-    return Situation(**{**told, **changes})
+    return AgentContext(**{**told, **changes})
 
 
 def test_history_is_told_in_real_turns_without_what_the_model_made_up():
-    first, *rest = react().template.render(situation())
+    first, *rest = react().template.render(context())
     assert first.role == "user"
     assert first.text.endswith("Your task: put a mug in desk.\n\nYou see a drawer 1.")
     assert rest == [
@@ -41,26 +41,26 @@ def test_history_is_told_in_real_turns_without_what_the_model_made_up():
 
 
 def test_examples_of_the_tasks_type_come_before_it():
-    text = as_text(react().template.render(situation()))
+    text = as_text(react().template.render(context()))
     assert text.count("Here is how a task was done:") == 2
     assert text.count("\nTask: ") == 2
     assert text.index("heat") < text.index("put a mug in desk.")
-    shorter = as_text(react(examples=0, list_commands=False).template.render(situation()))
+    shorter = as_text(react(examples=0, list_commands=False).template.render(context()))
     assert "Here is how" not in shorter
     assert "Possible commands" not in shorter
 
 
 def test_an_environment_without_examples_is_asked_without():
-    assert "Here is how" not in as_text(react(NOWHERE).template.render(situation()))
+    assert "Here is how" not in as_text(react(NOWHERE).template.render(context()))
 
 
 def test_the_first_step_is_one_message():
-    messages = react().template.render(situation(step=0, history=(), responses=()))
+    messages = react().template.render(context(step=0, history=(), responses=()))
     assert [message.role for message in messages] == ["user"]
 
 
 def test_what_is_left_out_of_a_long_history_is_said():
-    text = as_text(react().template.render(situation().forget_oldest()))
+    text = as_text(react().template.render(context().forget_oldest()))
     assert "(Your first 1 turns are left out here.)" in text
     assert "I look." not in text
 

@@ -1,11 +1,11 @@
 import pytest
 
-from hgpo.agents import Situation, Surroundings, make_agent
+from hgpo.agents import AgentContext, AgentSpec, make_agent
 from hgpo.agents.reflexion import MEMORY
 from hgpo.messages import as_text
 
-HOUSEHOLD = Surroundings("alfworld", "household-reasoning", history_length=2)
-START = Situation(task="put a mug in desk.", observation="You see a desk 1.", step=0)
+HOUSEHOLD = AgentSpec("alfworld", "household-reasoning", history_length=2)
+START = AgentContext(task="put a mug in desk.", observation="You see a desk 1.", step=0)
 
 
 def reflexion(**options):
@@ -16,7 +16,7 @@ def test_the_last_lessons_are_told_before_the_task_is_begun():
     template = reflexion().template
     assert "failed" not in as_text(template.render(START))
     lessons = tuple(f"lesson {number}" for number in range(MEMORY + 2))
-    told = as_text(template.render(Situation(**{**_fields(START), "lessons": lessons})))
+    told = as_text(template.render(AgentContext(**{**_fields(START), "lessons": lessons})))
     assert "- lesson 2\n- lesson 3\n- lesson 4" in told
     assert "lesson 1\n" not in told
     assert told.index("lesson 4") < told.index("You see a desk 1.")
@@ -24,7 +24,7 @@ def test_the_last_lessons_are_told_before_the_task_is_begun():
 
 def test_the_question_follows_the_whole_lost_trial_without_examples_and_commands():
     agent = reflexion()
-    lost = Situation(
+    lost = AgentContext(
         **{**_fields(START), "step": 1, "history": (("You see a desk 1.", "look"),), "responses": ("Action: look",)},
         admissible=("look",),
     )
@@ -42,5 +42,5 @@ def test_the_number_of_trials_is_an_option():
         reflexion(trials=0)
 
 
-def _fields(situation):
-    return {"task": situation.task, "observation": situation.observation, "step": situation.step}
+def _fields(context):
+    return {"task": context.task, "observation": context.observation, "step": context.step}

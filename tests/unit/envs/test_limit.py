@@ -6,7 +6,7 @@ import pytest
 
 from corridor import Corridor
 from hgpo.envs.base import Task
-from hgpo.envs.env_checker import EnvironmentFault, fault_of
+from hgpo.envs.env_checker import EnvContractError, fault_of
 from hgpo.envs.wrappers import LimitedEnv, LimitedSuite
 
 
@@ -76,7 +76,7 @@ TASKS = {"task": "leave"}
 def test_a_start_that_is_none_is_refused_with_the_tasks_name(start, returned):
     environment = LimitedEnv(Returning(start), 5, "mine/7")
     wanted = r"task 'mine/7': reset\(seed=…\) has to return \(observation, info\).*; at step 0 it returned "
-    with pytest.raises(EnvironmentFault, match=wanted + returned):
+    with pytest.raises(EnvContractError, match=wanted + returned):
         environment.reset()
 
 
@@ -108,7 +108,7 @@ def test_a_step_that_is_none_is_refused_with_the_tasks_name(result, returned):
     environment.reset()
     environment.step("wait")
     wanted = r"task 'mine/7': step\(action\) has to return \(observation, reward, terminated, truncated, info\).*"
-    with pytest.raises(EnvironmentFault, match=wanted + "; at step 2 it returned " + returned):
+    with pytest.raises(EnvContractError, match=wanted + "; at step 2 it returned " + returned):
         environment.step("wait")
 
 
@@ -139,11 +139,11 @@ def test_an_error_of_the_environment_names_task_call_and_line():
             raise KeyError("oops")
 
     environment = LimitedSuite(SuiteOf(lambda: Failing(goal=1)), 3).tasks("train")[0].make()
-    with pytest.raises(EnvironmentFault, match=r"task 'train/1': reset\(\) raised OSError: the disk is gone"):
+    with pytest.raises(EnvContractError, match=r"task 'train/1': reset\(\) raised OSError: the disk is gone"):
         environment.reset(seed=1)
     environment.reset(seed=2)
     wanted = r"task 'train/1': step\('go right'\) raised KeyError: 'oops' \(test_limit.py, line \d+\)"
-    with pytest.raises(EnvironmentFault, match=wanted) as caught:
+    with pytest.raises(EnvContractError, match=wanted) as caught:
         environment.step("go right")
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -152,7 +152,7 @@ def test_an_environment_that_cannot_be_made_names_the_task():
     def broken():
         raise RuntimeError("no licence")
 
-    with pytest.raises(EnvironmentFault, match=r"task 'train/1': making it raised RuntimeError: no licence"):
+    with pytest.raises(EnvContractError, match=r"task 'train/1': making it raised RuntimeError: no licence"):
         LimitedSuite(SuiteOf(broken), 3).tasks("train")[0].make()
 
 
@@ -187,7 +187,7 @@ def test_no_way_of_failing_passes_for_success(error, said):
         lambda: environment.reset(seed=1),
         LimitedSuite(SuiteOf(unmakeable), 3).tasks("train")[0].make,
     ):
-        with pytest.raises(EnvironmentFault, match=f"task 'train/1': .* raised {said}"):
+        with pytest.raises(EnvContractError, match=f"task 'train/1': .* raised {said}"):
             call()
 
 
@@ -213,7 +213,7 @@ def test_a_task_that_is_none_is_refused(task, said):
         def tasks(self, split):
             return [task]
 
-    with pytest.raises(EnvironmentFault, match=said):
+    with pytest.raises(EnvContractError, match=said):
         LimitedSuite(Suite(), 3).tasks("train")[0]
 
 
@@ -230,7 +230,7 @@ def test_a_suite_that_is_none_is_refused(splits, tasks):
     def ask():
         return LimitedSuite(Suite(), 3).splits, LimitedSuite(Suite(), 3).tasks("train")
 
-    with pytest.raises(EnvironmentFault, match="the suite's"):
+    with pytest.raises(EnvContractError, match="the suite's"):
         ask()
 
 
@@ -261,7 +261,7 @@ def test_an_experts_command_is_text(corridor_suite, command):
         expert.reset("here", {})
         return expert.act("here", {})
 
-    with pytest.raises(EnvironmentFault, match=r"expert: reset\(\) raised SystemExit|expert's act\(\) has to return a"):
+    with pytest.raises(EnvContractError, match=r"expert: reset\(\) raised SystemExit|expert's act\(\) has to return a"):
         ask()
 
 
@@ -278,5 +278,5 @@ class SuiteOf:
 
 
 def test_a_fault_that_says_itself_what_is_wrong_is_passed_on_with_the_task() -> None:
-    fault = fault_of("task 'train/0'", "step('go')", EnvironmentFault("the server is gone. Start it again"), below="")
+    fault = fault_of("task 'train/0'", "step('go')", EnvContractError("the server is gone. Start it again"), below="")
     assert str(fault) == "task 'train/0': the server is gone. Start it again"

@@ -13,7 +13,14 @@ import torch
 from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.envs.base import Task
-from hgpo.policies.async_engine import EngineFailed, EnginePolicy, Order, Written, check_lengths, computing_type
+from hgpo.policies.async_engine import (
+    EngineFailed,
+    EnginePolicy,
+    GenerationOutput,
+    GenerationRequest,
+    check_lengths,
+    computing_type,
+)
 from hgpo.policies.base import PromptTooLong, Request, draw_requests
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.prompts import RolloutRules
@@ -33,15 +40,15 @@ class SeededEngine:
 
     def __init__(self, language_model: LanguageModel, failing_step: int | None = None) -> None:
         self.vocabulary = len(language_model.tokenizer)
-        self.end_token, self.most = language_model.end_tokens[0], language_model.usage.response_tokens
+        self.end_token, self.most = language_model.end_tokens[0], language_model.limits.response_tokens
         self.failing_step, self.steps = failing_step, 0
         self.log_prob = -float(np.log(self.vocabulary))
         self.open: dict[str, tuple[np.random.Generator, list[int]]] = {}
 
-    def add(self, key: str, order: Order) -> None:
-        self.open[key] = (np.random.default_rng(order.seed), [])
+    def add(self, key: str, request: GenerationRequest) -> None:
+        self.open[key] = (np.random.default_rng(request.seed), [])
 
-    def step(self) -> dict[str, Written]:
+    def step(self) -> dict[str, GenerationOutput]:
         if self.steps == self.failing_step:
             raise ZeroDivisionError("the machine is on fire")
         self.steps += 1
@@ -49,7 +56,7 @@ class SeededEngine:
         for key, (rng, tokens) in list(self.open.items()):
             tokens.append(self.end_token if rng.random() < 0.2 else int(rng.integers(self.vocabulary)))
             if tokens[-1] == self.end_token or len(tokens) == self.most:
-                written[key] = Written(tokens, [self.log_prob] * len(tokens))
+                written[key] = GenerationOutput(tokens, [self.log_prob] * len(tokens))
                 del self.open[key]
         return written
 
@@ -105,7 +112,7 @@ def test_an_episode_that_fails_leaves_nothing_in_the_engine() -> None:
     with pytest.raises(OSError, match="the simulator is gone"):
         collect(tasks, policy, rules, np.random.default_rng(0), group_size=6)
 
-    assert not policy._driver._waiting
+    assert not policy._loop._waiting
     assert not policy._engine.open
     [request] = requests_for(policy, ["go to fridge"])
     again = asyncio.run(policy.respond(request, temperature=1.0))

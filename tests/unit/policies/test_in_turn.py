@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from hgpo.policies.async_engine import InTurn, answering_apart
+from hgpo.policies.async_engine import AsyncBatcher, answering_apart
 from hgpo.policies.base import Request
 from scripted_policy import ScriptedPolicy
 
@@ -32,7 +32,7 @@ def ask(policy, prompts, turns=1, temperature=1.0):
 
 def test_whoever_asks_in_one_turn_is_answered_together():
     policy = Counting()
-    assert ask(InTurn(policy), ["a", "b", "c"], turns=2) == [["A", "A"], ["B", "B"], ["C", "C"]]
+    assert ask(AsyncBatcher(policy), ["a", "b", "c"], turns=2) == [["A", "A"], ["B", "B"], ["C", "C"]]
     assert policy.batches == [(1.0, ["a", "b", "c"])] * 2
 
 
@@ -40,7 +40,7 @@ def test_temperatures_are_kept_apart():
     policy = Counting()
 
     async def both():
-        apart = InTurn(policy)
+        apart = AsyncBatcher(policy)
         await asyncio.gather(*(apart.respond(Request("a"), temperature=one) for one in (0.0, 1.0, 0.0)))
 
     asyncio.run(both())
@@ -53,11 +53,11 @@ def test_an_error_is_theirs_who_asked():
             raise FloatingPointError("broken")
 
     with pytest.raises(FloatingPointError, match="broken"):
-        ask(InTurn(Failing(lambda prompt, rng: "")), ["a", "b"])
+        ask(AsyncBatcher(Failing(lambda prompt, rng: "")), ["a", "b"])
 
 
 def test_a_policy_that_answers_apart_already_stays_as_it_is():
-    apart = InTurn(Counting())
+    apart = AsyncBatcher(Counting())
     assert answering_apart(apart) is apart
-    assert isinstance(answering_apart(Counting()), InTurn)
+    assert isinstance(answering_apart(Counting()), AsyncBatcher)
     assert np.isscalar(apart.numbers_per_response)

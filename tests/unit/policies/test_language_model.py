@@ -5,20 +5,20 @@ import json
 import numpy as np
 import pytest
 
-from hgpo.policies.language_model import LanguageModel, Usage, check_positions
+from hgpo.policies.language_model import GenerationLimits, LanguageModel, check_positions
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
 from tiny_models import generate, tiny_model
 
-USAGE = Usage(prompt_tokens=40, response_tokens=8)
+LIMITS = GenerationLimits(prompt_tokens=40, response_tokens=8)
 
 
 def language_model(words, vocabulary):
     tokenizer = build_tokenizer([words])
     model = build_model(vocabulary, hidden_size=16, layers=1, heads=2, max_tokens=48, initializer_range=0.5)
-    return LanguageModel.of(model, tokenizer, USAGE)
+    return LanguageModel.of(model, tokenizer, LIMITS)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_another_models():
@@ -31,7 +31,7 @@ def test_so_is_one_whose_chat_tokens_lie_beyond():
     tokenizer = tiny_model().tokenizer
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|beyond|>"]})
     tokenizer.chat_template = "<|beyond|>" + tokenizer.chat_template
-    model = LanguageModel.of(tiny_model().model, tokenizer, USAGE)
+    model = LanguageModel.of(tiny_model().model, tokenizer, LIMITS)
     with pytest.raises(ValueError, match="do not belong together"):
         model.model  # noqa: B018
 
@@ -66,7 +66,7 @@ def test_where_it_is_saved_its_generation_config_names_every_end_token(tmp_path)
     tokenizer, model = build_tokenizer(["go left"]), build_model(64, hidden_size=16, layers=1, heads=2, max_tokens=48)
     ends = sorted({tokenizer.eos_token_id, 5})
     model.generation_config.eos_token_id = 5
-    LanguageModel.of(model, tokenizer, USAGE).model.save_pretrained(tmp_path)
+    LanguageModel.of(model, tokenizer, LIMITS).model.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "generation_config.json").read_text())
     assert saved["eos_token_id"] == ends
     assert len(ends) == 2

@@ -2,21 +2,21 @@ import asyncio
 
 import pytest
 
-from hgpo.policies.async_engine import InTurn
-from hgpo.policies.base import Request, Spent
-from hgpo.policies.pricing import OverBudget, PricedPolicy, Prices, spent_on
+from hgpo.policies.async_engine import AsyncBatcher
+from hgpo.policies.base import Request, RequestUsage
+from hgpo.policies.pricing import OverBudget, PricedPolicy, Prices, usage_of
 from scripted_policy import ScriptedPolicy
 from tiny_models import generate, tiny_policy
 
 
-class Spending(InTurn):
+class Spending(AsyncBatcher):
     """Each answer takes a thousand prompt and a hundred response tokens."""
 
     async def respond(self, request, *, temperature):
         from dataclasses import replace
 
         response = await super().respond(request, temperature=temperature)
-        return replace(response, spent=Spent(1000, 100, requests=2, seconds=0.5))
+        return replace(response, usage=RequestUsage(1000, 100, requests=2, seconds=0.5))
 
 
 def ask(policy, times):
@@ -28,7 +28,7 @@ def ask(policy, times):
 
 
 def test_a_million_tokens_cost_their_price():
-    assert Prices(prompt=2.0, response=10.0).of(Spent(1000, 100, 1, 0.0)) == pytest.approx(0.003)
+    assert Prices(prompt=2.0, response=10.0).of(RequestUsage(1000, 100, 1, 0.0)) == pytest.approx(0.003)
 
 
 def test_nothing_is_asked_once_the_limit_is_reached():
@@ -40,5 +40,5 @@ def test_nothing_is_asked_once_the_limit_is_reached():
 
 def test_a_policy_that_does_not_say_is_counted_by_its_tokens():
     [response] = generate(tiny_policy(), ["go"])
-    spent = spent_on(response)
-    assert (spent.prompt_tokens, spent.response_tokens) == (len(response.prompt_ids), len(response.token_ids))
+    usage = usage_of(response)
+    assert (usage.prompt_tokens, usage.response_tokens) == (len(response.prompt_ids), len(response.token_ids))

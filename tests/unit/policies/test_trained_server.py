@@ -14,7 +14,7 @@ from hgpo.cli.main import main
 from hgpo.config import ConfigError
 from hgpo.policies.base import Request
 from hgpo.policies.chat import Chat
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.lora import Adapter, add_adapter
 from hgpo.policies.openai import ServerRefused
 from hgpo.policies.trained_server import make_server_policy
@@ -56,8 +56,8 @@ def config(directory, served, *overrides):
 
 
 def language_model(folder, chat=None):
-    usage = Usage(120, 4, "float32", chat or Chat())
-    start = LanguageModel.from_pretrained(folder, usage, device="cpu", dtype="float32")
+    limits = GenerationLimits(120, 4, "float32", chat or Chat())
+    start = LanguageModel.from_pretrained(folder, limits, device="cpu", dtype="float32")
     return start.changed(lambda model: add_adapter(model, Adapter(4, 8), seed=0))
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.base import PromptTooLong
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy, batch_limits
 from hgpo.policies.tiny import END, PAD
 from hgpo.training.batching import Sample
@@ -50,7 +50,7 @@ def test_any_causal_model_family_will_do(family):
         **options,
     )
     model = AutoModelForCausalLM.from_config(config)
-    policy = TransformersPolicy(LanguageModel.of(model, tokenizer, Usage(40, 8)))
+    policy = TransformersPolicy(LanguageModel.of(model, tokenizer, GenerationLimits(40, 8)))
     responses = generate(policy, random_prompts(10))
     samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
     for response, log_probs in zip(responses, response_log_probs(model, samples), strict=True):
@@ -152,7 +152,7 @@ def test_limits_beyond_the_models_positions_are_refused():
 
 def test_loads_a_folder(tmp_path):
     folder = save_tiny_model(tmp_path, [" ".join(WORDS)], hidden_size=16, layers=1, heads=2, max_tokens=64)
-    policy = TransformersPolicy(LanguageModel.from_pretrained(folder, Usage(40, 4), device="cpu"))
+    policy = TransformersPolicy(LanguageModel.from_pretrained(folder, GenerationLimits(40, 4), device="cpu"))
     assert policy.language_model.model.dtype == torch.float32
     assert policy.max_prompt_tokens == 40
     assert len(generate(policy, ["go to fridge 1"])[0].token_ids) <= 4

@@ -9,7 +9,7 @@ import pytest
 from corridor import Corridor
 from hgpo.agents import get_template
 from hgpo.envs.base import Task, TaskSplits
-from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
@@ -162,7 +162,7 @@ def test_a_reward_that_is_no_finite_number_names_task_and_step(reward):
         environment.reward = reward
         return environment
 
-    with pytest.raises(EnvironmentFault, match=r"task 'broken'.*the reward a finite number; at step 1"):
+    with pytest.raises(EnvContractError, match=r"task 'broken'.*the reward a finite number; at step 1"):
         collect(checked(Task("broken", "corridor", make)), ScriptedPolicy(walker), rules(reward="environment"), rng())
 
 
@@ -172,7 +172,7 @@ def test_a_score_that_is_no_share_names_the_task(score):
         def _info(self, won):
             return {**super()._info(won), "score": score}
 
-    with pytest.raises(EnvironmentFault, match=r"task 'broken'.*info\['score'\] a number from 0 to 1; at step 0"):
+    with pytest.raises(EnvContractError, match=r"task 'broken'.*info\['score'\] a number from 0 to 1; at step 0"):
         collect(checked(Task("broken", "corridor", partial(BrokenScore, 3))), ScriptedPolicy(walker), rules(), rng())
 
 
@@ -203,7 +203,7 @@ class Silent(Corridor):
 
 def test_an_observation_that_is_no_text_names_the_task():
     with pytest.raises(
-        EnvironmentFault, match=r"task 'silent': .*; at step 0 it returned an observation of type NoneType"
+        EnvContractError, match=r"task 'silent': .*; at step 0 it returned an observation of type NoneType"
     ):
         collect(checked(Task("silent", "corridor", partial(Silent, 1))), ScriptedPolicy(walker), rules(), rng())
 

@@ -34,7 +34,7 @@ def test_answers_and_commands_move_an_episode_alike():
             transition.won,
             transition.terminated,
         )
-        assert answered.situation() == commanded.situation()
+        assert answered.context() == commanded.context()
     assert answered.ended
     assert commanded.ended
 
@@ -42,13 +42,13 @@ def test_answers_and_commands_move_an_episode_alike():
 def test_the_situation_holds_what_was_seen_and_done():
     environment = Corridor(2)
     episode = begun(environment)
-    assert episode.situation().history == ()
+    assert episode.context().history == ()
     episode.advance("go right", environment.step("go right"))
     episode.advance("go right", environment.step("go right"))
-    situation = episode.situation()
-    assert situation.step == 2
-    assert situation.history == (("you are at place 1", "go right"),)  # one pair is remembered
-    assert situation.admissible == ("go left", "go right", "open door")
+    context = episode.context()
+    assert context.step == 2
+    assert context.history == (("you are at place 1", "go right"),)  # one pair is remembered
+    assert context.admissible == ("go left", "go right", "open door")
 
 
 def test_a_record_says_what_was_told_and_what_came_of_it():

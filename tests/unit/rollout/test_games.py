@@ -10,8 +10,8 @@ import pytest
 from corridor import CorridorSuite
 from hgpo.agents import Agent, get_template
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.async_engine import InTurn
-from hgpo.policies.base import Response, Spent
+from hgpo.policies.async_engine import AsyncBatcher
+from hgpo.policies.base import RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.pricing import PricedPolicy, Prices
 from hgpo.rollout.games import Game, Player, play_games
@@ -22,7 +22,7 @@ TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  
 GAMES = [Game(task, place, seed=7) for place, task in enumerate(TASKS)]
 COMPACT = get_template("compact")
 PLAIN = Agent(COMPACT, 0)
-REFLECTING = Agent(COMPACT, 0, trials=3, reflect=lambda situation: f"lost at: {COMPACT.render(situation)}")
+REFLECTING = Agent(COMPACT, 0, trials=3, reflect=lambda context: f"lost at: {COMPACT.render(context)}")
 
 
 def expert(prompt, rng):
@@ -30,7 +30,7 @@ def expert(prompt, rng):
     return "open door" if goal == place else "go right"
 
 
-class Answering(InTurn):
+class Answering(AsyncBatcher):
     """Answers with `expert`; each answer takes ten and one token."""
 
     def __init__(self, answer=expert):
@@ -40,7 +40,7 @@ class Answering(InTurn):
     async def respond(self, request, *, temperature) -> Response:
         self.asked.append(request)
         response = await super().respond(request, temperature=temperature)
-        return replace(response, spent=Spent(10, 1, requests=1, seconds=0.25))
+        return replace(response, usage=RequestUsage(10, 1, requests=1, seconds=0.25))
 
 
 def play(policy, games=GAMES, agent=PLAIN, **player):
@@ -96,10 +96,10 @@ def test_a_lost_game_is_tried_again_with_what_was_learnt():
 
 def test_lessons_reach_the_next_trials_prompts():
     class Telling(type(COMPACT)):
-        def tail(self, situation):
-            return [f"lessons : {'; '.join(situation.lessons)}"] if situation.lessons else []
+        def tail(self, context):
+            return [f"lessons : {'; '.join(context.lessons)}"] if context.lessons else []
 
-    agent = Agent(Telling(), 0, trials=2, reflect=lambda situation: "reflect")
+    agent = Agent(Telling(), 0, trials=2, reflect=lambda context: "reflect")
     policy = Answering(lambda prompt, rng: "be  quick\nnext time" if prompt == "reflect" else "go left")
     play(policy, GAMES[:1], agent)
     told = [request.prompt for request in policy.asked if "lessons" in request.prompt]
@@ -120,7 +120,7 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
 
     class OneByOne(Answering):
         async def respond(self, request, *, temperature):
-            return Response(fails(request.prompt, None), *[()] * 3, finished=True, spent=Spent(1, 1, 1, 0.1))
+            return Response(fails(request.prompt, None), *[()] * 3, finished=True, usage=RequestUsage(1, 1, 1, 0.1))
 
     finished, played = play(OneByOne())
     assert finished

@@ -1,4 +1,4 @@
-"""From situations to prompts within a limit."""
+"""From contexts to prompts within a limit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.agents import Situation, Surroundings, get_template, make_agent
+from hgpo.agents import AgentContext, AgentSpec, get_template, make_agent
 from hgpo.messages import as_text
 from hgpo.rollout.prompts import Prompt, RolloutError, fit_prompts
 
 TEMPLATES = {
     "compact": get_template("compact"),
     "reasoning": get_template("reasoning"),
-    "react": make_agent("react", Surroundings("corridor", "compact", 0), {}).template,
+    "react": make_agent("react", AgentSpec("corridor", "compact", 0), {}).template,
 }
 
 
@@ -33,12 +33,12 @@ def words(prompt) -> int:
     return len(as_text(prompt).split())
 
 
-def situation(pairs: list[tuple[str, str]]) -> Situation:
+def context(pairs: list[tuple[str, str]]) -> AgentContext:
     responses = tuple(f"Thought: so.\nAction: {action}" for _, action in pairs)
-    return Situation("open the door", "a hall", len(pairs), tuple(pairs), ("look",), responses)
+    return AgentContext("open the door", "a hall", len(pairs), tuple(pairs), ("look",), responses)
 
 
-def one_pair_after_the_other(told: Situation, limit: int, render) -> Prompt:
+def one_pair_after_the_other(told: AgentContext, limit: int, render) -> Prompt:
     """What `fit_prompts` promises, taken at its word."""
     forgotten = 0
     while words(render(told)) > limit:
@@ -54,17 +54,17 @@ pairs = st.lists(
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 @given(histories=st.lists(pairs, max_size=4), share=st.floats(0, 1))
 def test_no_more_is_forgotten_than_has_to_be(template, histories, share):
-    situations = [situation(history) for history in histories]
-    bare = words(template.render(situation([]))) + 8  # for the line that says how much was left out
-    longest = max([bare, *(words(template.render(one)) for one in situations)])
+    contexts = [context(history) for history in histories]
+    bare = words(template.render(context([]))) + 8  # for the line that says how much was left out
+    longest = max([bare, *(words(template.render(one)) for one in contexts)])
     limit = round(bare + share * (longest - bare))
-    expected = [one_pair_after_the_other(one, limit, template.render) for one in situations]
-    assert fit_prompts(situations, Words(limit), template.render) == expected
+    expected = [one_pair_after_the_other(one, limit, template.render) for one in contexts]
+    assert fit_prompts(contexts, Words(limit), template.render) == expected
 
 
 def test_a_long_history_is_not_gone_through_pair_by_pair():
     counter = Words(60)
-    [prompt] = fit_prompts([situation([("a room", "go")] * 1000)], counter, TEMPLATES["compact"].render)
+    [prompt] = fit_prompts([context([("a room", "go")] * 1000)], counter, TEMPLATES["compact"].render)
     assert prompt.forgotten > 950
     assert words(prompt.text) <= 60
     assert counter.counted < 30
@@ -73,10 +73,10 @@ def test_a_long_history_is_not_gone_through_pair_by_pair():
 def test_a_prompt_that_fits_is_counted_once_and_without_a_limit_never():
     for limit, counted in ((1000, 2), (None, 0)):
         counter = Words(limit)
-        fit_prompts([situation([("a", "go")])] * 2, counter, TEMPLATES["compact"].render)
+        fit_prompts([context([("a", "go")])] * 2, counter, TEMPLATES["compact"].render)
         assert counter.counted == counted
 
 
 def test_a_prompt_without_any_memory_has_to_fit():
     with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
-        fit_prompts([situation([]), situation([("a", "go")] * 9)], Words(5), TEMPLATES["compact"].render)
+        fit_prompts([context([]), context([("a", "go")] * 9)], Words(5), TEMPLATES["compact"].render)

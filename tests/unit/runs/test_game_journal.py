@@ -4,12 +4,12 @@ import pytest
 
 from hgpo.evaluation.eval_log import GameJournal, JournalError
 from hgpo.rollout.games import Played
-from hgpo.rollout.records import PlayedGame, SpentInAll
+from hgpo.rollout.records import PlayedGame, TotalUsage
 from killed import killed_at_each_call
 from step_records import step_record
 
 WHAT = {"model": "m", "seeds": [1]}
-SPENT = SpentInAll(100, 10, requests=2, latencies=(0.5,), cost=0.25)
+SPENT = TotalUsage(100, 10, requests=2, latencies=(0.5,), cost=0.25)
 
 
 def played(task, *, won=True, failure=""):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hgpo.agents.prompts import CompactTemplate, Situation
+from hgpo.agents.prompts import AgentContext, CompactTemplate
 
 _COMMAND = re.compile(r"^craft (.+?) using (.+)$", re.MULTILINE)
 _GOAL = re.compile(r"^Goal: craft (.+)\.$", re.MULTILINE)
@@ -19,7 +19,7 @@ class CraftingCompactTemplate(CompactTemplate):
     `inventory` is left out of the admissible commands.
     """
 
-    def head(self, situation: Situation) -> list[str]:
+    def head(self, situation: AgentContext) -> list[str]:
         """The goal, then the recipes in the task's order; the whole task if it is not TextCraft's."""
         goal = _GOAL.search(situation.task)
         if goal is None:
@@ -27,7 +27,7 @@ class CraftingCompactTemplate(CompactTemplate):
         recipes = " ; ".join(f"{made} = {parts}" for made, parts in _COMMAND.findall(situation.task))
         return [f"goal : {goal[1]}", f"recipes : {recipes.replace(',', ' ,')}"]
 
-    def tail(self, situation: Situation) -> list[str]:
+    def tail(self, situation: AgentContext) -> list[str]:
         """The admissible commands."""
         useful = [action for action in situation.admissible if action != "inventory"]
         return [f"can : {' ; '.join(useful).replace(',', ' ,')}"] if useful else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
-from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.openenv.protocol import Address, BadMessage, Fields, Json, as_text, read_json
 from hgpo.utils.text import visible
 
@@ -27,7 +27,7 @@ TOO_MANY = (
 _CLOSE_SECONDS = 1.0
 
 
-class RefusedByServer(EnvironmentFault):
+class RefusedByServer(EnvContractError):
     """The server's own error. `code` is OpenEnv's word for it."""
 
     code = ""
@@ -55,7 +55,7 @@ class Connection:
         """Connect.
 
         Raises:
-            EnvironmentFault: nobody answers there, or not as OpenEnv does.
+            EnvContractError: nobody answers there, or not as OpenEnv does.
             ValueError: the package websockets is missing.
         """
         self._server = server
@@ -65,7 +65,7 @@ class Connection:
         """Send a message and return the `data` of its answer.
 
         Raises:
-            EnvironmentFault: there is no answer, or it says that the message cannot be carried out.
+            EnvContractError: there is no answer, or it says that the message cannot be carried out.
         """
         from websockets.exceptions import ConnectionClosed
 
@@ -101,7 +101,7 @@ class Connection:
 
     def _fail(self, what: str, remedy: str) -> NoReturn:
         self.close()
-        raise EnvironmentFault(f"the server at {self._server.address.pages}: {what}. {remedy}")
+        raise EnvContractError(f"the server at {self._server.address.pages}: {what}. {remedy}")
 
 
 def _connected(server: Server) -> ClientConnection:
@@ -126,7 +126,7 @@ def _connected(server: Server) -> ClientConnection:
             proxy=None,
         ).__enter__()
     except (OSError, ValueError, WebSocketException) as error:
-        raise EnvironmentFault(
+        raise EnvContractError(
             f"the server at {address.pages} cannot be reached ({visible(str(error))}). Is it running? "
             f"`hgpo serve-env NAME` starts one of this package's environments. {GO_ON}"
         ) from error
@@ -183,10 +183,10 @@ class FirstSeen:
         """Refuse another start of the same task with the same seed.
 
         Raises:
-            EnvironmentFault: it began otherwise before.
+            EnvContractError: it began otherwise before.
         """
         if self.text is not None and self.seed == seed and self.text != text:
-            raise EnvironmentFault(
+            raise EnvContractError(
                 "the same task began in two ways, so the server does not reset by its seed, and rollouts of one group "
                 "would not be comparable. If only words differ, set environment.options.same_start=false"
             )
@@ -218,7 +218,7 @@ class OpenEnvEnv:
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
         observation, _, terminated, truncated, info = self.play.fields.read(self._connection.ask("reset", asked))
         if terminated or truncated:
-            raise EnvironmentFault("the episode had ended before its first step; look at the server")
+            raise EnvContractError("the episode had ended before its first step; look at the server")
         if self.play.same_start:
             self.first_seen.check(asked.get("seed"), observation)
         self._running = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from hgpo.envs.env_checker import LARGEST_REWARD, EnvironmentFault, is_texts, safe_repr
+from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, safe_repr
 
 Json = dict[str, Any]
 
@@ -115,11 +115,11 @@ class Fields:
         """Observation, reward, terminated, truncated and info, as `hgpo.envs.base.Env` has them.
 
         Raises:
-            EnvironmentFault: the answer does not follow OpenEnv's protocol, or a named field is missing.
+            EnvContractError: the answer does not follow OpenEnv's protocol, or a named field is missing.
         """
         observation, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
         if not isinstance(observation, dict) or not isinstance(done, bool):
-            raise EnvironmentFault("an answer needs `observation`, an object, and `done`, a bool")
+            raise EnvContractError("an answer needs `observation`, an object, and `done`, a bool")
         reward = _number("reward", 0.0 if reward is None else reward)
         truncated = done and observation.get("truncated") is True
         won = self._optional(observation, self.won, "won", bool)
@@ -142,7 +142,7 @@ class Fields:
         paths = USUAL_TEXTS if self.text is None else (self.text,)
         found = [text for text in (field_at(observation, path) for path in paths) if isinstance(text, str)]
         if not found:
-            raise EnvironmentFault(
+            raise EnvContractError(
                 f"no text at {', '.join(paths)}; the observation has {safe_repr(sorted(observation))}. Name the field "
                 "with environment.options.text_field"
             )
@@ -154,7 +154,7 @@ class Fields:
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if named is not None:
-            raise EnvironmentFault(f"field {named!r} is {safe_repr(value)}; see environment.options")
+            raise EnvContractError(f"field {named!r} is {safe_repr(value)}; see environment.options")
         return None
 
     def _cut(self, text: str) -> str:
@@ -191,7 +191,7 @@ def action_field(schema: Json | None) -> str | None:
 
 def _number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
-        raise EnvironmentFault(
+        raise EnvContractError(
             f"{name} is {safe_repr(value)}, and has to be a number of a size up to {LARGEST_REWARD:g}"
         )
     return number

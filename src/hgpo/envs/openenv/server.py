@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hgpo.envs.base import LARGEST_SEED, Env, Info, Task, TaskSuite
-from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.openenv.protocol import BadMessage, Json, as_text, error_message, is_loopback, read_json
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Session:
         try:
             self._environment = task.make()
             observation, info = self._environment.reset(seed=seed)
-        except EnvironmentFault as error:
+        except EnvContractError as error:
             raise BadMessage("EXECUTION_ERROR", str(error)) from error
         self._running = True
         self._state = {
@@ -134,7 +134,7 @@ class Session:
             raise BadMessage("EXECUTION_ERROR", "no episode is running; reset first")
         try:
             observation, reward, terminated, truncated, info = self._environment.step(action)
-        except EnvironmentFault as error:
+        except EnvContractError as error:
             self._running = False
             raise BadMessage("EXECUTION_ERROR", str(error)) from error
         self._running = not (terminated or truncated)

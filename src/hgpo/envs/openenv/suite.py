@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hgpo.envs.base import Expert, Task, TasksByNumber, TaskSplits, check_counts, check_type, check_whole_number
-from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.openenv.client import Connection, FirstSeen, OpenEnvEnv, Play, RefusedByServer, Server, read_page
 from hgpo.envs.openenv.protocol import USUAL_ACTIONS, Fields, Json, action_field, parse_address
 from hgpo.utils.text import visible
@@ -69,7 +69,7 @@ def openenv_suite(
 
     Raises:
         ValueError: an option is wrong.
-        EnvironmentFault: the server does not answer as it should.
+        EnvContractError: the server does not answer as it should.
     """
     texts = {
         "text_field": text_field,
@@ -142,7 +142,7 @@ def _splits_of(state: Json) -> dict[str, int] | None:
         return None
     for name, count in splits.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= 10**9 or len(name) > 100:
-            raise EnvironmentFault(f"the server's split {visible(name)!r} has {visible(str(count))} tasks")
+            raise EnvContractError(f"the server's split {visible(name)!r} has {visible(str(count))} tasks")
     return {visible(name): count for name, count in splits.items()}
 
 

@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from hgpo.assemble import chat_of, rollout_rules
 from hgpo.envs.base import Task
-from hgpo.envs.env_checker import EnvironmentFault
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import (
     Assignment,
@@ -196,7 +196,7 @@ def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
 
 def _failure(error: Exception) -> AgentLoopOutput:
     """A row without a step that says why the run has to end."""
-    expected = isinstance(error, EnvironmentFault | RolloutError)
+    expected = isinstance(error, EnvContractError | RolloutError)
     said = str(error) if expected else f"{type(error).__name__}: {error}"
     return AgentLoopOutput(
         prompt_ids=[0],

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
-from hgpo.envs.env_checker import EnvironmentFault, safe_text
+from hgpo.envs.env_checker import EnvContractError, safe_text
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
 
@@ -54,7 +54,7 @@ class EnvironmentHost:
             return {"number": number, **self._step(slot, request["step"])}
         except Exception as error:  # a user's environment may raise anything; the agent worker reports it
             self._environments.pop(slot, None)
-            said = str(error) if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {safe_text(error)}"
+            said = str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
             return {"number": number, "error": said}
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.envs.env_checker import EnvironmentFault, check_step
+from hgpo.envs.env_checker import EnvContractError, check_step
 from hgpo.envs.openenv.protocol import Fields, action_field, field_at
 
 
@@ -71,7 +71,7 @@ def test_fields_of_another_meaning_are_left_out() -> None:
     ],
 )
 def test_an_answer_that_is_none_is_a_fault(answer: dict[str, Any], fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(EnvironmentFault, match=message):
+    with pytest.raises(EnvContractError, match=message):
         Fields(**fields).read(answer)
 
 

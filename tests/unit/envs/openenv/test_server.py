@@ -21,7 +21,7 @@ from websockets.sync.client import connect  # noqa: E402
 from websockets.sync.server import serve  # noqa: E402
 
 from hgpo.envs import make  # noqa: E402
-from hgpo.envs.env_checker import EnvironmentFault  # noqa: E402
+from hgpo.envs.env_checker import EnvContractError  # noqa: E402
 from hgpo.envs.openenv.server import Limits  # noqa: E402
 from hgpo.envs.wrappers import LimitedSuite  # noqa: E402
 
@@ -105,7 +105,7 @@ def test_sessions_messages_and_silence_are_limited() -> None:
             assert told["data"]["code"] == "CAPACITY_REACHED"
             with pytest.raises(ConnectionClosed):
                 second.recv(timeout=30)
-        with pytest.raises(EnvironmentFault, match="max-sessions"):
+        with pytest.raises(EnvContractError, match="max-sessions"):
             make(f"openenv:{address}")
         told = json.loads(first.recv(timeout=30))
         assert "after 1 s without a message" in told["data"]["message"]
@@ -130,9 +130,9 @@ def test_a_server_that_dies_says_what_to_do() -> None:
         suite = LimitedSuite(make(f"openenv:{address}"), 12)
         environment = suite.tasks("train")[0].make()
         environment.reset(seed=1)
-    with pytest.raises(EnvironmentFault, match=r"train/0000.*connection ended.*hgpo train --resume"):
+    with pytest.raises(EnvContractError, match=r"train/0000.*connection ended.*hgpo train --resume"):
         environment.step("inventory")
-    with pytest.raises(EnvironmentFault, match=r"cannot be reached.*hgpo serve-env"):
+    with pytest.raises(EnvContractError, match=r"cannot be reached.*hgpo serve-env"):
         make(f"openenv:{address}")
 
 
@@ -168,7 +168,7 @@ def test_a_redirect_is_not_followed(address: str) -> None:
 
     with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(EnvironmentFault, match="cannot be reached"):
+        with pytest.raises(EnvContractError, match="cannot be reached"):
             make(f"openenv:http://127.0.0.1:{server.server_port}")
         server.shutdown()
 
@@ -230,7 +230,7 @@ REFUSED = '{"type": "error", "data": {"message": "\\u001b[2J no", "code": "EXECU
     ],
 )
 def test_a_strange_server_is_a_clear_error(answers: Any, options: Any, message: str) -> None:
-    with pytest.raises(EnvironmentFault, match=message):
+    with pytest.raises(EnvContractError, match=message):
         first_step(strange(**answers), **options)
 
 

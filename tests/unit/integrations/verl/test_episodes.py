@@ -26,7 +26,7 @@ from hgpo.integrations.verl.env_pool import (
 )
 from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Request
-from hgpo.policies.language_model import LanguageModel, Usage
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.rollout.episode import EpisodeIds
@@ -42,7 +42,7 @@ WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at place now
 def policy() -> TransformersPolicy:
     tokenizer = build_tokenizer([WORDS])
     model = build_model(len(tokenizer), hidden_size=32, layers=1, heads=2, max_tokens=64, initializer_range=0.2, seed=3)
-    return TransformersPolicy(LanguageModel.of(model, tokenizer, Usage(34, MAX_RESPONSE)))
+    return TransformersPolicy(LanguageModel.of(model, tokenizer, GenerationLimits(34, MAX_RESPONSE)))
 
 
 RULES = RolloutRules(get_template("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)

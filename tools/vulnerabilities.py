@@ -1,6 +1,6 @@
-"""Asks the advisory service whether a pinned dependency has a known vulnerability: `make audit`.
+"""Ask the advisory service whether a pinned dependency has a known vulnerability: `make vulnerabilities`.
 
-Exit status 1 where one has. What cannot be audited, for example because no service can be reached, is counted and said.
+Exit status 1 if one has. Packages that cannot be audited, for example because no service can be reached, are counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def report(name: str, packages: Sequence[dict[str, Any]]) -> int:
     for package in found:
         for flaw in package["vulns"]:
             fixed = ", ".join(flaw.get("fix_versions", [])) or "no version"
-            print(f"  {package['name']} {package['version']}: {flaw['id']}, mended in {fixed}")
+            print(f"  {package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}")
     if skipped and len(skipped) == len(packages):
         print("  no advisory service answers from here: nothing is known of any of them")
     return len(found)
