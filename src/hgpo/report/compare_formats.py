@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
+from textwrap import wrap
 
 from rich import box
 from rich.console import Console
@@ -24,6 +25,7 @@ from hgpo.report.compare_table import Block, Cell, Column, Comparison, Differenc
 from hgpo.utils.text import visible
 
 UNKNOWN = "–"
+_HEADING_WIDTH = 16
 _DECIMALS: dict[Kind, int] = {"score": 3, "length": 1, "count": 0, "whole": 0}
 _BLOCKS: tuple[tuple[Block, str], ...] = (
     ("task type", "Success by task type, %"),
@@ -162,7 +164,13 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
     for table in tables:
         shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
-            shown.add_column(Text(heading), justify="left" if place < table.left or heading == "remark" else "right")
+            text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
+            if _is_text(table, place):
+                shown.add_column(text, overflow="fold")  # narrower where the terminal is
+            else:
+                shown.add_column(
+                    text, justify="right", no_wrap=True, min_width=max(len(row[place]) for row in table.rows[1:])
+                )
         for row in table.rows[1:]:
             shown.add_row(*map(Text, row))
         console.print(shown)
