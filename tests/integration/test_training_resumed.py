@@ -42,6 +42,11 @@ def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished,
     with pytest.raises(RunDirectoryError, match=r"before\.json holds no object; delete it and resume"):
         resume(run.path, quiet())
     run.evaluation("before").unlink()
+    between = run.evaluation("update-1").read_text()
+    run.evaluation("update-1").write_text(between[:-20])
+    with pytest.raises(RunDirectoryError, match=r"update-1\.json is not JSON.*resume to go on without it"):
+        resume(run.path, quiet())
+    run.evaluation("update-1").write_text(between)
     resume(run.path, quiet())
     assert evaluations(run) == expected
     timed = {"seconds": 0}

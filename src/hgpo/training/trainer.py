@@ -288,4 +288,6 @@ class _Trainer:
             self.reporter.say(f"Continuing from {folder}")
         rewind_metrics(self.run, self.progress.update)
         rewind_evaluations(self.run, self.progress.update, self.config.training.updates)
+        for name in training_evaluations(self.run):
+            stored_evaluation(self.run, name)  # a damaged one is reported before anything is trained
         return restored
