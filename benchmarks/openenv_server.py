@@ -1,6 +1,6 @@
 """What playing through an OpenEnv server costs, against playing the same steps in the process.
 
-    python benchmarks/openenv_server.py                            1,000 episodes of TextCraft, 64 at a time
+    python benchmarks/openenv_server.py                            1,000 episodes of plugins/textcraft, 64 at a time
     python benchmarks/openenv_server.py --environment alfworld --episodes 200
     python benchmarks/openenv_server.py --client hgpo              only as a training here plays
 

@@ -13,12 +13,12 @@ from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
 from hgpo.envs.wrappers import LimitedSuite
 
 FEW = {"train": 6, "valid_seen": 2, "valid_unseen": 4}
+OPTIONS: dict[str, Any] = {"games": FEW, "size": {"receptacles": [3, 3], "objects": [1, 1], "copies": 1}}
 
 
-def served(name: str = "textcraft", max_steps: int = 30, **options: Any) -> Served:
-    """The tasks of an environment, by default a few of TextCraft's."""
-    chosen = options or {"goals": FEW}
-    suite = LimitedSuite(make(name, **chosen), max_steps)
+def served(name: str = "alfworld", max_steps: int = 30, **options: Any) -> Served:
+    """The tasks of an environment, by default a few generated household games."""
+    suite = LimitedSuite(make(name, **(options or OPTIONS)), max_steps)
     return Served(name, suite, suite.splits)
 
 

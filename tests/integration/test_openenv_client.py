@@ -20,7 +20,6 @@ from hgpo.envs import make
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = {
-    "textcraft": {"goals": {"train": 4, "valid_seen": 1, "valid_unseen": 1}},
     "alfworld": {"train_games": 4, "valid_seen_games": 0, "valid_unseen_games": 0},
     "webshop": {"train_goals": 4, "valid_seen_goals": 0, "valid_unseen_goals": 0},
 }

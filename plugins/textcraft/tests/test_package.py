@@ -16,6 +16,7 @@ from hgpo_textcraft import textcraft_suite
 
 PROJECT = Path(__file__).parents[1]
 RECIPES = PROJECT / "src" / "hgpo_textcraft" / "recipes"
+GOALS = {"train_goals": 60, "valid_seen_goals": 10, "valid_unseen_goals": 10}
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +72,8 @@ def test_its_parts_are_found_by_name(variables: dict[str, str]) -> None:
 
 @pytest.mark.slow
 def test_a_tiny_policy_trains(variables: dict[str, str]) -> None:
-    words = [f"environment.options.{split}_goals=30" for split in ("train", "valid_seen", "valid_unseen")]
-    words = [
-        "textcraft-tiny",
-        "--quiet",
-        *words,
-        "policy.tiny.hidden_size=16",
-        "policy.tiny.layers=1",
-        "training.updates=1",
-    ]
+    words = ["textcraft-tiny", "--quiet", "policy.tiny.hidden_size=16", "policy.tiny.layers=1", "training.updates=1"]
+    words += [f"environment.options.{split}={goals}" for split, goals in GOALS.items()]
     words += ["policy.tiny.attention_heads=2", "warm_start.demonstrations=20", "warm_start.probe_games=2"]
     words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "evaluation.games=2"]
     python(variables, "-m", "hgpo", "train", *words)

@@ -2,7 +2,7 @@
 
 hgpo's are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout in its root (see pyproject.toml). A
 recipe's name is its path there without the ending, and a folder's name means its `hgpo.toml`: `quickstart`,
-`smollm2/alfworld`, `verl/webshop-7b-k2-hgpo`. Files in a folder called `base` have no name; other recipes extend them.
+`smollm2/alfworld`, `verl/webshop`. Files in a folder called `base` have no name; other recipes extend them.
 
 A package with an entry point in the group `hgpo.envs` may have a folder `recipes/` beside its `__init__.py`. The files
 in it are named in the same way, and `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for a language

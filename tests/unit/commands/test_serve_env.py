@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[2]
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve-env", "textcraft", *words]) == 2
+    assert main(["serve-env", "webshop", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from environment_servers import FEW, environment_server
+from environment_servers import FEW, OPTIONS, environment_server
 
 websockets = pytest.importorskip("websockets", reason="pip install 'hgpo[openenv]' to serve and to be served")
 
@@ -57,8 +57,8 @@ def won_by_its_expert(suite: Any, split: str) -> int:
 
 
 def test_a_served_environment_is_played_as_if_it_were_here(address: str) -> None:
-    suite = make(f"openenv:{address}", expert="textcraft")
-    here = make("textcraft", goals=FEW)
+    suite = make(f"openenv:{address}", expert="alfworld")
+    here = make("alfworld", **OPTIONS)
     assert suite.splits == here.splits
     assert {split: len(suite.tasks(split)) for split in suite.splits} == FEW
     assert won_by_its_expert(suite, "valid_unseen") == won_by_its_expert(here, "valid_unseen") == 4
@@ -72,7 +72,7 @@ def test_tools_may_ask_after_health_and_schema(address: str) -> None:
             return json.load(answer)
 
     assert page("/health") == {"status": "healthy"}
-    assert page("/metadata")["name"] == "textcraft"
+    assert page("/metadata")["name"] == "alfworld"
     assert page("/schema")["action"]["required"] == ["text"]
     with pytest.raises(HTTPError) as refused:
         page("/elsewhere")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from environment_servers import FEW, served
+from environment_servers import FEW, OPTIONS, served
+from hgpo.envs import make
 from hgpo.envs.openenv.protocol import BadMessage, as_text, read_json
 from hgpo.envs.openenv.server import Served, Session
-from hgpo_textcraft.expert import TextCraftExpert as Expert
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,14 @@ def data(session: Session, kind: str, **sent: Any) -> dict[str, Any]:
 
 
 def test_an_episode_from_reset_to_the_win(tasks: Served) -> None:
-    session, expert = Session(tasks), Expert()
+    session, expert = Session(tasks), make("alfworld", **OPTIONS).expert()
+    assert expert is not None
     told = data(session, "reset", split="valid_unseen", task=1, seed=3, episode_id="mine")
     assert (told["reward"], told["done"]) == (None, False)
-    expert.reset("", told["observation"])
+    expert.reset(told["observation"]["text"], told["observation"])
     steps = 0
     while not told["done"]:
-        told = data(session, "step", text=expert.act("", told["observation"]))
+        told = data(session, "step", text=expert.act(told["observation"]["text"], told["observation"]))
         steps += 1
     assert told["reward"] == 1.0
     assert told["observation"]["won"] is True
@@ -46,15 +47,15 @@ def test_an_episode_from_reset_to_the_win(tasks: Served) -> None:
 
 def test_sessions_share_nothing(tasks: Served) -> None:
     one, other = Session(tasks), Session(tasks)
-    fetch = next(
+    go = next(
         command
         for command in data(one, "reset", task=0)["observation"]["admissible_commands"]
-        if command.startswith("get")
+        if command.startswith("go to")
     )
     data(other, "reset", task=0)
-    data(one, "step", text=fetch)
-    assert data(one, "step", text="inventory")["observation"]["inventory"]
-    assert not data(other, "step", text="inventory")["observation"]["inventory"]
+    data(one, "step", text=go)
+    looks = [data(session, "step", text="look")["observation"]["text"] for session in (one, other)]
+    assert looks[0] != looks[1]
     assert data(one, "state")["step_count"] == 2
     assert data(other, "state")["step_count"] == 1
 
