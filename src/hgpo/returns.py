@@ -75,7 +75,7 @@ def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: flo
     return sum_N
 
 
-def chained_sums(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
+def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
     """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
 
     By doubling, as `discounted_suffix_sums`, for factors that differ from entry to entry: after round j an entry holds
@@ -109,7 +109,7 @@ def discounted_magnitudes(batch: StepBatch, gamma: float, row_N: IntArray) -> Fl
     return magnitude_N[row_N]
 
 
-def episode_scores(batch: StepBatch) -> FloatArray:
+def episode_returns(batch: StepBatch) -> FloatArray:
     """Undiscounted sum of rewards of every step's trajectory minus the step's own penalty, float64[N] in row order.
 
     All steps of a trajectory share the sum; only penalised steps differ from it.

@@ -8,7 +8,7 @@ from hgpo.returns import (
     discounted_returns,
     discounted_suffix_sums,
     episode_magnitudes,
-    episode_scores,
+    episode_returns,
 )
 from hgpo.steps import StepBatch
 
@@ -39,7 +39,7 @@ def test_gamma_0_and_1() -> None:
 def test_a_penalty_touches_its_own_step_only() -> None:
     batch = batch_of([[0.0, 0.0, 1.0]], penalty=[0.0, 0.25, 0.0])
     assert discounted_returns(batch, 0.5).tolist() == [0.25, 0.25, 1.0]
-    assert episode_scores(batch).tolist() == [1.0, 0.75, 1.0]
+    assert episode_returns(batch).tolist() == [1.0, 0.75, 1.0]
 
 
 def test_rows_in_any_order() -> None:
@@ -47,7 +47,7 @@ def test_rows_in_any_order() -> None:
         group=[0] * 3, trajectory=[0] * 3, step=[2, 0, 1], observation=[0] * 3, reward=[4.0, 1.0, 2.0]
     )
     assert discounted_returns(batch, 0.5).tolist() == [4.0, 3.0, 4.0]
-    assert episode_scores(batch).tolist() == [7.0, 7.0, 7.0]
+    assert episode_returns(batch).tolist() == [7.0, 7.0, 7.0]
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 0.95, 1.0])

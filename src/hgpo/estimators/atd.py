@@ -21,13 +21,13 @@ from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number
 from hgpo.estimators.normalise import (
     BATCH_MODES,
-    Compared,
+    GroupedValues,
     GroupStatistics,
     batch_scaled,
     group_statistics,
 )
 from hgpo.estimators.pooled import Spread, moment_terms
-from hgpo.estimators.temporal_credit import SeenReturns, temporal_credit
+from hgpo.estimators.temporal_credit import ObservationValues, temporal_credit
 from hgpo.grouping import Runs, group_steps
 from hgpo.returns import unpenalised_returns
 from hgpo.steps import StepBatch
@@ -72,8 +72,8 @@ def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
     )
     seen, context = Runs.from_starts(groups.starts[0]), Runs.from_starts(groups.starts[-1])
     return_N = unpenalised_returns(batch, gamma)
-    returns = SeenReturns.of(return_N, groups.row_N, seen)
-    in_context = group_statistics(Compared(return_N[groups.row_N]), context, ddof=0)
+    returns = ObservationValues.of(return_N, groups.row_N, seen)
+    in_context = group_statistics(GroupedValues(return_N[groups.row_N]), context, ddof=0)
 
     share_O = explained_shares(
         _spread(returns.statistics, seen), _spread(in_context, context), batch.observation[groups.row_N]

@@ -1,6 +1,6 @@
-"""The carriers an estimator returns: `Advantages` for the batch, `Level` for one group level of it.
+"""What an estimator is (`Estimator`), what it returns (`Advantages`, `Level`), and checks of its options.
 
-A level also says, for every step, why it had nothing to say (`Unused`).
+A level records for every step whether it was used, or the reason why not (`Unused`).
 
 Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, public columns in the batch's row order.
 """
@@ -17,22 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.normalise import Compared, GroupStatistics, group_statistics
+from hgpo.estimators.normalise import GroupedValues, GroupStatistics, group_statistics
 from hgpo.grouping import Runs, changes
 from hgpo.steps import StepBatch
 
 
 class Unused(IntEnum):
-    """Why a level had nothing to say about a step; the codes of `Level.unused`.
+    """Why a level was not used for a step; the codes of `Level.unused`.
 
     Attributes:
-        NO: it had: the step is used.
+        NO: the level was used.
         NO_CONTEXT: the step has no group at this level: fewer than k steps came before it (early="drop").
         ALONE: it is the only member of its group.
         DROPPED: the group has others, but the estimator left it out: its advantage is 0 (missing="drop_zero").
         ONLY_TRAJECTORY: episode level: there is no other trajectory of its task.
-
-    Example: `Unused(2).name == "ALONE"`, `Unused.ALONE.text == "alone in its group"`.
     """
 
     NO = 0
@@ -58,23 +56,23 @@ _UNUSED_TEXT = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """One level of groups and what it contributed: `sum over levels of weight * advantage` is the batch's advantage.
+    """One level of groups and its contribution: `sum over levels of weight * advantage` is the batch's advantage.
 
-    The public columns (properties) are [N] in the batch's row order. They are worked out on every access: a batch of
-    many steps and levels could not hold them all, and most callers want none.
+    The public columns (properties) are [N] in the batch's row order. They are computed on every access: storing all of
+    them for a large batch would take much memory, and most callers use none.
 
     Attributes:
-        k: number of the level, its place in `Advantages.levels`; None for the episode level, whose groups are tasks.
+        k: number of the level, its index in `Advantages.levels`; None for the episode level, whose groups are tasks.
         row_N: int64[N], the batch row of each entry in group order.
         starts_N: bool[N], True where a group begins.
         compared: what is compared inside the groups.
         ddof: of `std`, 0 population or 1 unbiased.
         advantage_N: float64[N], the advantage inside the group.
         weight_N: float64[N], what it is multiplied by, or one number for all steps.
-        used_N: bool[N], whether the level has something to say about the step.
+        used_N: bool[N], whether the level was used for the step.
         present_N: bool[N], False where the step has no group at this level (None: every step has one).
-        batch_trajectory: int64[N], the batch's trajectory column, in row order; `trajectories` counts in it (None: it
-            cannot).
+        batch_trajectory: int64[N], the batch's trajectory column, in row order, which `trajectories` needs (None: not
+            available).
         name: what the members of a group have in common, such as "same state"; for step levels `compute_advantages`
             takes it from `Estimator.levels`.
 
@@ -86,7 +84,7 @@ class Level:
     k: int | None
     row_N: IntArray
     starts_N: BoolArray
-    compared: Compared
+    compared: GroupedValues
     ddof: int
     advantage_N: FloatArray
     weight_N: FloatArray | float
@@ -110,7 +108,7 @@ class Level:
     def trajectories(self) -> IntArray:
         """Number of different trajectories in the group, int64[N]; 0 where there is none.
 
-        Less than `size` where a trajectory was in the same situation more than once.
+        Less than `size` where a trajectory visited the group more than once.
 
         Raises:
             ValueError: the level was built without `batch_trajectory`.
@@ -142,12 +140,12 @@ class Level:
 
     @property
     def used(self) -> BoolArray:
-        """Whether the level had something to say about the step, bool[N]: a group, with others in it, not dropped."""
+        """Whether the level was used for the step, bool[N]: it has a group with other members, and was not dropped."""
         return self._to_rows(self.used_N)
 
     @property
     def unused(self) -> NDArray[np.int8]:
-        """Why the level had nothing to say about the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it had.
+        """Why the level was not used for the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it was used.
 
         Raises:
             ValueError: an episode level that was built without `batch_trajectory`.
@@ -174,7 +172,7 @@ class Level:
     def _trajectories_G(self, runs: Runs) -> IntArray:
         if self.batch_trajectory is None:
             name = "the episode level" if self.k is None else f"level {self.k}"
-            raise ValueError(f"{name} does not know the trajectories; build it with batch_trajectory=batch.trajectory")
+            raise ValueError(f"{name} has no trajectory column; build it with batch_trajectory=batch.trajectory")
         return distinct_per_run(self.batch_trajectory[self.row_N], runs)
 
     def _statistics(self) -> GroupStatistics:
@@ -193,8 +191,8 @@ class Advantages:
     Attributes:
         values: float64[N] in the batch's row order. Units of the return for "mean_norm", else standard deviations.
         returns: float64[N], discounted step returns minus penalties.
-        levels: the step groups, `levels[k].k == k`, empty for an estimator without. What they compare is the
-            estimator's affair and in `levels[k].name`: contexts of length k for HGPO, the whole task in G2PO's second.
+        levels: the step groups, `levels[k].k == k`, empty for an estimator without. `levels[k].name` says what the
+            members of a group share: contexts of length k for HGPO, the whole task in G2PO's second level.
         episode: the episode level where the estimator has one.
 
     Example: `compute_advantages(batch, history_length=1).levels[1].size` is the size of each step's level-1 group.
@@ -221,7 +219,7 @@ class Advantages:
 
     @property
     def terms(self) -> tuple[Level, ...]:
-        """What `of` was given: the episode level, if there is one, then the levels."""
+        """The terms given to `of`: the episode level, if there is one, then the levels."""
         return self.levels if self.episode is None else (self.episode, *self.levels)
 
 
@@ -246,15 +244,12 @@ def _weighted_sum(terms: tuple[Level, ...]) -> FloatArray:
     return to_rows(total_N, terms[0].row_N)
 
 
-# Options of an estimator that are out of their range, refused by name.
-
-
 LONGEST_HISTORY = 1_000
-"""More steps back than any agent remembers; every one is a column of the batch to sort by."""
+"""More steps than any agent remembers; each adds one column to sort the batch by."""
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise a ValueError that names the option and what it may be."""
+    """Raise a ValueError that names the option and the allowed values."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{option} must be one of {', '.join(choices)}; got {value!r}")
 
@@ -295,31 +290,27 @@ def check_history(value: object) -> int:
     return check_integer("history_length", value, lowest=0, highest=LONGEST_HISTORY)
 
 
-# What the name of an estimator stands for: the function, and what others may know of it before it has run.
-
-
 def _none(options: Any) -> tuple[str, ...]:
     return ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimator:
-    """A named estimator with its facts.
+    """A named estimator: its function, its options, and what it requires.
 
     Attributes:
-        name: what users write.
+        name: its name in settings and on the command line.
         compute: (batch, gamma, options) -> `Advantages`.
         options: dataclass of the options; its defaults are the estimator's.
-        label: what people read; the name unless given.
-        needs: options -> the columns of `StepBatch` it cannot do without, beyond the five that every batch has.
+        label: its name in tables and figures; default: `name`.
+        needs: options -> the columns of `StepBatch` it requires, beyond the five that every batch has.
         levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`. An
-            estimator that names none is taken to have no step groups.
-        untrainable: why no policy can be trained with it, in words that go on after its name ("needs …"); empty: one
-            can.
+            estimator that returns none has no step groups.
+        untrainable: why no policy can be trained with it, as a phrase after its name ("needs …"); empty: trainable.
         make_options: builds the options from keywords, where `options` itself does not (presets).
         extra_keywords: keywords that `make_options` takes besides the fields of `options`.
-        follows_memory: whether an option `history_length` is as long as the agent's memory where a recipe says nothing.
-        keywords: all options it takes, by keyword; not given, but filled in.
+        follows_memory: whether `history_length` defaults to the agent's memory in a recipe.
+        keywords: all option names; computed.
 
     Raises:
         ValueError: `options` is not a dataclass.
@@ -365,10 +356,10 @@ class Estimator:
         return (self.make_options or self.options)(**options)
 
     def run(self, batch: StepBatch, gamma: float, options: Any) -> Advantages:
-        """Compute, once the columns are known to be there, and name the levels.
+        """Check the required columns, compute, and name the levels.
 
         Raises:
-            ValueError: a column that is needed and missing, or another number of levels than `levels` names.
+            ValueError: a required column is missing, or the number of levels differs from that of `levels`.
         """
         for column in self.needs(options):
             if getattr(batch, column) is None:

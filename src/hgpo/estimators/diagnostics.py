@@ -1,6 +1,7 @@
-"""Figures of one partition of steps into groups: sizes, return variance explained, prompts.
+"""Diagnostics of step groups: sizes, return variance explained, prompts, and one summary per level.
 
-Shapes: P steps in group order (the members of a group are neighbours), G groups, J tasks.
+Shapes: N steps, P steps with a group at the level (in group order), G groups, J tasks, I levels. What each figure
+means: docs/inspect.md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level, Unused, distinct_per_run, to_rows
-from hgpo.estimators.normalise import Compared, group_statistics
+from hgpo.estimators.normalise import GroupedValues, group_statistics
 from hgpo.grouping import Runs, changes
 from hgpo.steps import StepBatch
 
@@ -53,7 +54,9 @@ class TaskSpread:
         """Spread of returns in any order; tasks are numbered from 0, and one without steps has 0 of both."""
         order_P = np.argsort(task_P, kind="stable")
         task_P = task_P[order_P]
-        deviation_P = group_statistics(Compared(return_P[order_P]), Runs.from_starts(changes(task_P)), 0).deviation_N
+        deviation_P = group_statistics(
+            GroupedValues(return_P[order_P]), Runs.from_starts(changes(task_P)), 0
+        ).deviation_N
         squares_J = np.bincount(task_P, weights=deviation_P * deviation_P).astype(np.float64, copy=False)
         return cls(squares_J, np.bincount(task_P))
 
@@ -71,7 +74,7 @@ def variance_explained(
 
     Example: returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, E[W] = 5 * 2 / 3, so (0.8, 0.7).
     """
-    deviation_P = group_statistics(Compared(return_P), groups, ddof=0).deviation_N
+    deviation_P = group_statistics(GroupedValues(return_P), groups, ddof=0).deviation_N
     within = float(np.sum(deviation_P * deviation_P))
     groups_J = np.bincount(task_P[groups.start_G], minlength=len(tasks.steps_J))
     total = float(np.sum(tasks.squares_J))
@@ -118,15 +121,6 @@ def size_histogram(size_G: IntArray) -> tuple[SizeBin, ...]:
         SizeBin(2**exponent, 2 ** (exponent + 1) - 1, int(groups[exponent]), int(steps[exponent]))
         for exponent in range(len(groups))
     )
-
-
-# What the groups of a batch had to say: one summary per level, from the advantages that were computed.
-#
-# What each figure means and how to read it: docs/diagnostics.md.
-#
-# Shapes: N steps, P steps that have a group at the level, G groups of the level, I levels. Arrays suffixed _P are in
-# the
-# level's group order, _N in the batch's row order.
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from hgpo.columns import FloatArray
 from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_number
 from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, Compared, Normalisation, group_statistics
+from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, GroupedValues, Normalisation, group_statistics
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
 from hgpo.returns import discounted_returns, largest_magnitudes, total_rewards
@@ -54,11 +54,11 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     summed_N = largest_magnitudes(batch)
     gain_N = value_gains(graph, value_V, summed_N)[groups.row_N]
 
-    how, weight = Normalisation(options.mode), float(options.step_advantage_w)
-    next_values = Compared(next_value_N, (summed_N + np.abs(batch.penalty))[groups.row_N])
-    episode = episode_level(batch, groups, how)
-    node = step_level(0, groups, next_values, how, batch.trajectory)
-    edge = _edge_level(batch, groups, Compared(gain_N, summed_N[groups.row_N]), how)
+    norm, weight = Normalisation(options.mode), float(options.step_advantage_w)
+    next_values = GroupedValues(next_value_N, (summed_N + np.abs(batch.penalty))[groups.row_N])
+    episode = episode_level(batch, groups, norm)
+    node = step_level(0, groups, next_values, norm, batch.trajectory)
+    edge = _edge_level(batch, groups, GroupedValues(gain_N, summed_N[groups.row_N]), norm)
     return Advantages.of(discounted_returns(batch, gamma), (episode, node.weighted(weight), edge.weighted(weight)))
 
 
@@ -84,7 +84,7 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
     )
     by_node = np.argsort(visited, kind="stable")
     runs = Runs.from_starts(changes(visited[by_node]))
-    return group_statistics(Compared(discounted[by_node]), runs, ddof=0).mean_G
+    return group_statistics(GroupedValues(discounted[by_node]), runs, ddof=0).mean_G
 
 
 def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArray) -> FloatArray:
@@ -98,10 +98,10 @@ def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArra
     return gain_N
 
 
-def _edge_level(batch: StepBatch, groups: StepGroups, gains: Compared, how: Normalisation) -> Level:
+def _edge_level(batch: StepBatch, groups: StepGroups, gains: GroupedValues, norm: Normalisation) -> Level:
     """Gains, in group order, against all gains of the task, weight 1: the tasks are the groups of level 1."""
     tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
-    return replace(step_level(0, tasks, gains, how, batch.trajectory), k=1)
+    return replace(step_level(0, tasks, gains, norm, batch.trajectory), k=1)
 
 
 G2PO = Estimator("g2po", g2po, G2poOptions, label="G2PO", levels=lambda options: ("same node", "whole task"))

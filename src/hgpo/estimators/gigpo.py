@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
 from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, Compared, Normalisation
+from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -51,10 +51,10 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
         ValueError: a similarity_threshold and an observation that is not text.
     """
     groups = group_steps(seen_as_similar(batch, options.similarity_threshold), history_length=0)
-    return_N, how = discounted_returns(batch, gamma), Normalisation(options.mode)
-    compared = Compared(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
-    episode = episode_level(batch, groups, how)
-    step = step_level(0, groups, compared, how, batch.trajectory).weighted(float(options.step_advantage_w))
+    return_N, norm = discounted_returns(batch, gamma), Normalisation(options.mode)
+    compared = GroupedValues(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    episode = episode_level(batch, groups, norm)
+    step = step_level(0, groups, compared, norm, batch.trajectory).weighted(float(options.step_advantage_w))
     return Advantages.of(return_N, (episode, step))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from hgpo.columns import LARGEST_REAL, FloatArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
 from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, Compared, Normalisation
+from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation
 from hgpo.estimators.transition_graph import UNREACHABLE, TransitionGraph, goal_distances, transition_graph
 from hgpo.grouping import group_steps
 from hgpo.returns import discounted_returns
@@ -70,10 +70,10 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
     """
     groups = group_steps(batch, history_length=0)
     gain_N = graph_returns(transition_graph(batch), options)
-    compared = Compared((gain_N - batch.penalty)[groups.row_N], (gain_N + np.abs(batch.penalty))[groups.row_N])
-    how = Normalisation(options.mode)
-    episode = episode_level(batch, groups, how).weighted(float(options.episode_advantage_w))
-    step = step_level(0, groups, compared, how, batch.trajectory).weighted(float(options.step_advantage_w))
+    compared = GroupedValues((gain_N - batch.penalty)[groups.row_N], (gain_N + np.abs(batch.penalty))[groups.row_N])
+    norm = Normalisation(options.mode)
+    episode = episode_level(batch, groups, norm).weighted(float(options.episode_advantage_w))
+    step = step_level(0, groups, compared, norm, batch.trajectory).weighted(float(options.step_advantage_w))
     return Advantages.of(discounted_returns(batch, gamma), (episode, step))
 
 

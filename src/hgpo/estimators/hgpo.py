@@ -14,7 +14,7 @@ import numpy as np
 from hgpo.columns import BoolArray
 from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_history, check_integer, check_number
 from hgpo.estimators.levels import MISSING, episode_level, length_weights, step_level
-from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, Compared, Normalisation
+from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, GroupedValues, Normalisation
 from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -113,11 +113,11 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     """
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
-    compared = Compared(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
-    how = Normalisation(options.mode, options.baseline, options.ddof, options.epsilon)
+    compared = GroupedValues(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    norm = Normalisation(options.mode, options.baseline, options.ddof, options.epsilon)
     if options.weight_type == "pooled":
-        return Advantages.of(returns, pooled_levels(batch, groups, compared, how))
-    terms = [step_level(k, groups, compared, how, batch.trajectory) for k in range(len(groups.starts))]
+        return Advantages.of(returns, pooled_levels(batch, groups, compared, norm))
+    terms = [step_level(k, groups, compared, norm, batch.trajectory) for k in range(len(groups.starts))]
     lengths = [k + options.length_offset for k in range(len(terms))]
     if options.base_group:
         terms.insert(0, episode_level(batch, groups, Normalisation(options.mode, options.baseline)))

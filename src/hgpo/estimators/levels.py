@@ -1,6 +1,7 @@
-"""The advantage of each step inside its group of one level.
+"""Levels: advantages inside step groups, the episode level, and the weights of a step's levels.
 
-Shapes: N steps in group order.
+Shapes: N steps in group order (tasks are runs of neighbours), G tasks, I items (levels, the episode level first where
+there is one), D the longest used item of a step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level
 from hgpo.estimators.normalise import (
-    Compared,
+    GroupedValues,
     GroupStatistics,
     Normalisation,
     clear_rounding,
@@ -21,15 +22,15 @@ from hgpo.estimators.normalise import (
     normalised,
 )
 from hgpo.grouping import Runs, StepGroups, changes
-from hgpo.returns import discounted_returns, episode_magnitudes, episode_scores
+from hgpo.returns import discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
 
 
 def step_level(
     k: int,
     groups: StepGroups,
-    compared: Compared,
-    how: Normalisation,
+    compared: GroupedValues,
+    norm: Normalisation,
     batch_trajectory: IntArray | None = None,
     statistics: GroupStatistics | None = None,
 ) -> Level:
@@ -43,14 +44,14 @@ def step_level(
         k: the level.
         groups: the hierarchy.
         compared: R, in group order.
-        how: what it is compared with, and F.
+        norm: the baseline, and F.
         batch_trajectory: the batch's trajectory column, see `Level`.
-        statistics: of R in the groups, where its deviations are others than R - mean(G_k).
+        statistics: of R in the groups; needed only where the deviations are not R - mean(G_k).
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
-    statistics = statistics or group_statistics(compared, runs, how.ddof)
-    factor_G = leave_one_out(statistics.count_G) if how.baseline == "leave_one_out" else None
-    advantage_N = normalised(statistics, runs, how, factor_G)
+    statistics = statistics or group_statistics(compared, runs, norm.ddof)
+    factor_G = leave_one_out(statistics.count_G) if norm.baseline == "leave_one_out" else None
+    advantage_N = normalised(statistics, runs, norm, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]
     if present_N is not None:
         advantage_N = advantage_N * present_N
@@ -60,7 +61,7 @@ def step_level(
         row_N=groups.row_N,
         starts_N=groups.starts[k],
         compared=compared,
-        ddof=how.ddof,
+        ddof=norm.ddof,
         advantage_N=advantage_N,
         weight_N=1.0,
         used_N=used_N,
@@ -69,22 +70,17 @@ def step_level(
     )
 
 
-# The episode level: a trajectory's whole score against the other trajectories of its task.
-#
-# Shapes: N steps in group order (tasks are runs of neighbours), G tasks.
-
-
 COUNTS = ("trajectory", "step")
 
 
-def episode_advantages(batch: StepBatch, gamma: float, how: Normalisation, count: str = "trajectory") -> Advantages:
-    """Advantages of an estimator that has the episode level alone; see `episode_level` for `how` and `count`."""
+def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, count: str = "trajectory") -> Advantages:
+    """Advantages of an estimator that has only the episode level; see `episode_level` for `norm` and `count`."""
     row_N = np.argsort(batch.group, kind="stable")
     tasks = StepGroups(row_N, changes(batch.group[row_N]), starts=(), present=())
-    return Advantages.of(discounted_returns(batch, gamma), (episode_level(batch, tasks, how, count),))
+    return Advantages.of(discounted_returns(batch, gamma), (episode_level(batch, tasks, norm, count),))
 
 
-def episode_level(batch: StepBatch, groups: StepGroups, how: Normalisation, count: str = "step") -> Level:
+def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, count: str = "step") -> Level:
     """Episode advantage of each step, weight 1.
 
         A = (S - mean) / (std + 1e-6), S = sum of the trajectory's rewards - the step's own penalty
@@ -95,15 +91,15 @@ def episode_level(batch: StepBatch, groups: StepGroups, how: Normalisation, coun
 
     Args:
         batch: the steps.
-        groups: their order, tasks side by side; groups inside the tasks are not looked at.
-        how: what divides, and the mean: over all trajectories of the task or, with "leave_one_out", the others.
+        groups: their order, with each task contiguous; groups inside the tasks are ignored.
+        norm: the divisor, and the mean: over all trajectories of the task or, with "leave_one_out", over the others.
         count: see above.
     """
     row_N, tasks = groups.row_N, Runs.from_starts(groups.task_starts_N)
     share_N = None if count == "step" else 1.0 / np.diff(batch.trajectory_start)[batch.trajectory[row_N]]
-    compared = Compared(episode_scores(batch)[row_N], episode_magnitudes(batch, row_N), share_N)
-    statistics = group_statistics(compared, tasks, how.ddof)
-    if how.baseline == "leave_one_out":
+    compared = GroupedValues(episode_returns(batch)[row_N], episode_magnitudes(batch, row_N), share_N)
+    statistics = group_statistics(compared, tasks, norm.ddof)
+    if norm.baseline == "leave_one_out":
         deviation_N = _from_the_others(statistics, tasks, batch.trajectory[row_N], share_N)
         clear_rounding(deviation_N, compared.summed_N, tasks, np.empty_like(deviation_N))
         statistics = replace(statistics, deviation_N=deviation_N)
@@ -114,8 +110,8 @@ def episode_level(batch: StepBatch, groups: StepGroups, how: Normalisation, coun
         row_N=row_N,
         starts_N=groups.task_starts_N,
         compared=compared,
-        ddof=how.ddof,
-        advantage_N=normalised(statistics, tasks, how, factor_G=compared_G.astype(np.float64)),
+        ddof=norm.ddof,
+        advantage_N=normalised(statistics, tasks, norm, factor_G=compared_G.astype(np.float64)),
         weight_N=1.0,
         used_N=compared_G[tasks.run_N],
         batch_trajectory=batch.trajectory,
@@ -139,12 +135,6 @@ def _from_the_others(
     return deviation_N
 
 
-# Weights of the levels of one step: longer contexts count more.
-#
-# Shapes: N steps in group order, I items (levels, with the episode level first where there is
-# one), D the longest used item of a step.
-
-
 MISSING = ("zero", "renormalize", "drop_zero")
 DROP_ZERO_EPSILON = 1e-6
 
@@ -154,8 +144,8 @@ def length_weights(
 ) -> list[FloatArray | float]:
     """Weight of each item: I arrays float64[N], or I numbers where all steps have the same.
 
-        "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an item with nothing to say adds 0 and keeps
-                        its share, which shrinks the sum (paper: fixed weights)
+        "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an unused item adds 0 and keeps its
+                        share, which shrinks the sum (paper: fixed weights)
         "renormalize":  w_i = L_i^alpha / sum_{j used} L_j^alpha for used items, 0 for others
         "drop_zero":    as "renormalize" with 1e-6 added to the sum, as published (the caller marks items with
                         advantage 0 as unused)
@@ -166,8 +156,8 @@ def length_weights(
     Args:
         length_I: L of each item, at least 1, ascending.
         alpha: at least 0, may be inf.
-        used_IN: per item, whether it has something to say about each step.
-        missing: what happens to the weight of an item that has not.
+        used_IN: per item, whether it is used for each step.
+        missing: what happens to the weight of an unused item.
     """
     length = np.array(length_I, dtype=np.float64)
     if missing == "zero":

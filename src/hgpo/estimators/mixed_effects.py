@@ -24,12 +24,12 @@ from hgpo.estimators.base import Advantages, Estimator, check_choice, check_hist
 from hgpo.estimators.normalise import (
     EPSILON,
     MODES,
-    Compared,
+    GroupedValues,
     Normalisation,
     group_statistics,
 )
 from hgpo.estimators.pooled import Blocks, normalising_scale, shrinkage, variance_components
-from hgpo.estimators.temporal_credit import Parts, action_cells
+from hgpo.estimators.temporal_credit import Partition, action_cells
 from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -77,18 +77,18 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    compared = Compared(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
-    how = Normalisation(options.mode, ddof=0, epsilon=options.epsilon)
-    statistics = group_statistics(compared, runs[0], how.ddof)
+    compared = GroupedValues(returns[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
+    norm = Normalisation(options.mode, ddof=0, epsilon=options.epsilon)
+    statistics = group_statistics(compared, runs[0], norm.ddof)
     cells = [action_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
 
     effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))
-    scale_N = normalising_scale(statistics, runs[0], how)
+    scale_N = normalising_scale(statistics, runs[0], norm)
     return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
 
 
 def _context_effects(
-    deviation_N: FloatArray, runs: list[Runs], cells: list[Parts], groups: StepGroups, blocks: Blocks
+    deviation_N: FloatArray, runs: list[Runs], cells: list[Partition], groups: StepGroups, blocks: Blocks
 ) -> FloatArray:
     """Sum of the predicted u_1..u_K of each step, float64[N], by backfitting.
 
@@ -100,7 +100,7 @@ def _context_effects(
     if depth == 0:
         return np.zeros(len(deviation_N))
 
-    contexts = [Parts.of(level_runs.run_N) for level_runs in runs[1 : depth + 1]]
+    contexts = [Partition.of(level_runs.run_N) for level_runs in runs[1 : depth + 1]]
     actions = variance_components(contexts[-1].spread(deviation_N), spreads[depth], blocks)
     block_N, within_G = runs[0].run_N, levels[depth - 1].within_G
     action_share_N = shrinkage(cells[0].count_N, actions.between_G[block_N], within_G[block_N])

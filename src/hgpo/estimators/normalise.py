@@ -28,17 +28,17 @@ multiplied by up to 1/EPSILON and still stay below 1e-6 of what was summed, so n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """What is compared inside the groups, in group order.
+class GroupedValues:
+    """The values compared inside the groups, in group order.
 
     Attributes:
-        value_N: float64[N], the returns or scores.
+        value_N: float64[N], step returns or episode returns.
         magnitude_N: float64[N], the size of what was summed for each value, signs left out; None where that is the
             value's own size. See `RELATIVE_TOLERANCE`.
         share_N: float64[N], how much each value counts, with whole sums per group; None: 1 each. (The episode level
             lets the steps of a trajectory share one count.)
 
-    Example: a return of 0.1 that was summed from 10.1 and -10 is `Compared(np.array([0.1]), np.array([20.1]))`.
+    Example: a return of 0.1 that was summed from 10.1 and -10 is `GroupedValues(np.array([0.1]), np.array([20.1]))`.
     """
 
     value_N: FloatArray
@@ -89,7 +89,7 @@ class GroupStatistics:
     deviation_N: FloatArray
 
 
-def group_statistics(compared: Compared, groups: Runs, ddof: int) -> GroupStatistics:
+def group_statistics(compared: GroupedValues, groups: Runs, ddof: int) -> GroupStatistics:
     """Mean, standard deviation and deviations of each group.
 
         mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
@@ -135,7 +135,7 @@ def clear_rounding(deviation_N: FloatArray, summed_N: FloatArray, groups: Runs, 
 
 
 def normalised(
-    statistics: GroupStatistics, groups: Runs, how: Normalisation, factor_G: FloatArray | None = None
+    statistics: GroupStatistics, groups: Runs, norm: Normalisation, factor_G: FloatArray | None = None
 ) -> FloatArray:
     """Advantage of each member inside its group, float64[N]: (value - mean) / F.
 
@@ -143,8 +143,8 @@ def normalised(
     mean is one (see `leave_one_out`).
     """
     scale_G = None
-    if how.mode == "mean_std_norm":
-        scale_G = inverse_std(statistics, how.epsilon)
+    if norm.mode == "mean_std_norm":
+        scale_G = inverse_std(statistics, norm.epsilon)
     if factor_G is not None:
         scale_G = factor_G if scale_G is None else scale_G * factor_G
     if scale_G is None:

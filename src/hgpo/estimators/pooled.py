@@ -1,4 +1,13 @@
-"""How much of the returns' spread each level of a nested partition explains, by the method of moments.
+"""Pooled weights: each level's weight from variance components, estimated by the method of moments.
+
+    b_0 = m_0                                    mean of G_0
+    b_k = lambda_k m_k + (1 - lambda_k) b_{k-1}  partial pooling down the nested groups
+    lambda_k = n_k / (n_k + sigma_k^2 / tau_k^2)
+    A = R - b_K = sum_k w_k (R - m_k),  w_k = lambda_k prod_{l > k} (1 - lambda_l),  lambda_0 = 1
+
+m_k and n_k are mean and size of the step's level-k group. A small group, or a level whose groups hardly differ, leaves
+the baseline to its parent. These are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by estimates
+from the returns.
 
 Model: R_i = mean of the level-0 group + u_1 + ... + u_K + e, where u_k is the effect of belonging to one level-k group
 rather than to another with the same parent, with variance tau_k^2, and e is the rest, with variance sigma_k^2 inside
@@ -17,7 +26,7 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level
 from hgpo.estimators.normalise import (
-    Compared,
+    GroupedValues,
     GroupStatistics,
     Normalisation,
     group_statistics,
@@ -28,8 +37,8 @@ from hgpo.grouping import Runs, StepGroups
 from hgpo.steps import StepBatch
 
 PRIOR_STEPS = 8.0
-"""The moments of one state are worth what it has of them; the whole batch's are added as if this many more had been
-seen. States differ (in some, history decides everything, in others nothing), and most are seen too rarely to tell."""
+"""The batch's estimate is added to each state's moments with the weight of this many steps: most states have too few
+steps for an estimate of their own."""
 
 _LEAST = 0.5
 """Degrees of freedom of a batch are whole numbers, and a parent with two groups adds at least 1 to the divisor of
@@ -41,7 +50,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Where each step stands in its group of one level.
+    """Group size and deviation from the group's mean of each step, for one level.
 
     Attributes:
         count_N: float64[N], members of the step's group.
@@ -60,8 +69,8 @@ class Blocks:
 
     Attributes:
         start_G: int64[G], first entry of each in group order.
-        task_G: int64[G], whose.
-        state_G: int64[G], where.
+        task_G: int64[G], the task.
+        state_G: int64[G], the observation.
 
     Example: two tasks that both pass the kitchen, 3 and 2 steps: start_G [0, 3], task_G [0, 1], state_G [7, 7].
     """
@@ -85,8 +94,7 @@ class Components:
     Attributes:
         within_G: sigma_k^2.
         between_G: tau_k^2.
-        known_G: bool[G], whether anything was there to estimate them from: a level with no group of two members says
-            nothing, and both are then 0.
+        known_G: bool[G], whether they could be estimated: without a group of two members, both are 0.
 
     Example: groups with returns (0, 0), (2, 2) below one parent: within_G [0], between_G [2], known_G [True].
     """
@@ -132,7 +140,7 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
 
 
 def moment_terms(parent: Spread, child: Spread) -> tuple[FloatArray, ...]:
-    """What each step adds to the five sums of `variance_components`, in the order in which they stand there."""
+    """Each step's terms of the five sums of `variance_components`, in their order there."""
     inverse_N = 1.0 / child.count_N
     return (
         child.deviation_N**2,
@@ -144,7 +152,7 @@ def moment_terms(parent: Spread, child: Spread) -> tuple[FloatArray, ...]:
 
 
 def shrinkage(count_N: FloatArray, between_N: FloatArray, within_N: FloatArray) -> FloatArray:
-    """Share n tau^2 / (n tau^2 + sigma^2) that a mean of n values earns against its parent's, float64[N]; 0 for 0/0."""
+    """Weight n tau^2 / (n tau^2 + sigma^2) of a mean of n values against its parent's mean, float64[N]; 0 for 0/0."""
     signal_N = count_N * between_N
     total_N = signal_N + within_N
     share_N: FloatArray = signal_N / np.where(total_N > 0.0, total_N, 1.0)
@@ -167,28 +175,15 @@ def _state_sum(moment_G: FloatArray, blocks: Blocks, leave_task_out: bool) -> Fl
 
 
 def _difference(whole_G: FloatArray, part_G: FloatArray) -> FloatArray:
-    """Whole - part, at least 0, and exactly 0 where it is rounding: beside a variance of 0 any rest decides all."""
+    """Whole - part, at least 0, and exactly 0 where it is rounding, which would dominate beside a variance of 0."""
     rest_G = whole_G - part_G
     rest_G[rest_G <= _ROUNDING * whole_G] = 0.0
     return rest_G
 
 
-# Weights that the batch itself decides: a level's mean is trusted as far as it is known and as far as levels differ.
-#
-#     b_0 = m_0                                    mean of G_0
-#     b_k = lambda_k m_k + (1 - lambda_k) b_{k-1}  partial pooling down the nested groups
-#     lambda_k = n_k / (n_k + sigma_k^2 / tau_k^2)
-#     A = R - b_K = sum_k w_k (R - m_k),  w_k = lambda_k prod_{l > k} (1 - lambda_l),  lambda_0 = 1
-#
-# m_k and n_k are mean and size of the step's level-k group; sigma_k^2 and tau_k^2 come from the batch
-# (`variance_components`). A small group, or a level whose groups hardly differ, leaves the baseline to its parent.
-# These
-# are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by what the returns say.
-#
-# Shapes: N steps in group order, K + 1 levels.
-
-
-def pooled_levels(batch: StepBatch, groups: StepGroups, compared: Compared, how: Normalisation) -> tuple[Level, ...]:
+def pooled_levels(
+    batch: StepBatch, groups: StepGroups, compared: GroupedValues, norm: Normalisation
+) -> tuple[Level, ...]:
     """Levels 0..K with pooled weights, which add up to 1 for every step.
 
     "leave_one_out" keeps a step's own return out of every mean, puts n_k - 1 in place of n_k, and takes the variances
@@ -203,12 +198,12 @@ def pooled_levels(batch: StepBatch, groups: StepGroups, compared: Compared, how:
         batch: the steps.
         groups: their hierarchy.
         compared: the step returns, in group order.
-        how: the baseline, and what divides.
+        norm: the baseline and the divisor.
     """
-    left_out = how.baseline == "leave_one_out"
+    left_out = norm.baseline == "leave_one_out"
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
-    statistics = [group_statistics(compared, level_runs, how.ddof) for level_runs in runs]
-    scale_N = normalising_scale(statistics[0], runs[0], how)
+    statistics = [group_statistics(compared, level_runs, norm.ddof) for level_runs in runs]
+    scale_N = normalising_scale(statistics[0], runs[0], norm)
     spreads = [
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
         for level, level_runs in zip(statistics, runs, strict=True)
@@ -229,7 +224,7 @@ def pooled_levels(batch: StepBatch, groups: StepGroups, compared: Compared, how:
                 row_N=groups.row_N,
                 starts_N=groups.starts[k],
                 compared=compared,
-                ddof=how.ddof,
+                ddof=norm.ddof,
                 advantage_N=advantage_N,
                 weight_N=weight_N,
                 used_N=used_N,
@@ -240,18 +235,18 @@ def pooled_levels(batch: StepBatch, groups: StepGroups, compared: Compared, how:
     return tuple(levels)
 
 
-def normalising_scale(statistics: GroupStatistics, runs: Runs, how: Normalisation) -> FloatArray:
-    """What every level of a step is multiplied by: 1 / (std of its level-0 group + epsilon), or 1; float64[N]."""
-    if how.mode == "mean_norm":
+def normalising_scale(statistics: GroupStatistics, runs: Runs, norm: Normalisation) -> FloatArray:
+    """Factor of every level of a step: 1 / (std of its level-0 group + epsilon), or 1; float64[N]."""
+    if norm.mode == "mean_norm":
         return np.ones(len(runs.run_N))
-    scale_N: FloatArray = inverse_std(statistics, how.epsilon)[runs.run_N]
+    scale_N: FloatArray = inverse_std(statistics, norm.epsilon)[runs.run_N]
     return scale_N
 
 
 def _weights(
     spreads: list[Spread], blocks: Blocks, present: tuple[BoolArray | None, ...], left_out: bool
 ) -> list[FloatArray]:
-    """Weight of each level, K + 1 arrays float64[N]. A step without a level k passes its parent's baseline on."""
+    """Weight of each level, K + 1 arrays float64[N]. A step without level k keeps its parent's baseline."""
     count = len(spreads[0].count_N)
     block_N = np.repeat(np.arange(len(blocks.start_G)), np.diff(np.append(blocks.start_G, count)))
     weights: list[FloatArray] = []

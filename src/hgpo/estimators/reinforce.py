@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice
-from hgpo.estimators.normalise import MODES, Compared, Normalisation, group_statistics, normalised
+from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation, group_statistics, normalised
 from hgpo.grouping import Runs
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -37,9 +37,9 @@ def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Adva
     starts_N = np.zeros(len(batch), dtype=np.bool_)
     starts_N[0] = True
     whole = Runs.from_starts(starts_N)
-    how = Normalisation(options.mode, ddof=0)
-    compared = Compared(return_N, discounted_magnitudes(batch, gamma, np.arange(len(batch))))
-    return Advantages(normalised(group_statistics(compared, whole, how.ddof), whole, how), return_N)
+    norm = Normalisation(options.mode, ddof=0)
+    compared = GroupedValues(return_N, discounted_magnitudes(batch, gamma, np.arange(len(batch))))
+    return Advantages(normalised(group_statistics(compared, whole, norm.ddof), whole, norm), return_N)
 
 
 REINFORCE = Estimator("reinforce", reinforce, ReinforceOptions, label="REINFORCE")

@@ -17,7 +17,7 @@ from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level, to_rows
 from hgpo.estimators.diagnostics import TaskSpread, variance_explained
 from hgpo.estimators.levels import step_level
-from hgpo.estimators.normalise import Compared, Normalisation
+from hgpo.estimators.normalise import GroupedValues, Normalisation
 from hgpo.grouping import Runs, StepGroups, changes, group_steps
 from hgpo.steps import StepBatch
 
@@ -91,12 +91,12 @@ def prompt_consistency(
 
 def _level(k: int, prompt_N: IntArray, groups: StepGroups, return_N: FloatArray, mode: str) -> Consistency:
     how = Normalisation(mode, ddof=0)
-    whole = step_level(k, groups, Compared(return_N), how)
+    whole = step_level(k, groups, GroupedValues(return_N), how)
     runs = whole.runs()
     by_prompt_N = np.lexsort((prompt_N, runs.run_N))  # keeps the groups where they are and sorts inside each
     starts_N = changes(runs.run_N) | changes(prompt_N[by_prompt_N])
     parts = StepGroups(groups.row_N[by_prompt_N], groups.task_starts_N, (starts_N,), (None,))
-    split = step_level(0, parts, Compared(return_N[by_prompt_N]), how)
+    split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how)
 
     prompts_G = np.bincount(runs.run_N, weights=starts_N).astype(np.int64)
     differs_N = (prompts_G > 1)[runs.run_N]

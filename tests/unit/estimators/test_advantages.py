@@ -71,7 +71,7 @@ def test_a_level_without_trajectories_says_how_to_get_them() -> None:
     with pytest.raises(ValueError, match=r"level 0 .* batch_trajectory=batch\.trajectory"):
         _ = level.trajectories
     assert result.episode is not None
-    with pytest.raises(ValueError, match="the episode level does not know"):
+    with pytest.raises(ValueError, match="the episode level has no trajectory column"):
         _ = replace(result.episode, batch_trajectory=None).unused
 
 
