@@ -122,7 +122,7 @@ def size_histogram(size_G: IntArray) -> tuple[SizeBin, ...]:
 
 # What the groups of a batch had to say: one summary per level, from the advantages that were computed.
 #
-# What each figure means and how to read it: docs/diagnostics.md.
+# What each figure means and how to read it: docs/inspect.md.
 #
 # Shapes: N steps, P steps that have a group at the level, G groups of the level, I levels. Arrays suffixed _P are in
 # the
@@ -235,7 +235,7 @@ class BatchSummary:
         return asdict(self)
 
     def flat(self) -> dict[str, float]:
-        """The figures that are followed over updates (docs/metrics.md), one key each: `group_size_0`, ….
+        """The figures that are followed over updates (docs/reference/metrics.md), one key each: `group_size_0`, ….
 
         A figure that is None has no key; the episode level's keys end in `_episode`.
         """
