@@ -4,7 +4,6 @@
     python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # some of it, shorter
     python benchmarks/campaign.py run FOLDER --recipe webshop-tiny --seeds 3 --estimators gigpo g2po
     python benchmarks/campaign.py show                                # what there is
-    python benchmarks/campaign.py page [--check]                      # the tables of docs/choosing.md
 
 A finished training is a line of benchmarks/campaign.json, and is never run again: a campaign that was killed goes on,
 on another machine, too. Seeds come in order, each with all estimators, so that whatever is finished is a table. Every
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +34,6 @@ from campaign_table import (
     store,
     stored,
     tables,
-    write_page,
 )
 from hgpo.config import load_config
 from hgpo.evaluation.eval_runs import run_evaluation
@@ -137,11 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
     made.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
     verbs.add_parser("show", help="what there is")
-    made = verbs.add_parser("page", help="write the tables into docs/choosing.md")
-    made.add_argument("--check", action="store_true", help="change nothing, exit with 1 if anything would change")
     options = parser.parse_args(arguments)
-    if options.verb == "page":
-        sys.exit(write_page(options.check))
     if options.verb == "run":
         Campaign(options.folder, options.recipe, options.overrides).run(
             range(options.seeds), options.estimators, options.at_once

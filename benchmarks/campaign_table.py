@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from long_games.tables import student_95
 
 HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
-PAGE = HERE.parent / "docs" / "choosing.md"
 REFERENCE = "gigpo"
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
@@ -32,7 +30,6 @@ IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": ("rollout.state=published_g
 """What belongs to a row in household games besides: the published G2PO has a state key of its own there alone."""
 FEWEST_SEEDS = 3
 """Of a table; two say nothing of a spread."""
-_MARKED = re.compile(r"<!-- campaign: (\S+) -->\n(?:\|.*\n)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +144,20 @@ def _lead(value_S: Any, base_S: Any) -> tuple[float, float]:
 def claim(row: Row) -> str:
     """One sentence on what the row allows to say."""
     if row.estimator == REFERENCE:
-        return "What the others are compared with."
+        return "Reference."
     if row.told_apart:
-        return f"{'Better' if row.lead > 0 else 'Worse'} than {REFERENCE} on held-out games."
+        return f"{'Better' if row.lead > 0 else 'Worse'} than {REFERENCE} on held-out tasks."
     while_training = abs(row.lead_during) > row.half_during
     if while_training:
         direction = "more" if row.lead_during > 0 else "less"
-        return f"Wins {direction} often than {REFERENCE} while it trains; held-out games do not tell them apart."
-    return f"Not told apart from {REFERENCE}."
+        return f"Wins {direction} often than {REFERENCE} while training; no significant difference on held-out tasks."
+    return f"No significant difference to {REFERENCE}."
 
 
 def as_markdown(found: list[Row]) -> str:
     """The table of the page."""
     lines = [
-        f"| estimator | after, % | over {REFERENCE} | while training, % | over {REFERENCE} | what may be said |",
+        f"| estimator | after, % | − {REFERENCE} | while training, % | − {REFERENCE} | conclusion |",
         "|---|---|---|---|---|---|",
     ]
     for row in found:
@@ -178,22 +175,3 @@ def as_markdown(found: list[Row]) -> str:
 def show_lead(lead: float, half: float) -> str:
     """A difference with half of its interval, in points."""
     return f"{lead:+.1f} ± {half:.1f}"
-
-
-def write_page(check: bool) -> str | int:
-    """Put the tables into the page, or say in words that it would change (0: it would not)."""
-    text, found = PAGE.read_text(encoding="utf-8"), {recipe: there for recipe, there in tables().items() if there}
-    if not found:
-        return f"no table yet: it takes {FEWEST_SEEDS} seeds of every estimator from one start"
-    for recipe in found.keys() - {mark[1] for mark in _MARKED.finditer(text)}:
-        return f"{PAGE.name} has no line '<!-- campaign: {recipe} -->' to put the table under"
-    made = _MARKED.sub(lambda mark: _filled(mark, found), text)
-    if check:
-        return 0 if made == text else f"{PAGE.name} does not show the stored figures"
-    write_text(PAGE, made)
-    return 0
-
-
-def _filled(mark: re.Match[str], found: dict[str, list[Row]]) -> str:
-    recipe = mark[1]
-    return f"<!-- campaign: {recipe} -->\n{as_markdown(found[recipe])}" if recipe in found else mark[0]

@@ -76,7 +76,7 @@ def figures(run: RunDirectory) -> dict[str, Any]:
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The table of docs/scaling.md: a label and one cell for each engine."""
+    """The table of docs/results/engines.md: a label and one cell for each engine."""
     runs = found["runs"].values()
 
     def percents(label: str, values: Iterable[float]) -> tuple[str, ...]:

@@ -3,17 +3,15 @@
     python benchmarks/multistep.py choose --cells runs/choosing.jsonl              # instances 0, 1, …: look, and set
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --workers 2 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
-    python benchmarks/multistep.py page [--check]                                  # the tables of docs/choosing.md
 
 A cell is one estimator on one instance; finished cells are kept in the file and not measured again, so a run that was
-killed goes on. Instances for reporting are other seeds than those for choosing. docs/choosing.md says what follows.
+killed goes on. Instances for reporting are other seeds than those for choosing. docs/results/games.md has the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -127,8 +125,6 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument("--rate", type=float, default=usual.rate, help="of Adam, in logits")
         made.add_argument("--batches", type=int, default=usual.batches, help="for the cosines")
         made.add_argument("--updates", type=int, default=usual.updates, help="of a learning curve")
-    made = verbs.add_parser("page", help="write the stored tables into docs/choosing.md")
-    made.add_argument("--check", action="store_true", help="change nothing, exit with 1 if anything would change")
     return top
 
 
@@ -136,8 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, show and save."""
     top = parser()
     options = top.parse_args(arguments)
-    if options.verb == "page":
-        sys.exit(page.write(options.check))
     if (options.cells is None) == (options.read is None):
         top.error("give --cells FILE.jsonl to measure, or --read FILE.json to show a stored summary")
     if REFERENCE not in options.estimators:

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def compare(tables: Sequence[pa.Table], config: Config) -> dict[str, dict[str, float]]:
-    """{key: {figure of docs/metrics.md: its mean over the updates}}, with HGPO's levels."""
+    """{key: {figure of docs/reference/metrics.md: its mean over the updates}}, with HGPO's levels."""
     options = {"gamma": config.advantage.gamma, "history_length": config.agent.history_length}
     rows: dict[str, list[dict[str, float]]] = {key: [] for key in KEYS}
     for table in tables:

@@ -3,11 +3,9 @@
     python benchmarks/yardsticks.py               # 9 problems, N = 4, 8, 16, 32, 2,000 batches of 16 tasks each
     python benchmarks/yardsticks.py --enumerate   # N = 4, one task: every outcome with its probability, no sampling
     python benchmarks/yardsticks.py --batches 100000 --trajectories 8 --estimators "pooled leave-one-out"
-    python benchmarks/yardsticks.py --page        # write the stored figures into docs/choosing.md
 
-benchmarks/chain.py describes the problems, `Measures` what is measured, and docs/choosing.md what follows from the
-figures. Advantages come from the library; the steps before the last state are part of each batch. In docs/choosing.md a
-table stands between `<!-- yardsticks FILE MEASURE N: ESTIMATOR; ESTIMATOR; … -->` and the next blank line.
+benchmarks/chain.py describes the problems and `Measures` what is measured. Advantages come from the library; the steps
+before the last state are part of each batch. tools/results_pages.py writes the tables of docs/results/chains.md.
 
 Shapes: B batches, M tasks, N trajectories, 4 contexts (one policy logit each), 2 actions.
 """
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,8 +41,6 @@ from chain import (
 from hgpo import compute_advantages
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parent / "docs" / "choosing.md"
-MARKED = re.compile(r"<!-- yardsticks (?P<file>\S+) (?P<measure>\S+) (?P<count>\d+): (?P<names>.+?) -->\n(?:\|.*\n)*")
 TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
@@ -252,17 +247,6 @@ def table(file: str, measure: str, count: int, names: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewritten(text: str) -> str:
-    """The page with every marked table made anew."""
-
-    def anew(match: re.Match[str]) -> str:
-        marker = match.group(0).partition("\n")[0]
-        names = [name.strip() for name in match["names"].split(";")]
-        return marker + "\n" + table(match["file"], match["measure"], int(match["count"]), names)
-
-    return MARKED.sub(anew, text)
-
-
 def as_json(settings: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The settings and the rows, one line each, figures to five places."""
     short = [
@@ -286,11 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the samples (default: 1)")
     parser.add_argument("--enumerate", action="store_true", help="N = 4, one task, all outcomes instead of samples")
     parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
-    parser.add_argument("--page", action="store_true", help="measure nothing: rewrite the tables of docs/choosing.md")
     options = parser.parse_args(arguments)
-    if options.page:
-        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-        return
 
     def drawn(problem: Problem, count: int) -> Outcomes:
         seed = (options.seed, list(known).index(problem.name), count)

@@ -1,4 +1,4 @@
-"""The keys of metrics.jsonl that docs/metrics.md explains."""
+"""The keys of metrics.jsonl that docs/reference/metrics.md explains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 OF_VERL_ALONE = {"lost_trajectories", "padding_rows"}
 OF_FULL_MEMORY = {"out_of_memory"}
 OF_RECOMPUTED_LOG_PROBS = {

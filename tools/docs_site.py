@@ -98,8 +98,8 @@ def on_post_build(config: MkDocsConfig) -> None:
 def repository_path(source: str) -> str:
     """The path in the repository of what the site calls `source`.
 
-    >>> [repository_path(name) for name in ("agents.md", "repository/src/hgpo/cli.py.md", "decisions/README.md")]
-    ['docs/agents.md', 'src/hgpo/cli/main.py', 'docs/decisions']
+    >>> [repository_path(name) for name in ("inspect.md", "repository/src/hgpo/cli/main.py.md", "decisions/README.md")]
+    ['docs/inspect.md', 'src/hgpo/cli/main.py', 'docs/decisions']
     """
     path = source.removeprefix(OUTSIDE) if source.startswith(OUTSIDE) else f"docs/{source}"
     if (ROOT / path).exists():
@@ -110,8 +110,8 @@ def repository_path(source: str) -> str:
 def site_path(path: str) -> str:
     """The inverse: what the site calls a file or folder of the repository.
 
-    >>> [site_path(name) for name in ("docs/agents.md", "src/hgpo/cli/main.py", "docs/decisions", "recipes")]
-    ['agents.md', 'repository/src/hgpo/cli.py.md', 'decisions/README.md', 'repository/recipes/README.md']
+    >>> [site_path(name) for name in ("docs/inspect.md", "src/hgpo/cli/main.py", "docs/decisions", "recipes")]
+    ['inspect.md', 'repository/src/hgpo/cli/main.py.md', 'decisions/README.md', 'repository/recipes/README.md']
     """
     if (ROOT / path).is_dir():
         path = f"{path}/README.md"

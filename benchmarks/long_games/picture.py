@@ -1,4 +1,4 @@
-"""The picture of docs/choosing.md: learning curves of the five families, and who is ahead."""
+"""The picture of docs/results/games.md: learning curves of the five families, and who is ahead."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import subprocess
@@ -41,6 +42,12 @@ def test_the_pages_recipe_asks_for_no_more_tasks_than_there_are(folder: Path) ->
     config = load_config(folder / "recipe.toml")
     code = f"import corridor; print(len(corridor.CorridorSuite(**{config.environment.options}).tasks('train')))"
     assert int(python(folder, "-c", code)) >= config.warm_start.demonstrations + config.warm_start.probe_games
+
+
+def test_the_pages_estimator() -> None:
+    result = doctest.testfile(str(PAGE), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_flash_attention_is_left_to_a_build_of_its_own() -> None:
     assert "flash-attn" not in constrained()
     assert extras["verl-gpu"] == ["hgpo[verl,lora]", "verl[vllm]"]
     version = gpu_pins().get("flash-attn", "2.8.3")
-    assert f"flash-attn=={version}" in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert f"flash-attn=={version}" in (ROOT / "docs" / "verl.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
         dest="format",
         action="store_const",
         const="trajectories",
-        help="the files have one trajectory a line: --format trajectories (docs/trajectories.md)",
+        help="the files have one trajectory a line: --format trajectories (docs/own-data.md)",
     )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"

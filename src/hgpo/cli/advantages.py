@@ -25,7 +25,7 @@ observation, reward; used where present: action, prompt, penalty, value, next_ob
 penalty, value, success or prompt, all rows have to lack;
 action and next_observation may be missing where there is none.
 
-Prints what the groups of every level had to say (docs/diagnostics.md explains each figure). --output writes the rows
+Prints what the groups of every level had to say (docs/inspect.md explains each figure). --output writes the rows
 with these columns added:
 
   advantage, return     the final advantage and the discounted return of the step

@@ -8,7 +8,7 @@ import sys
 DESCRIPTION = """\
 Serve an environment to OpenEnv's clients: a WebSocket at /ws, a session a connection. It listens on 127.0.0.1 until
 Ctrl-C. A reset names a task by `task` (its number) and `split`, or by `seed`; with neither, tasks come in turn. An
-action is {"text": COMMAND}. docs/openenv.md has every field.
+action is {"text": COMMAND}. docs/environments.md has every field.
 
 examples:
   hgpo serve-env webshop

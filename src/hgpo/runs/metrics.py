@@ -1,4 +1,4 @@
-"""The row of `metrics.jsonl` that an update leaves, whichever engine made it. docs/metrics.md explains every key."""
+"""The row of `metrics.jsonl` that an update leaves, whichever engine made it. docs/reference/metrics.md explains every key."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _key(value: Any) -> Any:
     return value
 
 
-# Files with one trajectory a line (or row of parquet), as a rollout table. docs/trajectories.md is the format's page.
+# Files with one trajectory a line (or row of parquet), as a rollout table. docs/own-data.md is the format's page.
 #
 #     {"group": "task 7", "trajectory": 0, "reward": 1.0, "messages": [{"role": "user", "content": "…"}, …]}
 #     {"group": "task 7", "trajectory": 1, "steps": [{"observation": "…", "action": "…", "reward": 0.0}, …]}

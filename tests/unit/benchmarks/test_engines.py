@@ -47,10 +47,8 @@ def test_the_picture(tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_pages_show_what_was_measured() -> None:
-    """The log has every row, the page for users all but the blocks of updates, which its picture shows."""
-    page, log = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("scaling.md", "log.md"))
+def test_the_log_shows_what_was_measured() -> None:
+    """docs/results/engines.md is generated; the log has the same rows."""
+    log = (ROOT / "docs" / "log.md").read_text(encoding="utf-8")
     for row in rows(json.loads(MEASURED.read_text())):
-        line = f"| {' | '.join(row)} |"
-        assert line in log
-        assert line in page or row[0].startswith("rollouts of updates")
+        assert f"| {' | '.join(row)} |" in log

@@ -66,7 +66,7 @@ def test_the_page_shows_what_the_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(DATA / "comparison")
-    page = (DATA.parents[1] / "docs" / "comparing.md").read_text(encoding="utf-8")
+    page = (DATA.parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
     examples = re.findall(r"^    hgpo (compare [^\n]*)\n\n```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert [language for _, language, _ in examples] == ["text"]
     for words, _, printed in examples:

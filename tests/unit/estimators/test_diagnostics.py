@@ -17,7 +17,7 @@ from hgpo.estimators.base import Advantages, Level
 from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise_levels
 from hgpo.steps import StepBatch
 
-PAGE = Path(__file__).parents[3] / "docs" / "diagnostics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "inspect.md"
 
 # Three trajectories of one task, gamma 0.5. Returns: a .5 1, b 0 0, c .25 .5 1.
 KITCHENS = StepBatch.from_columns(

@@ -22,7 +22,7 @@ def _examples(monkeypatch):
 
 
 def test_the_page_and_the_docstrings_are_true():
-    page = doctest.testfile(str(ROOT / "docs/inside-your-loop.md"), module_relative=False)
+    page = doctest.testfile(str(ROOT / "docs/own-data.md"), module_relative=False)
     for result in (page, doctest.testmod(attempts), doctest.testmod(trl, extraglobs={"np": __import__("numpy")})):
         assert result.attempted > 0
         assert result.failed == 0

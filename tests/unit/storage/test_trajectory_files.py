@@ -14,7 +14,7 @@ from hgpo.storage.reading import read_steps, read_update
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
-PAGE = Path(__file__).parents[3] / "docs/trajectories.md"
+PAGE = Path(__file__).parents[3] / "docs/own-data.md"
 TALK = [
     {"role": "system", "content": "s"},
     {"role": "user", "content": "hall"},

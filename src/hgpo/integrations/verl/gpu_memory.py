@@ -17,7 +17,7 @@ _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and o
 _FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
 _REMEDY = (
     "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
-    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/scaling.md)"
+    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
 )
 
 

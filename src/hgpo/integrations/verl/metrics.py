@@ -1,4 +1,4 @@
-"""verl's figures of the policy update under this project's names (docs/metrics.md)."""
+"""verl's figures of the policy update under this project's names (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 

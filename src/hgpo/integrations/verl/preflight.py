@@ -25,7 +25,7 @@ from hgpo.integrations.verl.config import on_cpu, vllm_on_cpu
 
 LOWEST, BELOW = (0, 9, 1), (0, 10)
 NEEDED = "verl>=0.9.1,<0.10"
-GUIDE = "docs/scaling.md, Installation"
+GUIDE = "docs/verl.md, Install"
 GPU_PACKAGES = ("torch", "vllm", "flash-attn", "transformers")
 SHARED_PACKAGES = ("hgpo", "verl", "TransferQueue", "transformers")  # the same on every node
 CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`

@@ -1,4 +1,4 @@
-"""The command, its file of finished cells, the tables, and what docs/choosing.md says of the stored ones."""
+"""The command, its file of finished cells, the tables, and their summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/tutorial.md as a reader follows it: its files, and its commands in their order."""
+"""docs/quickstart.md as a reader follows it: its files, and its commands in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from hgpo.config import load_config
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "quickstart.md").read_text(encoding="utf-8")
 FEWER = ("training.updates=2", "warm_start.max_updates=20", "warm_start.demonstrations=8", "evaluation.seeds=[1]")
 
 

@@ -1,0 +1,357 @@
+"""Writes the pages of docs/results/ and the table of README.md from benchmarks/*.json and recipes/*/*.json.
+
+python tools/results_pages.py            write them
+python tools/results_pages.py --check    change nothing; end with status 1 if a page would change
+"""
+
+# ruff: noqa: E402, E501 - benchmarks/ is put on the path first; pages have long lines
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+RESULTS = ROOT / "docs" / "results"
+README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
+RECIPES = {
+    "quickstart": "Household games, `valid_unseen`",
+    "webshop-tiny": "Shops, `valid_unseen`",
+    "alfworld-tiny": "ALFWorld, `valid_seen`",
+}
+"""Recipe of a campaign -> the tasks that its policies are evaluated on."""
+
+SAMPLERS = ("transformers", "vllm")
+
+sys.path.insert(0, str(BENCHMARKS))
+
+import campaign_table
+import engines
+import yardsticks
+from long_games import page as multistep
+from long_games.contenders import CONTENDERS
+from long_games.tables import student_95
+
+
+def pages() -> dict[Path, str]:
+    """Path and text of every page, README.md among them."""
+    texts = {
+        "README.md": index_page(),
+        "trained-policies.md": trained_page(),
+        "games.md": games_page(),
+        "chains.md": chains_page(),
+        "engines.md": engines_page(),
+    }
+    readme = ROOT / "README.md"
+    with_table = README_TABLE.sub(f"<!-- results -->\n{readme_table()}", readme.read_text(encoding="utf-8"))
+    return {readme: with_table, **{RESULTS / name: text for name, text in texts.items()}}
+
+
+def index_page() -> str:
+    """The list of the pages."""
+    return """# Results
+
+`python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
+compares.
+
+- [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
+- [Small games](games.md): estimators on games whose exact gradient is known
+- [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
+- [Engines and samplers](engines.md): the built-in trainer beside verl, samplers, memory
+- Single runs: [smollm2](../../recipes/smollm2/README.md), [quickstart](../../recipes/quickstart/README.md),
+  [webshop-tiny](../../recipes/webshop-tiny/README.md), [alfworld-tiny](../../recipes/alfworld-tiny/README.md)
+"""
+
+
+def trained_page() -> str:
+    """The campaigns, and the quickstart's own comparison."""
+    parts = [
+        """# Trained policies
+
+A tiny policy is trained with each estimator from the same warm start. Success is that on held-out tasks at temperature 0.4; "while
+training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
+(Student's t). "n.s.": not significant, the interval includes 0. "g2po" has its published state key on household games
+(`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. No interval is corrected for the number of comparisons: about one in
+twenty excludes 0 by chance.
+"""
+    ]
+    tables, done = campaign_table.tables(), campaign_table.stored()
+    for recipe in RECIPES:
+        here = [one for one in done if one.recipe == recipe]
+        start = 100 * np.mean([one.before for one in here])
+        parts += [
+            f"## {RECIPES[recipe]}\n\nSettings: `{here[0].settings}`. n = {tables[recipe][0].seeds} training seeds. Success of the start: {start:.1f} %.\n",
+            campaign_table.as_markdown(tables[recipe]),
+            f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(recipe)}",
+        ]
+    compare = runpy.run_path(str(ROOT / "recipes" / "quickstart" / "compare.py"))
+    for file, title in (
+        ("comparison.json", "Household games, earlier settings"),
+        ("comparison_states.json", "Household games, the admissible commands as part of the state"),
+    ):
+        found = json.loads((ROOT / "recipes" / "quickstart" / file).read_text(encoding="utf-8"))
+        parts.append(
+            f"## {title}\n\nSuccess in %, mean over evaluation seeds 123, 456, 789; n = {len(found['seeds'])} training seeds; ± is the standard "
+            f"deviation over training seeds. Settings: `{' '.join(found['overrides'])}`.\n\n"
+            + "\n".join(compare["success_table"](found))
+            + "\n\n"
+            + "\n".join(compare["difference_table"](found, "gigpo"))
+            + "\n"
+        )
+    parts.append(
+        """## Commands
+
+    python benchmarks/campaign.py run runs/campaign training.updates=60 training.learning_rate_schedule=constant --at-once 2
+    python benchmarks/campaign.py run runs/campaign --recipe webshop-tiny --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
+    ALFWORLD_DATA=~/.cache/alfworld python benchmarks/campaign.py run runs/campaign training.updates=30 --recipe alfworld-tiny \\
+        --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
+    python recipes/quickstart/compare.py --help
+"""
+    )
+    return "\n".join(parts)
+
+
+def paired(recipe: str, estimator: str, other: str) -> tuple[float, float]:
+    """Mean paired difference in held-out success, in points, and half of its 95 % CI over training seeds."""
+    found = {(one.estimator, one.seed): 100 * one.after for one in campaign_table.stored() if one.recipe == recipe}
+    seeds = [seed for name, seed in found if name == other and (estimator, seed) in found]
+    difference_S = np.array([found[estimator, seed] - found[other, seed] for seed in seeds])
+    half = student_95(len(seeds) - 1) * difference_S.std(ddof=1) / np.sqrt(len(seeds))
+    return float(difference_S.mean()), float(half)
+
+
+def pairs_table(recipe: str) -> str:
+    """Every estimator minus every other one."""
+    names = [row.estimator for row in campaign_table.tables()[recipe]]
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for name in names:
+        cells = ["" if name == other else with_remark(*paired(recipe, name, other)) for other in names]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def with_remark(difference: float, half: float) -> str:
+    """A difference with half of its interval, and whether it is significant."""
+    return campaign_table.show_lead(difference, half) + ("" if abs(difference) > half else " n.s.")
+
+
+def readme_table() -> str:
+    """Held-out success by environment and estimator."""
+    names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
+    lines = ["| environment | seeds | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
+    for recipe, rows in sorted(campaign_table.tables().items(), key=lambda item: list(RECIPES).index(item[0])):
+        found = {row.estimator: row for row in rows}
+        cells = [shown(found.get(name)) for name in names]
+        lines.append(f"| {RECIPES[recipe]} | {rows[0].seeds} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def shown(row: campaign_table.Row | None) -> str:
+    """Success, and the difference to the reference."""
+    if row is None:
+        return "–"
+    if row.estimator == campaign_table.REFERENCE:
+        return f"{row.after:.1f}"
+    return f"{row.after:.1f} ({with_remark(row.lead, row.half)})"
+
+
+def games_page() -> str:
+    """Games of many steps."""
+    stored = json.loads(multistep.STORED.read_text(encoding="utf-8"))
+    instances = {
+        figure: next(row["instances"] for row in stored["rows"] if row["figure"] == figure)
+        for figure in ("kl", "adam", "cosine")
+    }
+    every = list(CONTENDERS)
+    figures = {figure: multistep.table(stored, figure, every) for figure in ("kl", "adam", "cosine", "cosine of mean")}
+    figures["kl end"] = multistep.table(stored, "kl end", every)
+    return f"""# Small games
+
+Five families of small games; a seed draws an *instance*. An instance has 16 tasks. The policy is a table of logits for each goal,
+observation and last two (observation, action) pairs; it wins 30 % at the start. Success and the policy gradient are computed by dynamic
+programming.
+
+| family | property | steps at most |
+|---|---|---|
+| traps | fully observed; a wrong step can end the episode | 16 |
+| search | places look alike | 16 |
+| policy only | the history changes the policy's next action, not the game | 6 |
+| loops | two keys in order, with shortcuts that lead back | 30 |
+| household | "Nothing happens." for every invalid command | 15 |
+
+An update plays 16 tasks × 8 rollouts, γ = 0.95. The row "gigpo" is its own figure; other rows are differences to it, paired by instance;
+± is half of the 95 % CI over instances. "gagpo" is `atd` with `trust=0`. Three rows use the exact values, which no estimator has:
+`R - V`, `R - V, discounted` (exact value as baseline), `Q - V` (exact advantage).
+
+![Learning curves of five families, and the difference of each estimator to GiGPO](../images/multistep.png)
+
+## Success while learning, equal divergence
+
+Each update follows the gradient until the policy diverges by KL 0.01 on average. Success averaged over 40 updates, in points;
+{instances["kl"]} instances a family.
+
+{figures["kl"]}
+After 40 updates:
+
+{figures["kl end"]}
+## Success while learning, PPO and Adam
+
+Two passes in four mini-batches, learning rate 0.03; {instances["adam"]} instances a family.
+
+{figures["adam"]}
+## Cosine of one batch's gradient with the exact gradient
+
+At the start; 50 batches, {instances["cosine"]} instances a family.
+
+{figures["cosine"]}
+## Cosine of the mean gradient with the exact gradient
+
+Corrected for the noise that 50 batches leave; 1 means no bias in direction.
+
+{figures["cosine of mean"]}
+## Commands
+
+    python benchmarks/multistep.py choose --cells runs/choosing.jsonl
+    python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures kl --instances 12
+    python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures cosine adam --instances 4 --json benchmarks/multistep.json
+    python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
+
+Settings were chosen on other instances (`choose`) than those reported.
+"""
+
+
+def chains_page() -> str:
+    """Chains of one decision."""
+    names = [
+        "level 0", "level 1", "level 2", "paper", "renormalised", "verl-agent", "pooled", "pooled leave-one-out",
+        "mixed_effects", "gigpo", "g2po", "graphgpo", "grpo std", "dr_grpo", "rloo", "reinforce", "gae, values 0",
+    ]  # fmt: skip
+    rows = json.loads((BENCHMARKS / "yardsticks.json").read_text(encoding="utf-8"))["rows"]
+    known = {row["estimator"] for row in rows}
+    names = [name for name in names if name in known]
+    cosines = "\n".join(
+        f"N = {count}:\n\n{yardsticks.table('yardsticks.json', 'cosine', count, names)}" for count in (4, 8, 32)
+    )
+    enumerated = json.loads((BENCHMARKS / "yardsticks_enumerated.json").read_text(encoding="utf-8"))["rows"]
+    exact = list(dict.fromkeys(row["estimator"] for row in enumerated))
+    bias = yardsticks.table("yardsticks_enumerated.json", "direction_bias", 4, exact)
+    return f"""# Chains
+
+A chain: start → u → h → **s** → reward 0 or 1. All rollouts see the same observation at s; the way there, c = (u, h), is one of four.
+Level 0 compares all steps at s, level 1 those with equal h, level 2 those with equal c. a is the action.
+
+| problem | effect of the history | P(action 1) by context | P(reward 1) |
+|---|---|---|---|
+| P | changes the policy only | .9 .5 .5 .1 | .1 + .8 a |
+| P mild | the same, less | .7 .5 .5 .3 | .1 + .8 a |
+| none | none | .5 | .1 + .8 a |
+| A strong | changes the reward | .5 | 0 .3 .5 .8, + .2 a |
+| A extreme | decides most of the reward | .5 | 0 0 .9 .9, + .1 a |
+| A skewed | A strong, with a skewed policy | .8 | 0 .3 .5 .8, + .2 a |
+| I opposed | the better action depends on u | .5 | .3 .3 .7 .7, ± .4 a |
+| I partial | the action matters in two contexts only | .5 | 0 .3 .5 .4, + .5 a or 0 |
+| I policy | as I opposed, and the policy depends on c | .8 .5 .5 .2 | 0 .3 .7 .9, + .5 .4 −.4 −.5 a |
+
+## Cosine with the exact gradient
+
+Mean of 2,000 batches of 16 tasks × N rollouts; returns are not divided by a standard deviation. The best of a column is bold. `level k` is
+that level alone; `renormalised` is the preset `"paper"` with `missing="renormalize"`. All tasks of a batch are alike, which favours the
+batch baseline of `reinforce`.
+
+{cosines}
+## Angle of the mean gradient, in radians
+
+Between the mean gradient and the exact one, all outcomes of one task with N = 4 enumerated.
+
+{bias}
+## Commands
+
+    python benchmarks/yardsticks.py -o benchmarks/yardsticks.json
+    python benchmarks/yardsticks.py --enumerate -o benchmarks/yardsticks_enumerated.json
+    python benchmarks/yardsticks.py --batches 100000 --trajectories 8 16 32 --estimators "pooled leave-one-out" \\
+        --problems P "P mild" none "A strong" "A extreme" "A skewed" -o benchmarks/yardsticks_leave_one_out.json
+"""
+
+
+def engines_page() -> str:
+    """Engines, samplers, memory of log-probs."""
+    found = read("engines.json")
+    samplers, memory = read("samplers.cpu.json"), read("vocabulary_memory.cpu.json")
+    columns = list(found["runs"])
+    table = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    table += ["| " + " | ".join(row) + " |" for row in engines.rows(found)]
+    return f"""# Engines and samplers
+
+## Built-in trainer and verl
+
+The quickstart with earlier settings on both engines from one warm start, {found["updates"]} updates with the same tasks in the same
+order; verl with two FSDP2 ranks on a CPU. One training seed and 256 tasks: the figures show that both
+learn; they do not rank the engines.
+
+{chr(10).join(table)}
+
+![Success of the rollouts on both engines](../images/engines.png)
+
+    .venv-verl/bin/python benchmarks/engines.py FOLDER
+
+## Samplers
+
+{samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens a response, two
+CPU cores. The gap is the absolute difference between the sampler's log-probs and those of the trainer.
+
+{samplers_table(samplers)}
+    LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
+
+## Memory of log-probs
+
+With a vocabulary of {memory["vocabulary"]:,} and {memory["tokens"]:,} response tokens, log-probs add {memory["added_gib"]:.2f} GiB to the
+model's forward and backward pass; all logits alone would take {memory["all_logits_gib"]:.2f} GiB.
+
+    python benchmarks/vocabulary_memory.py
+"""
+
+
+def samplers_table(found: dict[str, Any]) -> str:
+    """A row for each precision and sampler that the package has."""
+    lines = [
+        "| precision | sampler | response tokens/s | relative speed | start, s | gap, mean | gap, largest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for precision, measured in found["precisions"].items():
+        for name in sorted(measured.keys() & set(SAMPLERS)):
+            one = measured[name]
+            gaps = " | ".join(f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max"))
+            lines.append(
+                f"| {precision} | `{name}` | {one['tokens_per_second']:.0f} | {one['times_transformers']:.2f} | "
+                f"{one['seconds_start']:.0f} | {gaps} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def read(name: str) -> Any:
+    """A file of figures."""
+    return json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Write or check the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; end with 1 if a page would change")
+    check = parser.parse_args().check
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            if check:
+                sys.exit(f"{path.relative_to(ROOT)} does not show the stored figures: python tools/results_pages.py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
