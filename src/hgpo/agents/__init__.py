@@ -1,4 +1,4 @@
-"""What turns an observation into a prompt and a response into an action."""
+"""Agents: observations into prompts, responses into actions."""
 
 from hgpo.agents.base import AGENTS, Agent, AgentSpec, Memory, make_agent
 from hgpo.agents.parsing import ParsedAction

@@ -1,4 +1,10 @@
-"""What an agent remembers: the last K steps of its own trajectory, or all of them."""
+"""Agents: a prompt template with a memory, whatever policy answers the prompts.
+
+    context ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
+
+An agent is one function that returns an `Agent`, registered in `AGENTS`, in the entry-point group `hgpo.agents` of an
+installed package, or named `"package.module:function"` in the recipe.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +19,7 @@ from hgpo.plugins import Registry, check_options
 
 
 class Memory:
-    """Keeps the `history_length` most recent steps, oldest first; None keeps all.
-
-    Example: with `history_length=2` after three steps, `recent()` is `[(o1, a1), (o2, a2)]`.
-    """
+    """The `history_length` most recent steps of a trajectory, oldest first; None keeps all."""
 
     def __init__(self, history_length: int | None) -> None:
         if history_length is not None and history_length < 0:
@@ -25,12 +28,12 @@ class Memory:
         self._responses: deque[str] = deque(maxlen=history_length)
 
     def remember(self, observation: str, action: str, response: str) -> None:
-        """Add the newest step; the oldest falls out when there is no room.
+        """Add the newest step; beyond `history_length` the oldest is dropped.
 
         Args:
-            observation: what the environment had said.
-            action: what was done.
-            response: all that the model had answered; empty where nobody was asked.
+            observation: the observation before the action.
+            action: the action taken.
+            response: the model's whole response; empty if the action did not come from a model.
         """
         self._pairs.append((observation, action))
         self._responses.append(response)
@@ -44,22 +47,14 @@ class Memory:
         return tuple(self._responses)
 
 
-# An agent: how a policy is asked for actions, whatever policy that is.
-#
-#     context ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
-#
-# It is one file with one function that makes it, and one entry: here, in the entry-point group `hgpo.agents` of any
-# installed package, or named `"package.module:function"` in the recipe.
-
-
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """Environment, template and memory that an agent is made for.
+    """The settings that an agent is made from.
 
     Attributes:
         environment: name of the environment, such as "alfworld".
-        template: name of the prompt template, for agents that take any.
-        history_length: K, remembered steps, for agents that do not remember everything.
+        template: name of the prompt template; ignored by agents with a template of their own.
+        history_length: K, remembered steps; ignored by agents that remember all steps.
     """
 
     environment: str
@@ -69,14 +64,14 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """How a policy is asked.
+    """How prompts are made and responses are read.
 
     Attributes:
         template: makes the prompt and parses the response.
         history_length: remembered steps; None: all of the trajectory.
-        trials: how often a game is tried until it is won.
-        reflect: the prompt after a trial that was lost, made of the situation at its end; its answer is the lesson that
-            later trials are told (`AgentContext.lessons`). None where there is one trial.
+        trials: most attempts at a task; the first success ends them.
+        reflect: makes the prompt after a failed trial from the context at its end. The response is the lesson that the
+            prompts of later trials include (`AgentContext.lessons`). None if there is one trial.
     """
 
     template: Template
@@ -86,11 +81,11 @@ class Agent:
 
 
 AgentMaker = Callable[..., Agent]
-"""`(spec, **options) -> Agent`; its keywords are what `[agent.options]` may hold."""
+"""`(spec, **options) -> Agent`; its keywords are the keys of `[agent.options]`."""
 
 
-def _no_agent(part: Any) -> str | None:
-    return None if callable(part) else "is no function that makes an agent"
+def _why_not_agent(part: Any) -> str | None:
+    return None if callable(part) else "is not a function that makes an agent"
 
 
 AGENTS: Registry[AgentMaker] = Registry(
@@ -101,7 +96,7 @@ AGENTS: Registry[AgentMaker] = Registry(
         "react": "hgpo.agents.react:react",
         "reflexion": "hgpo.agents.reflexion:reflexion",
     },
-    check=_no_agent,
+    check=_why_not_agent,
 )
 """Agents by name; see `hgpo.plugins`."""
 
@@ -110,7 +105,7 @@ def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = N
     """The agent called `name`.
 
     Raises:
-        ValueError: there is none of that name, it does not take an option, or the option's value.
+        ValueError: an unknown name, an unknown option or an invalid value.
     """
     options = dict(options or {})
     maker = AGENTS.get(name)
@@ -118,13 +113,10 @@ def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = N
     return maker(spec, **options)
 
 
-# The published per-step prompt: task, the last K steps, what is seen now, one action asked for.
-
-
 def direct(spec: AgentSpec) -> Agent:
-    """Each step is a prompt of its own, with K steps of memory.
+    """The published agent: one prompt a step, with the last K steps.
 
     Raises:
-        ValueError: there is no template of that name.
+        ValueError: an unknown template.
     """
     return Agent(get_template(spec.template), spec.history_length)

@@ -1,4 +1,4 @@
-"""From a model's response to the action that is sent to the environment. Responses are untrusted text."""
+"""From a model's response, which is untrusted text, to the action for the environment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ParsedAction:
     """An action read from a response.
 
     Attributes:
-        action: what is sent to the environment.
-        valid: whether the response kept to the format.
-        fault: what was wrong, in a few words; "" exactly where `valid` is true.
+        action: the action for the environment.
+        valid: whether the response follows the format.
+        fault: the reason why it does not, in a few words; "" exactly if `valid` is true.
     """
 
     action: str
@@ -29,11 +29,11 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     """The published rules: the lower-cased text of the first `<action>…</action>`.
 
     Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
-    a CJK character. Without a tag the last `fallback_characters` of the response are sent on (30 for ALFWorld, 20
+    a CJK character. Without a tag the last `fallback_characters` of the response are the action (30 for ALFWorld, 20
     for WebShop in the published recipe).
     """
     lowered = response.lower()
-    text, closed, _ = lowered.partition("<action>")[2].partition("</action>")  # a pattern would look from every tag
+    text, closed, _ = lowered.partition("<action>")[2].partition("</action>")  # a pattern would search from every tag
     if not closed:
         return ParsedAction(clean_action(lowered[-fallback_characters:]), False, "no <action></action>")
     action = clean_action(text)
@@ -45,7 +45,7 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
 
 
 def parse_bare(response: str) -> ParsedAction:
-    """For models that answer with the command alone: the whole response, lower-cased, is the action."""
+    """For models that respond with the command alone: the whole response, lower-cased, is the action."""
     if len(response) > MAX_ACTION_CHARACTERS:
         return ParsedAction(clean_action(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
     action = clean_action(response.lower())
@@ -57,5 +57,5 @@ def parse_bare(response: str) -> ParsedAction:
 
 
 def clean_action(text: str) -> str:
-    """One line, no control characters, single spaces, bounded length: what an environment can take from anyone."""
+    """One line without control characters, with single spaces and of bounded length."""
     return " ".join(_CONTROL.sub(" ", text[:MAX_ACTION_CHARACTERS]).split())

@@ -1,4 +1,8 @@
-"""The template interface and its registry."""
+"""Prompt templates: from an `AgentContext` to a prompt, and from a response to an action.
+
+`CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
+published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,17 @@ from hgpo.plugins import Registry
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """Everything that an agent sees at one step.
+    """Everything that a prompt is made from at one step.
 
     Attributes:
         task: the sentence that states the goal.
-        observation: what the environment said last.
-        step: 0 at the first observation.
+        observation: the newest observation.
+        step: index of the step, from 0.
         history: the remembered (observation, action) pairs, oldest first.
-        admissible: what can be done now, where the environment lists it.
-        responses: what the model had answered at the remembered steps, in full.
+        admissible: the admissible actions, if the environment lists them.
+        responses: the model's whole responses at the remembered steps.
         kind: the task's type.
-        lessons: what the agent has made of earlier trials of the same game, oldest first.
+        lessons: the agent's conclusions from earlier trials of the same task, oldest first.
     """
 
     task: str
@@ -36,12 +40,12 @@ class AgentContext:
     lessons: tuple[str, ...] = ()
 
     def forget_oldest(self, count: int = 1) -> AgentContext:
-        """The same context with the `count` oldest remembered steps gone."""
+        """The context without the `count` oldest remembered steps."""
         return replace(self, history=self.history[count:], responses=self.responses[count:])
 
 
 class Template(Protocol):
-    """One way to talk to a model."""
+    """Makes prompts and reads responses."""
 
     def render(self, context: AgentContext) -> Conversation:
         """The text of the user message, or the turns of a conversation that ends with one."""
@@ -56,11 +60,11 @@ class Template(Protocol):
         ...
 
 
-def _no_template(part: Any) -> str | None:
+def _why_not_template(part: Any) -> str | None:
     missing = [name for name in ("render", "parse", "respond") if not callable(getattr(part, name, None))]
     if isinstance(part, type):
         return "is a class; name an instance of it"
-    return f"is no prompt template: it has no {', '.join(missing)}" if missing else None
+    return f"is not a prompt template: it has no {', '.join(missing)}" if missing else None
 
 
 TEMPLATES: Registry[Template] = Registry(
@@ -72,48 +76,45 @@ TEMPLATES: Registry[Template] = Registry(
         "household-compact": "hgpo.agents.prompts:HOUSEHOLD_COMPACT",
         "household-reasoning": "hgpo.agents.prompts:HOUSEHOLD_REASONING",
     },
-    check=_no_template,
+    check=_why_not_template,
 )
 """Prompt templates by name; see `hgpo.plugins`."""
 
 
 def register_template(name: str, template: Template) -> None:
-    """Make a template of your own available under `name`. A taken name is a `ValueError`."""
+    """Make `template` available under `name`. A taken name is a `ValueError`."""
     TEMPLATES.register(name, template)
 
 
 def template_names() -> list[str]:
-    """All names that `get_template` knows without a path."""
+    """All registered names."""
     return TEMPLATES.names()
 
 
 def get_template(name: str) -> Template:
-    """The template called `name`; `ValueError` says which there are."""
+    """The template called `name`. For an unknown name, the `ValueError` lists the known ones."""
     return TEMPLATES.get(name)
-
-
-# The shortest prompt that says everything, for tiny models: task, remembered pairs, current observation.
 
 
 class CompactTemplate:
     """`task : … . past : observation > action . … now : observation`; the answer is the bare action."""
 
     def render(self, context: AgentContext) -> str:
-        """One line; nothing is cut, only white space is folded."""
+        """One line with the whole task, history and observation; runs of white space become one space."""
         past = [f"past : {self.shorten(seen)} > {done}" for seen, done in context.history]
         now = f"now : {self.shorten(context.observation)}"
         return " ".join([*self.head(context), *past, now, *self.tail(context)])
 
     def head(self, context: AgentContext) -> list[str]:
-        """What stands before the history."""
+        """The parts before the history."""
         return [f"task : {' '.join(context.task.split())}"]
 
     def tail(self, context: AgentContext) -> list[str]:
-        """What stands after the observation."""
+        """The parts after the observation."""
         return []
 
     def shorten(self, observation: str) -> str:
-        """Environment-specific shortening; here only white space."""
+        """The observation as the prompt has it; here only white space is shortened."""
         return " ".join(observation.split())
 
     def parse(self, response: str) -> ParsedAction:
@@ -125,14 +126,8 @@ class CompactTemplate:
         return action
 
 
-COMPACT = CompactTemplate()
-
-
-# The published structure, for instruction-tuned models: role, task, memory, observation, actions, answer format.
-
-
 class ReasoningTemplate:
-    """Asks for reasoning in `<think>` and one action in `<action>`; fits any text environment."""
+    """Role, task, memory, observation, actions and format: reasoning in `<think>`, one action in `<action>`."""
 
     role = "You act in an interactive text environment and choose one action at a time."
     fallback_characters = 20
@@ -155,7 +150,7 @@ class ReasoningTemplate:
         return "\n\n".join(parts)
 
     def progress(self, context: AgentContext) -> str:
-        """Step count and the remembered pairs, each with its step number."""
+        """The number of steps and the remembered pairs, each with its step number from 1."""
         head = f"You have taken {context.step} steps so far."
         if not context.history:
             return head
@@ -167,38 +162,30 @@ class ReasoningTemplate:
         return f"{head} The last {len(context.history)}:\n" + "\n".join(lines)
 
     def offered(self, context: AgentContext) -> tuple[str, ...]:
-        """Which admissible actions are shown."""
+        """The admissible actions that the prompt lists."""
         return context.admissible
 
     def parse(self, response: str) -> ParsedAction:
-        """The published validity rules."""
+        """See `parse_tagged`."""
         return parse_tagged(response, fallback_characters=self.fallback_characters)
 
     def respond(self, action: str) -> str:
-        """A well-formed response without content in its reasoning."""
+        """A valid response with empty reasoning."""
         return f"<think></think><action>{action}</action>"
 
 
-REASONING = ReasoningTemplate()
-
-
-# Templates for the household games (ALFWorld): a compact one for tiny models, the published structure for LLMs.
-
-
 _GO_TO = "go to "
-_HARDLY_EVER_OF_USE = (_GO_TO, "examine ", "look", "inventory", "help")
+_RARELY_USEFUL = (_GO_TO, "examine ", "look", "inventory", "help")
 _ARRIVAL = re.compile(r"^you arrive at [^.]*\. ")
 _FILLER = re.compile(r"\b(?:you|see|the|an?|and|in it)\b|[,.]")
 
 
 class HouseholdCompactTemplate(CompactTemplate):
-    """Adds what can be done, told briefly, and drops the words that every observation repeats.
+    """Adds a short list of the admissible commands and drops the words that every observation repeats.
 
-    Of the admissible commands, places to go to are listed by name; `examine`, `look`, `inventory` and `help`,
-    which are hardly ever of use, are not listed.
-
-    `You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.` becomes `on shelf 1 mug 2 pen 1`
-    and the opening description of the room, which `places` repeats, becomes `start`.
+    `go to` commands are listed as place names; `examine`, `look`, `inventory` and `help`, which are rarely useful, are
+    left out. `You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pen 1.` becomes `on shelf 1 mug 2 pen 1`,
+    and the first observation, which `places` repeats, becomes `start`.
     """
 
     def head(self, context: AgentContext) -> list[str]:
@@ -207,12 +194,12 @@ class HouseholdCompactTemplate(CompactTemplate):
         return [*super().head(context), *([f"places : {' '.join(places)}"] if places else [])]
 
     def tail(self, context: AgentContext) -> list[str]:
-        """The commands that change something where the agent stands."""
-        useful = [action for action in context.admissible if not action.startswith(_HARDLY_EVER_OF_USE)]
+        """The commands that change something at the agent's location."""
+        useful = [action for action in context.admissible if not action.startswith(_RARELY_USEFUL)]
         return [f"can : {' , '.join(useful)}"] if useful else []
 
     def shorten(self, observation: str) -> str:
-        """Lower case, without arrival sentence and filler words."""
+        """Lower case, without the arrival sentence and filler words."""
         if "Welcome to TextWorld" in observation:
             return "start"
         if "Available commands:" in observation:
@@ -221,21 +208,17 @@ class HouseholdCompactTemplate(CompactTemplate):
 
 
 class HouseholdReasoningTemplate(ReasoningTemplate):
-    """The published ALFWorld prompt: `help` is not offered, and 30 characters are sent on without a tag."""
+    """The published ALFWorld prompt: without `help`; a response without a tag gives its last 30 characters."""
 
     role = "You are a skilled agent in the ALFRED household environment."
     fallback_characters = 30
 
     def offered(self, context: AgentContext) -> tuple[str, ...]:
-        """Admissible commands but `help`."""
+        """The admissible commands without `help`."""
         return tuple(action for action in context.admissible if action != "help")
 
 
+COMPACT = CompactTemplate()
+REASONING = ReasoningTemplate()
 HOUSEHOLD_COMPACT = HouseholdCompactTemplate()
 HOUSEHOLD_REASONING = HouseholdReasoningTemplate()
-
-
-# Prompt templates: they make a prompt of a context and parse the response.
-
-
-__all__ = ["TEMPLATES", "AgentContext", "Template", "get_template", "register_template", "template_names"]

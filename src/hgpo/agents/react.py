@@ -1,9 +1,9 @@
-"""ReAct: a thought before every action, and the whole history in sight.
+"""ReAct: a thought before every action, and prompts with the whole history.
 
 Source: Yao et al. 2023, "ReAct: Synergizing Reasoning and Acting in Language Models", arXiv 2210.03629, section 3 and
 appendix C. As there, the prompt begins with worked examples of the task's type; they are this project's own
-(`hgpo.agents.worked_examples`). History is given as real turns: observations are the
-user's, thoughts and actions are the model's.
+(`hgpo.agents.worked_examples`). The history is a conversation: observations are the user's turns, thoughts and actions
+are the model's.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from hgpo.agents.prompts import AgentContext
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message
 
-# No white space can be shared out in two ways, or else the time would grow with the square of a run of it.
+# Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 MAX_REMEMBERED_CHARACTERS = 2_000
-"""Of one response; what a model runs on for is not told to it again."""
+"""Of one response; later prompts leave out the rest."""
 
 
 class ReactTemplate:
     """Thought, action, observation, as a conversation.
 
     Attributes:
-        examples: all there are; each prompt shows those of its task's form and type first.
-        shown: how many a prompt shows.
+        examples: all worked examples; prompts take those of the task's form and type first.
+        shown: number of examples in a prompt.
         list_commands: whether the admissible commands are listed after the newest observation.
     """
 
@@ -43,7 +43,7 @@ class ReactTemplate:
         self.examples, self.shown, self.list_commands = examples, shown, list_commands
 
     def render(self, context: AgentContext) -> Conversation:
-        """The conversation so far, up to the newest observation."""
+        """The conversation up to the newest observation."""
         observations = [*(seen for seen, _ in context.history), context.observation]
         turns = [Message("user", f"{self.head(context)}\n\n{observations[0].strip()}")]
         for (_, action), response, seen in zip(context.history, context.responses, observations[1:], strict=True):
@@ -55,7 +55,7 @@ class ReactTemplate:
         return tuple(turns)
 
     def head(self, context: AgentContext) -> str:
-        """Everything before the first observation that is remembered."""
+        """The text before the first remembered observation."""
         examples = examples_for(self.examples, context.kind, self.shown, context.observation)
         shown = [f"Here is how a task was done:\n\n{as_example(example)}" for example in examples]
         left_out = context.step - len(context.history)
@@ -65,7 +65,7 @@ class ReactTemplate:
         return "\n\n".join(parts)
 
     def tail(self, context: AgentContext) -> str:
-        """What follows the newest observation."""
+        """The text after the newest observation."""
         if not (self.list_commands and context.admissible):
             return ""
         return "\n\nPossible commands: " + ", ".join(command for command in context.admissible if command != "help")
@@ -73,7 +73,7 @@ class ReactTemplate:
     def parse(self, response: str) -> ParsedAction:
         """The command of the first line that begins with `Action:`.
 
-        Without one the last line is sent on, and the response counts as ill-formed.
+        Without one the last line is the action, and the response is invalid.
         """
         found = _ACTION.search(response)
         if found is None:
@@ -83,7 +83,7 @@ class ReactTemplate:
         return ParsedAction(action, bool(action), "" if action else "empty Action:")
 
     def respond(self, action: str) -> str:
-        """A well-formed response without a thought."""
+        """A valid response without a thought."""
         return f"Action: {action}"
 
 
@@ -92,7 +92,7 @@ def _command(text: str) -> str:
 
 
 def remembered(response: str, action: str) -> str:
-    """A response as it is told again: up to its first action. Models run on and make up what they will see next."""
+    """A response as later prompts repeat it: up to its first action, since models go on and invent observations."""
     found = _ACTION.search(response)
     text = response[: found.end()] if found else response
     return text.strip()[:MAX_REMEMBERED_CHARACTERS] or f"Action: {action}"
@@ -107,11 +107,11 @@ def as_example(example: WorkedExample) -> str:
 
 
 def react(spec: AgentSpec, *, examples: int = 2, list_commands: bool = True) -> Agent:
-    """Thought and action in turn, over the whole history.
+    """A thought and an action a step, with the whole history in the prompt.
 
     Args:
-        spec: see `AgentSpec`; template and history length play no part.
-        examples: worked examples in each prompt; environments that this project has none for get none.
+        spec: see `AgentSpec`; template and history length are ignored.
+        examples: worked examples in each prompt; there are some for ALFWorld and WebShop.
         list_commands: whether the admissible commands are listed after the newest observation.
 
     Raises:
@@ -121,12 +121,12 @@ def react(spec: AgentSpec, *, examples: int = 2, list_commands: bool = True) -> 
 
 
 def worked_examples(spec: AgentSpec, count: int) -> tuple[WorkedExample, ...]:
-    """All examples for an environment, none where `count` is 0.
+    """All examples for an environment; none if `count` is 0.
 
     Raises:
         ValueError: `count` is negative.
     """
     if count < 0:
-        raise ValueError(f"agent.options.examples = {count}: there are none below 0")
+        raise ValueError(f"agent.options.examples = {count}; give 0 or more")
     name = _EXAMPLES.get(spec.environment)
     return load_examples(name) if name and count else ()

@@ -1,13 +1,13 @@
-"""Worked examples for a ReAct agent: whole games in which every action follows a thought in plain English.
+"""Worked examples for a ReAct agent: whole episodes with a thought before every action.
 
-The project's own experts play its own generated games, and rules put the reason of each action into words
-(`tools/react_examples`). Shops are shown in two forms: with the pages and instructions of the official catalogue's
-form, and with the brief pages of generated shops. A file here is a JSON object:
+`tools/react_examples` makes them: the environments' experts play generated tasks, and rules word the reason of each
+action. Shops appear in two forms: pages and instructions as in the official catalogue, and the brief pages of generated
+shops. A file in `examples/` is a JSON object:
 
     {"made_by": "…", "examples": [{"kind": "…", "task": "…", "turns": [
         {"observation": "…", "thought": "…", "action": "…"}, …]}, …]}
 
-Source of the form (thought, action and observation in turn, examples by kind of task): Yao et al. 2023, "ReAct:
+Source of the form (thought, action, observation; examples by kind of task): Yao et al. 2023, "ReAct:
 Synergizing Reasoning and Acting in Language Models", arXiv 2210.03629, section 4. None of its text is used.
 """
 
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 EXAMPLE_NAMES = ("household", "shop")
-"""What `load_examples` knows: household games (ALFWorld), shopping (WebShop)."""
+"""Names for `load_examples`: household tasks (ALFWorld), shopping (WebShop)."""
 
 _MARKS = ("[SEP]", "[button]")
-"""What tells the forms of a shop's pages apart: `text` has the first, `text_rich` the second, `brief` neither."""
+"""Marks of the forms of a shop's pages: `text` has the first, `text_rich` the second, `brief` neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkedTurn:
-    """One turn of an agent.
+    """One step of an example.
 
     Attributes:
-        observation: what the environment said before it.
-        thought: why this action, from what was observed so far and the task alone.
-        action: the command as the environment takes it.
+        observation: the observation before the action.
+        thought: the reason for the action, from the task and the observations so far.
+        action: the command for the environment.
     """
 
     observation: str
@@ -42,12 +42,12 @@ class WorkedTurn:
 
 @dataclass(frozen=True, slots=True)
 class WorkedExample:
-    """An episode that is won, from its first observation to the winning action.
+    """A successful episode, from its first observation to its last action.
 
     Attributes:
-        kind: the task's kind, as `hgpo.envs.base.Task.kind` says it.
+        kind: the task's kind (`hgpo.envs.base.Task.kind`).
         task: the sentence that states the goal.
-        turns: the turns in order; what the environment says to the last action is left out.
+        turns: the steps in order; the final observation is left out.
     """
 
     kind: str
@@ -62,7 +62,7 @@ def load_examples(name: str) -> tuple[WorkedExample, ...]:
         name: one of `EXAMPLE_NAMES`.
 
     Raises:
-        ValueError: there are none of that name; the message says which there are.
+        ValueError: an unknown name; the message lists the known ones.
     """
     if name not in EXAMPLE_NAMES:
         raise ValueError(f"unknown worked examples {name!r}; known: {', '.join(EXAMPLE_NAMES)}")
@@ -76,30 +76,21 @@ def load_examples(name: str) -> tuple[WorkedExample, ...]:
 def examples_for(
     examples: Sequence[WorkedExample], kind: str, count: int, observation: str = ""
 ) -> tuple[WorkedExample, ...]:
-    """The first `count` examples for a task: those of its form, of these those of its kind, else in the order given.
-
-    A kind or form without examples still gets some, and `count` above their number gives them all.
+    """`count` examples for a task, or all if there are fewer: first those of its form, among these those of its kind.
 
     Args:
-        examples: to choose from.
-        kind: the task's.
-        count: how many.
-        observation: any of the task's, which shows in what form its environment speaks.
-
-    Raises:
-        ValueError: `count` is negative.
+        examples: the examples to choose from; ties keep their order.
+        kind: the task's kind.
+        count: number of examples, 0 or more.
+        observation: any observation of the task, from which its form is read.
     """
-    if count < 0:
-        raise ValueError(f"count of worked examples must be 0 or more, not {count}")
     form = _form(observation)
 
     def differs(example: WorkedExample) -> tuple[bool, bool]:
         return _form(example.turns[0].observation) != form, example.kind != kind
 
-    # A sort keeps the order of what is equal, and False comes first.
     return tuple(sorted(examples, key=differs)[:count])
 
 
 def _form(observation: str) -> tuple[bool, ...]:
-    """Which marks it has."""
     return tuple(mark in observation for mark in _MARKS)

@@ -1,9 +1,9 @@
-"""What engines with continuous batching share: a policy that steps an engine while episodes wait for their answers.
+"""Asynchronous policies: `EnginePolicy` for engines with continuous batching, `AsyncBatcher` for batch policies.
 
-An engine writes one token more of every open answer at each step, and takes new prompts between two steps. It is
-stepped in the event loop of those who wait, in no thread of its own. So nothing generates while the weights are
-trained, an engine that fails fails where its answers are awaited, and the order of the prompts, with it the answers, is
-the same in every run. The price: an environment does not move while the engine computes.
+An engine generates one token of every open response at each step, and accepts new requests between steps. It runs in
+the event loop of the callers, without a thread of its own. Therefore nothing is generated during training, errors reach
+the callers, and the order of requests, and with it the responses, is the same in every run. On the other hand,
+environments do not step while the engine computes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hgpo.policies.base import (
     check_temperature,
     is_async,
 )
-from hgpo.policies.language_model import LanguageModel, check_positions
+from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.padding import TokenIds
 from hgpo.policies.weights import computes_in_bfloat16
 
@@ -40,7 +40,7 @@ class GenerationRequest:
     Attributes:
         prompt_ids: int32, chat template included.
         temperature: 0 is greedy, and then log-probs are those at temperature 1.
-        seed: where the draws begin; None for greedy decoding.
+        seed: of the random generator; None for greedy decoding.
     """
 
     prompt_ids: TokenIds
@@ -53,8 +53,8 @@ class GenerationOutput:
     """A complete response: it has an end token or was cut at the response limit.
 
     Attributes:
-        token_ids: End token included.
-        log_probs: Of the tokens, under the distribution they were sampled from.
+        token_ids: the tokens, end token included.
+        log_probs: of the tokens, under the distribution they were sampled from.
     """
 
     token_ids: Sequence[int]
@@ -82,23 +82,19 @@ class Engine(Protocol):
 
 
 class EngineFailed(RuntimeError):
-    """An engine raised an error, given as the cause, while answers were awaited. It answers nothing any more."""
+    """An engine raised an error, given as the cause. All open and later requests fail."""
 
 
 class EnginePolicy:
-    """Answers each prompt in its own time through an engine. See `hgpo.policies.base.AsyncPolicy`.
-
-    Many requests may be under way, all in one event loop. A request's own seed decides its draws where the engine keeps
-    them apart; see the backends.
-    """
+    """An `AsyncPolicy` that generates with an engine. All requests must be in one event loop."""
 
     def __init__(self, backend: str, language_model: LanguageModel, engine: Engine) -> None:
-        """Put an engine to work.
+        """Set up the policy.
 
         Args:
-            backend: its name, for messages.
-            language_model: how prompts are encoded, what ends an answer, and how long both may be.
-            engine: writes with the weights of `language_model.model`.
+            backend: name of the backend, for messages.
+            language_model: encoder, end tokens and limits.
+            engine: generates with the weights of `language_model.model`.
         """
         self.language_model = language_model
         self._engine = engine
@@ -107,23 +103,23 @@ class EnginePolicy:
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt it takes, chat template included."""
+        """Most tokens of a prompt, chat template included."""
         return self.language_model.limits.prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
-        """One, which is a seed."""
+        """1: a seed."""
         return 1
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes, chat template included."""
+        """The number of tokens of each prompt, chat template included."""
         return self.language_model.encoder.count_prompt_tokens(prompts)
 
     def take_weights(self, model: Any) -> None:
-        """Answer with the weights of `model` from now on.
+        """Use the weights of `model` from now on.
 
         Raises:
-            RuntimeError: answers are under way, which would be written half with the old weights.
+            RuntimeError: a request is open.
         """
         self._loop.refuse_if_busy()
         self._engine.take_weights(model)
@@ -133,14 +129,14 @@ class EnginePolicy:
 
         Raises:
             PromptTooLong: the prompt exceeds `max_prompt_tokens`. Prompts are never cut.
-            ValueError: the temperature is negative or not finite, or the request brings no seed to sample by.
-            FloatingPointError: the model gave log-probs that are not finite.
+            ValueError: the temperature is negative or not finite, or the request has no seed.
+            FloatingPointError: log-probs are not finite.
             EngineFailed: the engine raised an error, for this request or another.
         """
         check_temperature(temperature)
         seed = request.seed if temperature else None
         if temperature and seed is None:
-            raise ValueError("the request brings no numbers to sample by; see `draw_requests`")
+            raise ValueError("the request has no numbers to sample by; see `draw_requests`")
         [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
         written = await self._loop.generate(GenerationRequest(prompt_ids, temperature, seed))
         return self._response(prompt_ids, written)
@@ -155,7 +151,7 @@ class EnginePolicy:
 
 
 class EngineLoop:
-    """Steps an engine as long as any request waits for its response."""
+    """Steps an engine while requests are open."""
 
     def __init__(self, backend: str, engine: Engine) -> None:
         self._backend, self._engine = backend, engine
@@ -184,12 +180,12 @@ class EngineLoop:
         try:
             return await self._waiting[key]
         finally:
-            if self._waiting.pop(key, None) is not None:  # cancelled, before there was an answer
+            if self._waiting.pop(key, None) is not None:  # cancelled before the response was complete
                 self._engine.drop([key])
 
     async def _step_while_awaited(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # whoever has got an answer asks on before the next step
+            await asyncio.sleep(0)  # callers with a response add their next request before the next step
             try:
                 written = self._engine.step()
             except Exception as error:
@@ -213,31 +209,22 @@ class EngineLoop:
 
 
 def computing_type(language_model: LanguageModel) -> torch.dtype:
-    """The type that a forward pass of the trained module computes in: what an engine with its own copy holds it in."""
+    """The type that a forward pass of the trained module computes in."""
     model = language_model.model
     low = computes_in_bfloat16(language_model.limits.precision, model.device, model.config)
     return torch.bfloat16 if low else model.dtype
 
 
-def check_lengths(language_model: LanguageModel) -> int:
-    """Most tokens of a prompt with its answer, once the model is known to have positions for them."""
-    check_positions(language_model)
-    return language_model.limits.prompt_tokens + language_model.limits.response_tokens
-
-
-# A batch policy behind the interface of an async policy.
-
-
 def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
-    """The policy in the form that answers each request in its own time."""
+    """The policy as an `AsyncPolicy`."""
     return policy if is_async(policy) else AsyncBatcher(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
 
 
 class AsyncBatcher(PolicyWrapper[BatchPolicy]):
-    """Batches concurrent requests. See `hgpo.policies.base.AsyncPolicy`."""
+    """An `AsyncPolicy` that batches concurrent requests for a `BatchPolicy`."""
 
     def __init__(self, policy: BatchPolicy) -> None:
-        """`policy` answers the batches."""
+        """Wrap `policy`."""
         super().__init__(policy)
         self._waiting: dict[float, list[tuple[Request, asyncio.Future[Response]]]] = {}  # by temperature
 
@@ -250,7 +237,7 @@ class AsyncBatcher(PolicyWrapper[BatchPolicy]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._answer)  # after all coroutines that have a response have sent their next request
+            loop.call_soon(self._answer)  # after all coroutines with a response have sent their next request
         self._waiting.setdefault(temperature, []).append((request, answer))
         return await answer
 

@@ -1,7 +1,7 @@
-"""What plays: policy backends by name (`policy.backend` in a recipe). No torch is loaded here.
+"""Policy backends by name (`policy.backend` in a recipe). This module does not import torch.
 
-A backend makes a policy of a language model. It is one file with one `Backend` in it, and one entry: here, in the
-entry-point group `hgpo.policies` of any installed package, or named `"package.module:ATTRIBUTE"` in the recipe.
+A backend makes a policy from a language model. It is one `Backend`, registered in `BACKENDS`, in the entry-point group
+`hgpo.policies` of an installed package, or named `"package.module:ATTRIBUTE"` in the recipe.
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ class Backend:
     """A way to answer prompts with a language model.
 
     Attributes:
-        make: `(language_model, **options) -> policy`; its keywords are what `[policy.options]` may hold. A backend that
-            has its own copy of the weights reads `language_model.source` and never loads `language_model.model`.
-        trainable: whether its responses carry token ids and log-probs, which training needs.
-        missing: what has to be installed before it can be used, and how, in a sentence; None: nothing.
-        check: `(language_model, **options)`, of a backend that depends on what may not be there or not do: asks it, and
-            raises a `ValueError` that says what to do. It loads no weights. Called before a training writes anything.
-        adapters_only: whether it is trained through an adapter alone, beside the weights that `policy.model` has: what
-            has them cannot be given others.
-
-    Example: `Backend(lambda language_model, *, url: MyServerPolicy(url), trainable=False)`.
+        make: `(language_model, **options) -> policy`; its keywords are the keys of `[policy.options]`. A backend with
+            its own copy of the weights may read `language_model.source` instead of loading `language_model.model`.
+        trainable: whether its responses have token ids and log-probs, which training needs.
+        missing: returns a sentence about a package to install, or None if nothing is missing.
+        check: `(language_model, **options)`; tests the external service and raises a `ValueError` with a remedy. Loads
+            no weights. Called before training writes files.
+        adapters_only: whether only an adapter can be trained, because the backend cannot replace whole weights.
     """
 
     make: Callable[..., AnyPolicy]
@@ -41,8 +38,8 @@ class Backend:
     adapters_only: bool = False
 
 
-def _no_backend(part: Any) -> str | None:
-    return None if isinstance(part, Backend) else "is no `hgpo.policies.backends.Backend`"
+def _why_not_backend(part: Any) -> str | None:
+    return None if isinstance(part, Backend) else "is not a `hgpo.policies.backends.Backend`"
 
 
 BACKENDS: Registry[Backend] = Registry(
@@ -53,16 +50,16 @@ BACKENDS: Registry[Backend] = Registry(
         "vllm": "hgpo.policies.vllm:BACKEND",
         "server": "hgpo.policies.trained_server:BACKEND",
     },
-    check=_no_backend,
+    check=_why_not_backend,
 )
 """Policy backends by name; see `hgpo.plugins`."""
 
 
 def check_backend(name: str, options: Mapping[str, Any]) -> Backend:
-    """The backend called `name`, which takes `options`.
+    """The backend called `name`, after a check of its options.
 
     Raises:
-        ValueError: there is none of that name, it is not installed, or it does not take an option.
+        ValueError: an unknown name, a package is missing, or an unknown option.
     """
     backend = BACKENDS.get(name)
     if missing := backend.missing():

@@ -1,11 +1,10 @@
-"""The one interface between rollouts and whatever answers a prompt, in two forms.
+"""The interface of policies, in two forms, both accepted by `hgpo.rollout.runner`.
 
-A `BatchPolicy` answers many requests in one call: a turn of all live episodes is one batch. An `AsyncPolicy` answers
-each request in its own time, as servers and engines with continuous batching do, so that an episode goes on as soon as
-its own answer is there. Either may be given to `hgpo.rollout.runner`.
+A `BatchPolicy` answers many requests in one call: one step of all running episodes is one batch. An `AsyncPolicy`
+answers requests independently, as servers and engines with continuous batching do, so that an episode continues as soon
+as its own response is complete.
 
-Randomness travels with the request, as numbers and not as a generator: a server cannot hold a numpy generator, but it
-can be told a seed.
+Each request carries its own random numbers, from which servers get a seed.
 
 Shape suffixes: B requests, T numbers (for most policies one per response token).
 """
@@ -21,19 +20,17 @@ from numpy.typing import NDArray
 
 from hgpo.messages import Conversation
 
-_SEED_BITS = 53  # what a float64 in [0, 1) holds
+_SEED_BITS = 53  # the precision of a float64 in [0, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A prompt that waits for its response.
+    """A prompt with its random numbers.
 
     Attributes:
         prompt: see `hgpo.messages`.
         uniform_T: float64[T] in [0, 1), T = the policy's `numbers_per_response`: the same numbers give the same
-            response. None: the policy is greedy (temperature 0) or draws by itself.
-
-    Example: `Request("task : open the door …", uniform_T=rng.random(4)).seed` is a whole number below 2**53.
+            response. None: the policy is greedy (temperature 0) or uses a generator of its own.
     """
 
     prompt: Conversation
@@ -41,7 +38,7 @@ class Request:
 
     @property
     def seed(self) -> int | None:
-        """The first number as a seed, for policies that draw by themselves once they are told where to begin."""
+        """The first number as a seed below 2**53, for policies with a generator of their own."""
         return None if self.uniform_T is None else int(self.uniform_T[0] * 2**_SEED_BITS)
 
 
@@ -50,10 +47,11 @@ class RequestUsage:
     """Tokens, requests, time and cost of one response, as its policy reports them.
 
     Attributes:
-        prompt_tokens, response_tokens: as counted by whoever answered.
-        requests: sent until there was an answer.
-        seconds: until the answer was there, repetitions included.
-        cost: of the tokens; 0 where nobody gave prices (`hgpo.policies.pricing`).
+        prompt_tokens: tokens of the prompt, as the policy counts them.
+        response_tokens: tokens of the response, as the policy counts them.
+        requests: number of requests sent, retries included.
+        seconds: time until the response was complete, retries included.
+        cost: cost of the tokens; 0 without prices (`hgpo.policies.pricing`).
     """
 
     prompt_tokens: int
@@ -65,20 +63,18 @@ class RequestUsage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """What a policy answered to one prompt.
+    """A policy's response to one prompt.
+
+    A policy without access to tokens leaves the arrays empty.
 
     Attributes:
-        text: the answer, control tokens left out.
-        prompt_ids, token_ids: int32, what the model read and wrote, end token included.
-        log_probs: float32, of the sampled tokens under the distribution they were drawn from (temperature applied).
-        finished: it ended by itself (end-of-turn token) and was not cut at the response limit.
-        details: what an engine says beside it and its trainer wants back; empty for most.
-        usage: tokens, requests, seconds and cost; None: the token arrays above are all that is known.
-
-    A policy without a model (scripted) leaves the arrays empty.
-
-    Example: `Response("go to fridge 1", prompt_ids=int32[57], token_ids=int32[5], log_probs=float32[5],
-    finished=True)`: four words and the end token.
+        text: the text without control tokens.
+        prompt_ids: int32[P], the tokens of the prompt.
+        token_ids: int32[T], the tokens of the response, end token included.
+        log_probs: float32[T], of the sampled tokens under the distribution they were drawn from (temperature applied).
+        finished: whether it has an end token, so that it was not cut at the response limit.
+        details: further values of an engine that its trainer uses; empty for most.
+        usage: tokens, requests, seconds and cost; None if the policy does not report them.
     """
 
     text: str
@@ -91,7 +87,7 @@ class Response:
 
 
 class PromptTooLong(ValueError):
-    """A prompt has more tokens than the policy takes. Prompts are never cut: a cut one would train on other text."""
+    """A prompt has more tokens than the policy allows. A cut prompt would be another prompt."""
 
     def __init__(self, *, index: int, tokens: int, limit: int) -> None:
         super().__init__(
@@ -104,36 +100,33 @@ class PromptTooLong(ValueError):
 
 
 class PromptCounter(Protocol):
-    """Knows how many tokens a prompt takes, and how many it may."""
+    """Counts the tokens of prompts."""
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes, chat template included."""
+        """The number of tokens of each prompt, chat template included."""
         ...
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The longest prompt it takes; None where there is no limit."""
+        """Most tokens of a prompt; None without a limit."""
         ...
 
 
 class Policy(PromptCounter, Protocol):
-    """What both forms share."""
+    """The part of the interface that both forms share."""
 
     @property
     def numbers_per_response(self) -> int:
-        """How many random numbers a request brings; 0 where the policy draws by itself."""
+        """Random numbers in a request; 0 if the policy has a generator of its own."""
         ...
 
     def take_weights(self, model: Any) -> None:
-        """Answer with the weights of `model`, the trained torch module, from now on.
-
-        Called after every update. Nothing to do for a policy that samples from that very module.
-        """
+        """Use the weights of `model`, the trained torch module, from now on. Called after every update."""
         ...
 
 
 class BatchPolicy(Policy, Protocol):
-    """Answers requests together."""
+    """Answers requests in batches."""
 
     def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
         """One response per request, in order. `temperature` 0 is greedy.
@@ -145,7 +138,7 @@ class BatchPolicy(Policy, Protocol):
 
 
 class AsyncPolicy(Policy, Protocol):
-    """Answers each request in its own time; many may be under way."""
+    """Answers requests independently; many may be open at once."""
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request. `temperature` 0 is greedy.
@@ -160,12 +153,12 @@ AnyPolicy = BatchPolicy | AsyncPolicy
 
 
 def is_async(policy: AnyPolicy) -> TypeGuard[AsyncPolicy]:
-    """Whether a policy answers each request in its own time."""
+    """Whether a policy answers requests independently."""
     return hasattr(policy, "respond")
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse one that nothing can be drawn at, with a `ValueError`; 0 is greedy."""
+    """Reject a temperature that is negative or not finite, with a `ValueError`."""
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature {temperature} is not a finite number >= 0")
 
@@ -173,9 +166,9 @@ def check_temperature(temperature: float) -> None:
 def draw_requests(
     prompts: Sequence[Conversation], policy: Policy, rng: np.random.Generator | None, *, temperature: float
 ) -> list[Request]:
-    """The prompts with the numbers that decide their responses, `numbers_per_response` each, drawn from `rng`.
+    """One request per prompt, with `numbers_per_response` numbers from `rng`.
 
-    Greedy decoding (`temperature` 0) takes none, nor does a policy that draws by itself.
+    Greedy decoding (`temperature` 0) and policies with a generator of their own take no numbers.
     """
     count = policy.numbers_per_response if temperature else 0
     if not count or rng is None:
@@ -188,7 +181,7 @@ Inner = TypeVar("Inner", bound=Policy)
 
 
 class PolicyWrapper(Generic[Inner]):
-    """Forwards everything of `hgpo.policies.base.Policy` to another policy."""
+    """Forwards the interface `Policy` to another policy."""
 
     def __init__(self, policy: Inner) -> None:
         """Wrap `policy`."""
@@ -196,18 +189,18 @@ class PolicyWrapper(Generic[Inner]):
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The longest prompt it takes."""
+        """Most tokens of a prompt."""
         return self._policy.max_prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
-        """How many random numbers a request brings."""
+        """Random numbers in a request."""
         return self._policy.numbers_per_response
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes."""
+        """The number of tokens of each prompt."""
         return self._policy.count_prompt_tokens(prompts)
 
     def take_weights(self, model: Any) -> None:
-        """Answer with the weights of `model` from now on."""
+        """Use the weights of `model` from now on."""
         self._policy.take_weights(model)

@@ -1,9 +1,10 @@
-"""A key-value cache that is written in place, in the type that the model computes in.
+"""A key-value cache that is written in place, and layouts that compute shared beginnings of prompts once.
 
-transformers' own makes a longer copy of itself for every token, and keeps under autocast what the rotary positions
-return, float32. This one takes its room once, for prompts and responses together.
+transformers' own cache makes a longer copy of itself for every token, and under autocast keeps float32 keys. This one
+allocates its memory once, for prompts and responses, in the type that the model computes in.
 
-Shape suffixes: B rows, H key heads, C capacity in tokens, S tokens seen, Q new tokens, D head size, M moved rows.
+Shape suffixes: B rows, H key heads, C capacity in tokens, S visible tokens, Q new tokens, D head size, M moved rows; in
+layouts U prompts, G beginnings, P columns, N prompts in lexical order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hgpo.policies.padding import TokenIds, cheapest_runs, pad_left
 
 
 class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's keys and values in buffers that stay where they are.
+    """One layer's keys and values in fixed buffers.
 
     The model sees a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
     """
@@ -32,19 +33,19 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     is_sliding = False
 
     def __init__(self, rows: int, capacity: int) -> None:
-        """Room for `rows` sequences of `capacity` tokens, taken at the first `update`."""
+        """For `rows` sequences of `capacity` tokens; allocated at the first `update`."""
         super().__init__()
         self._rows, self._capacity = rows, capacity
         self.show(slice(0, rows), 0, 0)
 
     def show(self, rows: slice, start: int, end: int) -> None:
-        """Let the model see tokens `start` to `end` of `rows`; what comes next is written at `end`."""
+        """Set the window to tokens `start` to `end` of `rows`; new tokens are written at `end`."""
         self._window, self._start, self._end = rows, start, end
         if self.is_initialized:
             self._view()
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Take the room. Zeros, since a masked token's weight of 0 times a stray NaN would be NaN."""
+        """Allocate the buffers, with zeros: a masked token's weight of 0 times NaN would be NaN."""
         self.key_BHCD, self.value_BHCD = (
             states.new_zeros(
                 (self._rows, states.shape[1], self._capacity, states.shape[3]), dtype=_computing_dtype(states)
@@ -56,7 +57,7 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values [B, H, Q, D]; returns all that the window shows, [B, H, S, D]."""
+        """Write new keys and values [B, H, Q, D]; returns the window [B, H, S, D]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self._end + key_states.shape[-2]
@@ -71,36 +72,36 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
         self.values = self.value_BHCD[self._window, :, self._start : self._end]
 
     def move_rows(self, source_M: torch.Tensor, target_M: torch.Tensor, rows: int) -> None:
-        """Copy the tokens of rows `source` over those of rows `target`, then show the first `rows`."""
+        """Copy the tokens of rows `source` to rows `target`, then set the window to the first `rows`."""
         for buffer_BHCD in (self.key_BHCD, self.value_BHCD) if self.is_initialized else ():
             buffer_BHCD[target_M, :, : self._end] = buffer_BHCD[source_M, :, : self._end]
         self.show(slice(0, rows), self._start, self._end)
 
     def get_seq_length(self) -> int:
-        """Tokens that the window shows."""
+        """Number of tokens in the window."""
         return self._end - self._start
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Length and offset of the keys that the next `query_length` tokens are compared with."""
+        """Length and offset of the keys for the next `query_length` tokens."""
         return self.get_seq_length() + query_length, 0
 
     def get_max_length(self) -> int:
-        """No limit that transformers need heed."""
+        """-1: no limit."""
         return -1
 
     def get_max_cache_shape(self) -> int:
-        """The same, by the name that older releases of transformers know."""
+        """The same under the name of older releases of transformers."""
         return self.get_max_length()
 
 
 class ResponseCache(DynamicCache):  # type: ignore[misc]
-    """The cache of one batch: prompts are read into it, then responses are written row by row.
+    """The cache of one batch of prompts and their responses.
 
-    Layers that see everything are `PreallocatedLayer`; those that forget (sliding windows shorter than `capacity`) or
-    keep another state stay transformers' own.
+    Layers with full attention are `PreallocatedLayer`; layers with sliding windows shorter than `capacity` or other
+    states are transformers' own.
 
     Attributes:
-        in_place: whether all layers are preallocated, so that prompts may be read in parts.
+        in_place: whether all layers are preallocated, so that prompts may be computed in parts.
     """
 
     layers: list[Any]
@@ -115,27 +116,27 @@ class ResponseCache(DynamicCache):  # type: ignore[misc]
 
     @classmethod
     def of(cls, model: Any, rows: int, capacity: int) -> Self | None:
-        """A cache for `model`; None where its architecture brings a cache of its own."""
+        """A cache for `model`; None if its architecture has a cache of its own."""
         known = getattr(model, "_supports_default_dynamic_cache", None)
         if known is None or not known():
             return None
         return cls(model.config, rows, capacity)
 
     def show(self, rows: slice, start: int, end: int) -> None:
-        """Let the model see tokens `start` to `end` of `rows` alone, in the preallocated layers."""
+        """Set the window of the preallocated layers to tokens `start` to `end` of `rows`."""
         for layer in self.layers:
             if isinstance(layer, PreallocatedLayer):
                 layer.show(rows, start, end)
 
 
 def cache_name(model: Any) -> str:
-    """By what name a model is given its cache, and gives it back: newer releases of transformers call it `cache`."""
+    """The name of the cache in a model's arguments and outputs; newer releases of transformers call it `cache`."""
     taken = inspect.signature(base_model(model).forward).parameters
     return "cache" if "cache" in taken else "past_key_values"
 
 
 def select_rows(cache: Any, index_B: torch.Tensor, device: torch.device) -> None:
-    """Make row b of `cache` its row index[b]; `index_B` lies on the CPU. Only rows that change place are copied."""
+    """Replace row b of `cache` by row index[b]; `index_B` is on the CPU. Only rows that change are copied."""
     index_on_device_B = index_B.to(device)
     if not isinstance(cache, ResponseCache):
         cache.batch_select_indices(index_on_device_B)
@@ -156,32 +157,27 @@ def _sees_all(layer: Any, capacity: int) -> bool:
 
 
 def _computing_dtype(states: torch.Tensor) -> torch.dtype:
-    """The type attention computes in: autocast would round float32 to its own at every token anyway."""
+    """The type that attention computes in; autocast would round float32 to it at every token."""
     kind = states.device.type
     lowered = states.dtype == torch.float32 and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if lowered else states.dtype
 
 
-# Prompts that begin alike, laid out so that a beginning is read once for all of them.
-#
-# Agents ask many times with one template and one task; what differs comes late.
-#
-# Shape suffixes: U prompts, G beginnings, P columns, N prompts in lexical order.
-
-
 @dataclass(frozen=True, slots=True)
 class PromptLayout:
-    """Prompts as rows whose first columns hold what they share with others, flush right, and the others the rest.
+    """Prompts as rows: the first columns have the beginnings that prompts share, the others the rest, both padded left.
 
     Example: `[[5, 6, 7], [5, 6, 8, 9]]`, laid out together, is `ids_UP = [[5, 6, 8, 9], [5, 6, 0, 7]]`, of which
     two columns are `shared`.
 
     Attributes:
-        order_U: row u holds the prompt of this index; the longest rest comes first.
-        ids_UP, mask_UP: the rows, and where they hold a token.
-        shared: columns of beginnings; 0 if nothing is shared.
-        ids_GP, mask_GP: the beginnings, longest first, as they stand in those columns.
-        beginning_U: which of them row u begins with; any, where `mask_UP` shows none.
+        order_U: the index of the prompt in row u; the longest rest comes first.
+        ids_UP: the rows.
+        mask_UP: where the rows have a token.
+        shared: number of columns for beginnings; 0 if nothing is shared.
+        ids_GP: the beginnings, longest first, in those columns.
+        mask_GP: where the beginnings have a token.
+        beginning_U: the beginning of row u; arbitrary for a row that shares none.
     """
 
     order_U: NDArray[np.int64]
@@ -194,7 +190,7 @@ class PromptLayout:
 
 
 def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
-    """Every prompt as a row of its own, flush right."""
+    """Every prompt as a row of its own, padded on the left."""
     order_U = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
     ids_UP, mask_UP = pad_left([prompts[index] for index in order_U], pad_token)
     ids_GP, mask_GP = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.bool_)
@@ -202,9 +198,9 @@ def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
 
 
 def lay_out_together(prompts: Sequence[TokenIds], pad_token: int, *, overhead: int) -> PromptLayout:
-    """Beginnings that several prompts have are read once, if that saves more than `overhead` tokens.
+    """Shared beginnings are computed once, if that saves more than `overhead` tokens.
 
-    Every prompt keeps at least its last token to itself, since the response follows that.
+    Every prompt has at least its last token in the rest, since the response follows it.
     """
     shared_U = shared_tokens(prompts)
     keys = [prompt[:count].tobytes() for prompt, count in zip(prompts, shared_U, strict=True)]
@@ -230,9 +226,9 @@ def lay_out_together(prompts: Sequence[TokenIds], pad_token: int, *, overhead: i
 
 
 def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
-    """How many first tokens of each prompt, int64[U], to read together with others': what costs the fewest tokens.
+    """The length of the beginning that each prompt shares with others, int64[U], at the least total of tokens.
 
-    In lexical order, runs of prompts are read together; a run costs its common beginning once and every rest.
+    Runs of prompts in lexical order share a beginning; a run costs its beginning once and every rest.
 
     Example: `shared_tokens([[5, 6, 7], [5, 6, 8], [9]])` -> `[2, 2, 0]`.
     """
@@ -240,7 +236,7 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
     alike_N = np.array([_common(prompts[one], prompts[other]) for one, other in pairwise(order_N)], dtype=np.int64)
 
     def added(end: int) -> NDArray[np.int64]:
-        """What runs save, as costs: all but one of a run's prompts save what they have in common."""
+        """The negative savings of runs: all but one prompt of a run save the common beginning."""
         common_N = np.minimum.accumulate(alike_N[: end - 1][::-1])[::-1]
         return np.append(-common_N * np.arange(end - 1, 0, -1), 0)
 
@@ -252,7 +248,7 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
 
 
 def _common(one: TokenIds, other: TokenIds) -> int:
-    """Tokens that both begin with, their last ones left out."""
+    """Number of tokens that both begin with, last tokens excluded."""
     length = min(len(one), len(other)) - 1
     differ = np.flatnonzero(one[:length] != other[:length])
     return int(differ[0]) if len(differ) else max(length, 0)

@@ -1,4 +1,4 @@
-"""Prompts as tokens: what the model sees, computed without the model."""
+"""Prompts as token ids, with the tokenizer's chat template."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _KEPT_PROMPTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What stands around every prompt, besides what the tokenizer's chat template puts there by itself.
+    """Settings of the chat template.
 
     Attributes:
         system_prompt: text of a system message before the prompt; empty: none, or the template's own.
-        options: keywords that the template reads.
+        options: keywords for the template.
     """
 
     system_prompt: str = ""
@@ -31,22 +31,21 @@ class Chat:
 
 
 class PromptEncoder:
-    """Each prompt becomes the messages of the tokenizer's chat template; one alone where that takes no conversations.
+    """Encodes prompts with a chat template; if it does not support conversations, as one user message.
 
-    Prompts are untrusted: a control token spelled out in one becomes ordinary text.
-    `hgpo.rollout.prompts.fit_prompts` takes an encoder in place of a policy.
+    Prompts are untrusted: a control token in their text becomes ordinary text. An encoder is a `PromptCounter`.
     """
 
     def __init__(self, tokenizer: Any, max_prompt_tokens: int, chat: Chat | None = None) -> None:
-        """Check the template once, with the chat's options and system message.
+        """Check the template with the options and system message.
 
         Args:
-            tokenizer: one of transformers'.
-            max_prompt_tokens: the longest prompt, chat template included.
-            chat: what stands around every prompt.
+            tokenizer: a tokenizer of transformers.
+            max_prompt_tokens: most tokens of a prompt, chat template included.
+            chat: system prompt and template options.
 
         Raises:
-            ValueError: there is no chat template, or it does not take the options or a system message.
+            ValueError: there is no chat template, or it ignores an option or the system message.
         """
         if not tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template; use an instruction-tuned model")
@@ -59,10 +58,9 @@ class PromptEncoder:
         self._recent: dict[Conversation, TokenIds] = {}
 
     def encode_prompts(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
-        """Token ids of each prompt as the model sees it, up to where its answer begins; not to be written to.
+        """Token ids of each prompt, up to the start of the response. The arrays are read-only.
 
-        A prompt is counted before it is sent, and all rollouts of a group begin with the same one: what was encoded
-        lately is kept.
+        The newest prompts are cached, since a prompt is first counted and then sent, and a group shares its first one.
         """
         fresh = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._recent))
         self._recent.update(zip(fresh, self._encode(fresh), strict=True))
@@ -72,10 +70,10 @@ class PromptEncoder:
         return encoded
 
     def encode_fitting(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
-        """As `encode_prompts`, where each prompt is short enough.
+        """As `encode_prompts`, with a check of the lengths.
 
         Raises:
-            PromptTooLong: one exceeds `max_prompt_tokens`. Prompts are never cut.
+            PromptTooLong: a prompt exceeds `max_prompt_tokens`.
         """
         encoded = self.encode_prompts(prompts)
         for index, ids in enumerate(encoded):
@@ -93,43 +91,43 @@ class PromptEncoder:
         return encoded
 
     def encode_responses(self, responses: Sequence[str], end_token: int) -> list[TokenIds]:
-        """Token ids of each response as the model would write it, closed by `end_token`."""
+        """Token ids of each response, with `end_token` at the end."""
         if not responses:
             return []
-        texts = [_encodable(response) for response in responses]
+        texts = [encodable(response) for response in responses]
         return [np.asarray([*ids, end_token], dtype=np.int32) for ids in self._ids(texts)]
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes, chat template included."""
+        """The number of tokens of each prompt, chat template included."""
         return [len(ids) for ids in self.encode_prompts(prompts)]
 
     def messages(self, prompt: Conversation) -> tuple[Message, ...]:
-        """The turns that the chat template is given, for whoever has another program fill it in."""
-        taken = messages_of(prompt if self._takes_turns else as_text(prompt))
-        return tuple(Message(message.role, self._defused(_encodable(message.text))) for message in taken)
+        """The messages of a prompt for the chat template."""
+        turns = messages_of(prompt if self._takes_turns else as_text(prompt))
+        return tuple(Message(message.role, self._escaped(encodable(message.text))) for message in turns)
 
     def decode(self, responses: Sequence[TokenIds]) -> list[str]:
-        """The text of each response, control tokens left out."""
+        """The text of each response without control tokens."""
         texts: list[str] = self.tokenizer.batch_decode(
             [ids.tolist() for ids in responses], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return texts
 
     def ends(self, response_ids: TokenIds) -> bool:
-        """Whether a response closes with the tokenizer's end token, so that it was not cut."""
+        """Whether a response ends with the tokenizer's end token, so that it was not cut."""
         return bool(response_ids[-1] == self.tokenizer.eos_token_id)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return ids
 
-    def _defused(self, text: str) -> str:
-        """A control token spelled out in untrusted text becomes ordinary text: "<|end|>" -> "< |end|>"."""
+    def _escaped(self, text: str) -> str:
+        """Control tokens in untrusted text as ordinary text: "<|end|>" -> "< |end|>"."""
         return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
 
 
 def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat) -> list[str]:
-    """Each prompt as the whole text that the model reads, up to where its answer begins."""
+    """The whole text of each prompt, up to the start of the response."""
     before = [{"role": "system", "content": chat.system_prompt}] if chat.system_prompt else []
     texts: list[str] = tokenizer.apply_chat_template(
         [[*before, *({"role": one.role, "content": one.text} for one in prompt)] for prompt in prompts],
@@ -141,7 +139,7 @@ def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat
 
 
 def _check_chat(tokenizer: Any, chat: Chat) -> None:
-    """Refuse what the template does not read: it would pass over an option without a word."""
+    """Reject options and a system message that the template would ignore."""
     unread = [name for name in chat.options if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template))]
     if unread:
         raise ValueError(
@@ -149,21 +147,21 @@ def _check_chat(tokenizer: Any, chat: Chat) -> None:
         )
     try:
         [text] = _as_chats(tokenizer, [messages_of("?")], chat)
-    except Exception as error:  # a template is a program of the model's author, and raises what it likes
+    except Exception as error:  # templates raise any exception
         raise ValueError(
             f"the model's chat template fails ({type(error).__name__}: {error}); check policy.chat_template_options "
             "and policy.system_prompt, which not every template takes"
         ) from error
     if chat.system_prompt and chat.system_prompt not in text:
-        raise ValueError("policy.system_prompt: the model's chat template leaves a system message out; do without it")
+        raise ValueError("policy.system_prompt: the model's chat template ignores a system message; leave it out")
 
 
 def _takes_turns(tokenizer: Any, chat: Chat) -> bool:
-    """Whether the template shows a conversation as it was, every turn in its place."""
+    """Whether the template keeps all turns of a conversation in their order."""
     turns = (Message("user", "first?"), Message("assistant", "second."), Message("user", "third?"))
     try:
         [text] = _as_chats(tokenizer, [turns], chat)
-    except Exception:  # templates refuse in ways of their own
+    except Exception:  # templates raise any exception
         return False
     places = [text.find(turn.text) for turn in turns]
     return -1 not in places and places == sorted(places)
@@ -184,12 +182,12 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def pad_token(tokenizer: Any, ends: Sequence[int]) -> int:
-    """What fills the rows of a batch: the tokenizer's own padding token, or else the first end token."""
+    """The tokenizer's padding token, or else the first end token."""
     return int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(ends))
 
 
 def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Matches every special token's text; longest first, so that none hides inside another."""
+    """Matches every special token's text, longest first."""
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     texts = sorted(
         (text for text in special | set(tokenizer.all_special_tokens) if len(text) > 1), key=len, reverse=True
@@ -197,6 +195,6 @@ def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
 
-def _encodable(text: str) -> str:
-    """Lone surrogates, which Python strings may hold and tokenizers refuse, become "?"."""
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which tokenizers reject, by "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""A causal language model with its tokenizer: what is trained, whatever plays it."""
+"""A causal language model with its tokenizer, loaded on first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GenerationLimits:
         prompt_tokens: most tokens of a prompt, chat template included.
         response_tokens: most tokens of a response, end token included.
         precision: arithmetic of the forward pass, the same for sampling and for training.
-        chat: what stands around every prompt.
+        chat: system prompt and template options.
     """
 
     prompt_tokens: int = 4096
@@ -34,19 +34,19 @@ class GenerationLimits:
 
 
 class LanguageModel:
-    """A Hugging Face model and tokenizer, and how they are used.
+    """A Hugging Face model with its tokenizer and limits.
 
-    The weights are loaded when `model` is first asked for: a policy that has its own copy of them never does.
+    The weights are loaded on the first access to `model`.
 
     Attributes:
         tokenizer: one of transformers', with a chat template.
         limits: see `GenerationLimits`.
-        source: folder or hub name that the weights come from; empty for a model that was built here.
+        source: folder or hub name of the weights; empty for a model that was built in memory.
         encoder: prompts and responses as tokens.
     """
 
     def __init__(self, tokenizer: Any, load: Callable[[], Any], limits: GenerationLimits, source: str = "") -> None:
-        """`load` returns the torch module.
+        """Set up the encoder; `load` returns the torch module.
 
         Raises:
             ValueError: the tokenizer has no chat template.
@@ -57,7 +57,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, limits: GenerationLimits | None = None) -> Self:
-        """Around a model that is there already."""
+        """From a model in memory."""
         return cls(tokenizer, lambda: model, limits or GenerationLimits())
 
     @classmethod
@@ -72,31 +72,31 @@ class LanguageModel:
     ) -> Self:
         """From a folder, a .gguf file or the hub; see `hgpo.policies.loading.load_model` for the arguments.
 
-        Train in float32: with small learning rates, bfloat16 weights round every update away. Weights that stay as they
-        are can be held as they are computed with: `dtype` "computing".
+        Train in float32: with small learning rates, bfloat16 weights round updates away. `dtype` "computing" loads
+        frozen weights in the type of the forward pass.
         """
         limits = limits or GenerationLimits()
-        where = resolve_device(device)  # one that is not there is refused at once
+        where = resolve_device(device)  # rejects a missing device before the weights are loaded
 
         def load() -> Any:
-            held = dtype
+            stored = dtype
             if dtype == COMPUTING:
                 low = computes_in_bfloat16(limits.precision, where, load_model_config(source, revision=revision))
-                held = "bfloat16" if low else "float32"
-            return load_model(source, revision=revision, device=device, dtype=held)
+                stored = "bfloat16" if low else "float32"
+            return load_model(source, revision=revision, device=device, dtype=stored)
 
         return cls(load_tokenizer(source, revision=revision), load, limits, str(source))
 
     def changed(self, change: Callable[[Any], Any]) -> LanguageModel:
-        """With the model that `change` makes of this one's; nothing is loaded until it is asked for."""
+        """A language model with the module that `change` returns for this one's; loaded on first use."""
         return LanguageModel(self.tokenizer, lambda: change(self.model), self.limits, self.source)
 
     @cached_property
     def model(self) -> Any:
-        """The torch module, in evaluation mode; where it is saved, its generation config names all end tokens.
+        """The torch module, in evaluation mode, with all end tokens in its generation config.
 
         Raises:
-            ValueError: it is not the model of this tokenizer.
+            ValueError: the tokenizer does not fit the model.
         """
         model = self._load().eval()
         _check_vocabulary(model, self.tokenizer, self.encoder)
@@ -110,13 +110,13 @@ class LanguageModel:
         return end_tokens(self.model, self.tokenizer)
 
     def encode_responses(self, responses: Sequence[str]) -> list[TokenIds]:
-        """Token ids of each response as the model would write it, end token included."""
+        """Token ids of each response, end token included."""
         preferred = self.tokenizer.eos_token_id
         return self.encoder.encode_responses(responses, self.end_tokens[0] if preferred is None else preferred)
 
 
 def check_positions(language_model: LanguageModel) -> None:
-    """Refuse lengths that the model has no positions for, with a `ValueError`."""
+    """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`."""
     model, limits = language_model.model, language_model.limits
     prompt, response = limits.prompt_tokens, limits.response_tokens
     if prompt < 1 or response < 1:
@@ -129,10 +129,10 @@ def check_positions(language_model: LanguageModel) -> None:
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> None:
-    """Refuse a tokenizer with tokens that the model does not embed; on CUDA they would end the process.
+    """Reject a tokenizer with tokens that the model does not embed; on CUDA they would end the process.
 
-    Its text tokens and those of the chat template count. Some tokenizers name tokens of other inputs, such as images,
-    which the text model leaves out. A model may embed more than the tokenizer knows: many are padded.
+    Only text tokens and those of the chat template count: some tokenizers also have tokens of images. Many models embed
+    more tokens than the tokenizer has, as padding.
     """
     known = model.config.get_text_config().vocab_size
     [empty_prompt] = encoder.encode_prompts([""])

@@ -1,4 +1,7 @@
-"""Which device a model is put on."""
+"""Devices, weights and tokenizers: from a folder, a .gguf file or the Hugging Face hub. No downloaded code is run.
+
+transformers fills missing weights at random and ignores surplus ones with a warning; here both are errors.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from transformers.utils import logging as transformers_logging
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is CUDA where there is one, else the CPU.
+    """The device called `name`; "auto" is CUDA if available, else the CPU.
 
     Raises:
-        ValueError: PyTorch has no such device here, or the device has no float64, which sampling computes in.
+        ValueError: PyTorch has no such device, or the device has no float64, which sampling needs.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -32,20 +35,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-# Weights and tokenizers from a folder, a .gguf file or the Hugging Face hub. No code that comes with them is run.
-#
-# What is loaded is complete: transformers fills missing weights at random and passes over surplus ones with a
-# warning,
-# and a policy with either is not the one that was asked for.
-
-
 if sys.flags.optimize > 1:
     raise ImportError(
-        "transformers reads docstrings, which Python leaves out with -OO or PYTHONOPTIMIZE=2: run without it",
+        "transformers reads docstrings, which Python drops with -OO or PYTHONOPTIMIZE=2: run without it",
         name="transformers",
     )
 
-transformers_logging.disable_progress_bar()  # it would write between the lines of a run's own display
+transformers_logging.disable_progress_bar()  # they would break the display of a run
 
 _MOST_NAMES = 5
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -56,10 +52,10 @@ class IncompleteModelError(ValueError):
 
 
 def check_source(source: str | Path, *, revision: str | None = None) -> None:
-    """Refuse a model that is not there, before anything is built for it. No weights are loaded.
+    """Reject a missing model without loading weights.
 
     Raises:
-        ValueError: nothing is called so on this machine or the hub, or a folder holds no weights; says which.
+        ValueError: no such folder, file or hub name, or a folder without weights.
     """
     _, options = _locate(source, revision)
     folder = Path(source)
@@ -69,7 +65,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
                 raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
     try:
         load_model_config(source, revision=revision)
-        if "gguf_file" not in options:  # there the tokenizer takes as long as the weights
+        if "gguf_file" not in options:  # its tokenizer takes as long to load as the weights
             load_tokenizer(source, revision=revision)
     except OSError as error:
         reason = str(error).splitlines()[0]
@@ -80,9 +76,9 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
 def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     """The tokenizer of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _foreign(source), _gguf_needed(options):
+    with _errors_with_source(source), _gguf_needed(options):
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        if "gguf_file" in options:  # transformers takes the token that begins a turn for the one that ends it
+        if "gguf_file" in options:  # transformers reads the start-of-turn token as the end token
             ends = AutoConfig.from_pretrained(name, **options).eos_token_id
             if isinstance(ends, int):
                 tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends)
@@ -90,9 +86,9 @@ def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
 
 
 def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
-    """What transformers knows of a model without its weights; see `load_model` for the arguments and errors."""
+    """The configuration of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _foreign(source), _gguf_needed(options):
+    with _errors_with_source(source), _gguf_needed(options):
         return AutoConfig.from_pretrained(name, **options)
 
 
@@ -103,26 +99,26 @@ def load_model(
 
     Args:
         source: a folder (no network needed), a .gguf file, which is dequantised, or a hub name.
-        revision: of a hub name: branch, tag or commit.
-        device: "auto" is CUDA where there is one.
-        dtype: of the weights; "auto" is bfloat16 on CUDA and float32 elsewhere.
+        revision: branch, tag or commit of a hub name.
+        device: see `resolve_device`.
+        dtype: type of the weights; "auto" is bfloat16 on CUDA and float32 elsewhere.
 
     Raises:
         IncompleteModelError: weights are missing, surplus or of another shape.
-        ValueError: a revision of what is no hub name, a .gguf file that is not there, or no package to read it.
-        OSError: nothing is there that transformers could load.
+        ValueError: a revision without a hub name, a missing .gguf file, or a missing package to read it.
+        OSError: transformers finds nothing to load.
     """
     where = resolve_device(device)
     if dtype == "auto":
         dtype = "bfloat16" if where.type == "cuda" else "float32"
     name, options = _locate(source, revision)
     weights = {} if "gguf_file" in options else {"use_safetensors": True}
-    with _foreign(source), _gguf_needed(options):
+    with _errors_with_source(source), _gguf_needed(options):
         model, found = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=getattr(torch, dtype),
             attn_implementation="sdpa",
-            ignore_mismatched_sizes=True,  # they are refused below, by name
+            ignore_mismatched_sizes=True,  # rejected by name below
             output_loading_info=True,
             **weights,
             **options,
@@ -138,8 +134,8 @@ def load_model(
 def refuse_incomplete(
     source: object, *, missing: Collection[str], surplus: Collection[str], misshapen: Collection[str] = ()
 ) -> None:
-    """Raise an `IncompleteModelError` if there are names of any kind."""
-    faults = [
+    """Raise an `IncompleteModelError` if any name is given."""
+    problems = [
         f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"
         for what, names, more in (
             ("lacks the weights", missing, len(missing) > _MOST_NAMES),
@@ -148,14 +144,14 @@ def refuse_incomplete(
         )
         if names
     ]
-    if faults:
+    if problems:
         raise IncompleteModelError(
-            f"{source} {' and '.join(faults)}; it is damaged, or its config.json is another model's"
+            f"{source} {' and '.join(problems)}; it is damaged, or its config.json is another model's"
         )
 
 
 def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
-    """The folder or hub name, and the options that go with it."""
+    """The folder or hub name, and the keywords for transformers."""
     path = Path(source)
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
         raise ValueError(f"{source} holds an adapter and no model: merge the two, e.g. with hgpo export --merge")
@@ -175,11 +171,8 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
 
 
 @contextmanager
-def _foreign(source: object) -> Iterator[None]:
-    """In the block, a file that transformers did not expect is an error that names the model, whatever it raised.
-
-    What transformers would tell the terminal of it, colours included, is in the error.
-    """
+def _errors_with_source(source: object) -> Iterator[None]:
+    """In the context, any error about an invalid file becomes one that names the model; transformers prints nothing."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -191,7 +184,7 @@ def _foreign(source: object) -> Iterator[None]:
         raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
     except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # a KeyError, a RecursionError, a bare Exception of the tokenizers
+    except Exception as error:  # e.g. KeyError, RecursionError, or a bare Exception of the tokenizers
         problem = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or no model's"
@@ -202,7 +195,7 @@ def _foreign(source: object) -> Iterator[None]:
 
 @contextmanager
 def _gguf_needed(options: Mapping[str, Any]) -> Iterator[None]:
-    """Says what to install where transformers cannot read a .gguf file."""
+    """In the context, the error of a missing package for .gguf files names what to install."""
     try:
         yield
     except (ImportError, ValueError) as error:

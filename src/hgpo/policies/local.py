@@ -1,4 +1,4 @@
-"""The built-in backend: samples from the very module that is trained."""
+"""The backend "transformers": samples from the trained module itself."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.sampler import sample_responses
 from hgpo.policies.weights import autocast
 
-_CPU_ROWS, _ACCELERATOR_ROWS = 64, 256  # a CPU's caches hold no more
+_CPU_ROWS, _ACCELERATOR_ROWS = 64, 256  # larger batches do not fit a CPU's caches
 _CPU_TOKENS, _ACCELERATOR_TOKENS = 65_536, 262_144
 
 
 def batch_limits(
     device: torch.device, max_batch_size: int | None = None, max_batch_tokens: int | None = None
 ) -> tuple[int, int]:
-    """Most rows and most padded tokens of one batch; None: what suits the device."""
+    """Most rows and most padded tokens of one batch; None is the device's default."""
     on_cpu = device.type == "cpu"
     rows = max_batch_size or (_CPU_ROWS if on_cpu else _ACCELERATOR_ROWS)
     return rows, max_batch_tokens or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
 
 
 class TransformersPolicy:
-    """Answers prompts by sampling from a language model; each becomes one user message of its chat template.
+    """Samples responses from a language model.
 
     Example:
         policy = TransformersPolicy(LanguageModel.from_pretrained("Qwen/Qwen2.5-1.5B-Instruct"))
         requests = draw_requests(["Say hello."], policy, np.random.default_rng(0), temperature=1.0)
         [response] = policy.generate(requests, temperature=1.0)
 
-    The model is used as it is at each call: training its parameters in place trains the policy.
+    Training the parameters of the model in place trains the policy.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class TransformersPolicy:
         max_batch_size: int | None = None,
         max_batch_tokens: int | None = None,
     ) -> None:
-        """Bound the memory of one batch.
+        """Check the model and set the limits of a batch.
 
         Args:
-            language_model: what answers.
+            language_model: the model to sample from.
             max_batch_size: most rows; None: 256 on an accelerator and 64 on a CPU.
             max_batch_tokens: most tokens, prompt and response, padded; None: 262,144 on an accelerator and 65,536 on a
                 CPU.
 
         Raises:
-            ValueError: the limits exceed the model's positions, or nothing names its end token.
+            ValueError: the limits exceed the model's positions, or no end token is known.
         """
         check_positions(language_model)
         self.language_model = language_model
@@ -69,26 +69,26 @@ class TransformersPolicy:
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt it takes, chat template included."""
+        """Most tokens of a prompt, chat template included."""
         return self.language_model.limits.prompt_tokens
 
     @property
     def numbers_per_response(self) -> int:
-        """One number a token, as many as a response may have, whatever its length."""
+        """One number per token of the longest response."""
         return self.language_model.limits.response_tokens
 
     def take_weights(self, model: Any) -> None:
-        """It samples from the trained module itself."""
+        """Nothing to do: it samples from the trained module."""
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes, chat template included."""
+        """The number of tokens of each prompt, chat template included."""
         return self.language_model.encoder.count_prompt_tokens(prompts)
 
     def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
         """One response per request, in order.
 
-        Token t of a response is drawn by the request's number t; greedy decoding (temperature 0) takes none and reports
-        log-probs at temperature 1.
+        The request's number t decides token t; greedy decoding (temperature 0) needs no numbers and reports log-probs
+        at temperature 1.
 
         Raises:
             PromptTooLong: a prompt exceeds `max_prompt_tokens`. Prompts are never cut.
@@ -105,7 +105,7 @@ class TransformersPolicy:
             max_rows=self._max_batch_size,
         ):
             batch = [prompts[row] for row in rows]
-            uniform_BT = _numbers([requests[row] for row in rows]) if temperature else None
+            uniform_BT = _uniform_numbers([requests[row] for row in rows]) if temperature else None
             responses.update(zip(rows.tolist(), self._respond(batch, uniform_BT, temperature), strict=True))
         return [responses[row] for row in range(len(requests))]
 
@@ -130,11 +130,11 @@ class TransformersPolicy:
         ]
 
 
-def _numbers(requests: Sequence[Request]) -> np.ndarray[Any, Any]:
+def _uniform_numbers(requests: Sequence[Request]) -> np.ndarray[Any, Any]:
     """The requests' numbers, float64[B, T]."""
     missing = next((index for index, request in enumerate(requests) if request.uniform_T is None), None)
     if missing is not None:
-        raise ValueError(f"request {missing} brings no numbers to sample by; see `draw_requests`")
+        raise ValueError(f"request {missing} has no numbers to sample by; see `draw_requests`")
     return np.stack([request.uniform_T for request in requests])  # type: ignore[misc]  # none is None
 
 

@@ -1,12 +1,12 @@
-"""LoRA: a few trained numbers beside frozen weights, with the library peft.
+"""LoRA adapters with the library peft.
 
-    y = x W + (alpha / rank) · x A B,   A [in, rank] random, B [rank, out] zero at first
+    y = x W + (alpha / rank) · x A B,   W frozen, A [in, rank] random, B [rank, out] zero at first
 
-so that a new adapter changes nothing, and a model whose adapter is switched off is the one it began as. Source: Hu et
-al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
+A new adapter does not change the model. Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models",
+section 4.1.
 
     <folder>/    adapter_config.json, adapter_model.safetensors    peft's own format
-                 adapter_base.json                                 which weights it belongs to
+                 adapter_base.json                                 fingerprint of the frozen weights
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ BASE_FILE = "adapter_base.json"
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
-_BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights beside an adapter
+_BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights, by model
 
 
 class WrongBaseError(ValueError):
-    """An adapter was trained beside other weights than those it is put on."""
+    """An adapter was trained with other frozen weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What is trained in place of the weights.
+    """Settings of an adapter.
 
     Attributes:
-        rank: columns of A; the more, the more can be learnt.
-        alpha: the adapter's share counts alpha / rank.
-        dropout: share of an adapter's inputs that is zeroed while gradients are taken.
-        targets: names of the modules that get one; "all-linear" is every linear one but the head.
+        rank: number of columns of A.
+        alpha: the adapter's output is scaled by alpha / rank.
+        dropout: share of an adapter's inputs that is zeroed in gradient steps.
+        targets: names of the modules with an adapter; "all-linear" is every linear one except the head.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class Adapter:
 
 
 def check_peft() -> None:
-    """Refuse LoRA where the library is not installed, with a `ValueError` that says what to do."""
+    """Raise a `ValueError` with a remedy if peft is not installed."""
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -64,12 +64,12 @@ def check_peft() -> None:
 
 
 def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
-    """`model` with a new adapter, its weights frozen; the adapter is float32 whatever they are.
+    """`model` with frozen weights and a new adapter in float32.
 
     Args:
         model: a causal language model.
-        adapter: what is added.
-        seed: of the random numbers in A.
+        adapter: settings of the adapter.
+        seed: of the initial A.
 
     Raises:
         ValueError: no module has one of the target names, or peft is not installed.
@@ -94,19 +94,19 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
 
 
 def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter of `model` alone, and which weights it belongs to."""
+    """Write the adapter of `model` and the fingerprint of its frozen weights."""
     model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
-    (folder / "README.md").unlink(missing_ok=True)  # peft's form of a model card, empty
+    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
     if model not in _BASES:
         _BASES[model] = fingerprint(model)
     (folder / BASE_FILE).write_text(json.dumps({"weights": _BASES[model]}), encoding="utf-8")
 
 
 def load_adapter(base: Any, folder: Path) -> Any:
-    """`base` with the adapter that lies in `folder`, to be trained on.
+    """`base` with the adapter in `folder`, trainable.
 
     Raises:
-        WrongBaseError: it was trained beside other weights.
+        WrongBaseError: it was trained with other frozen weights.
         IncompleteModelError: it lacks weights or has surplus ones.
         ValueError: it is damaged, or peft is not installed.
     """
@@ -117,21 +117,21 @@ def load_adapter(base: Any, folder: Path) -> Any:
     wanted = _recorded_base(folder)
     if (found := fingerprint(base)) != wanted:
         raise WrongBaseError(
-            f"the adapter in {folder} was trained beside other weights (fingerprint {wanted[:12]}) than those of "
-            f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): put the model back that the "
-            "run began with"
+            f"the adapter in {folder} was trained with other weights (fingerprint {wanted[:12]}) than those of "
+            f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): restore the model that the "
+            "run started with"
         )
     model = PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
     with safe_open(folder / WEIGHTS_FILE, "pt") as file:
-        _refuse_other_names(folder, set(file.keys()), model)  # peft passes over them with a warning
+        _refuse_other_names(folder, set(file.keys()), model)  # peft only warns
     return model
 
 
 def set_adapter(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Give the adapter of `model` other weights, under the names of `adapter_names`.
+    """Replace the weights of an adapter; their names are those of `adapter_names`.
 
     Raises:
-        IncompleteModelError: one is missing, or one is there that the model does not know.
+        IncompleteModelError: a name is missing or unknown.
     """
     from peft import set_peft_model_state_dict
 
@@ -153,7 +153,7 @@ def _refuse_other_names(source: object, found: Set[str], model: Any) -> None:
 
 def has_adapter(model: Any) -> bool:
     """Whether `model` was made by `add_adapter` or `load_adapter`."""
-    if "peft" not in sys.modules:  # where nothing has imported it, nothing has one
+    if "peft" not in sys.modules:  # peft was never imported, so no model has an adapter
         return False
     from peft import PeftModel
 
@@ -161,22 +161,21 @@ def has_adapter(model: Any) -> bool:
 
 
 def base_model(model: Any) -> Any:
-    """The module of transformers that `model` is, or that peft has wrapped; adapters stay inside of it."""
+    """The module of transformers, without peft's wrapper; adapters stay inside."""
     return model.get_base_model() if has_adapter(model) else model
 
 
 def adapter_off(model: Any) -> AbstractContextManager[Any]:
-    """In the block, `model` is the one that its adapter was put on; nothing happens to one without."""
+    """In the context, `model` computes without its adapter, if it has one."""
     off: AbstractContextManager[Any] = model.disable_adapter() if has_adapter(model) else nullcontext()
     return off
 
 
 @contextmanager
 def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
-    """In the block, inputs of the adapter are dropped out, by numbers that come of `rng`.
+    """In the context, the adapter uses dropout, with a seed from `rng`; without dropout nothing is drawn.
 
-    Nothing is drawn, and nothing happens, where there is no adapter or it has no dropout. Outside of the block there is
-    none: sampling and scoring are to be the same function.
+    Outside of the context there is no dropout, so that sampling and log-probs use the same function.
     """
     dropouts = [
         module for name, module in model.named_modules() if ".lora_dropout." in name and isinstance(module, Dropout)
@@ -196,20 +195,20 @@ def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
 
 
 def merge_adapter(model: Any) -> Any:
-    """A plain model that computes what `model` does; its adapter is used up by it. One without comes back as it is."""
+    """A plain model that computes the same as `model`, whose adapter is merged in place."""
     return model.merge_and_unload() if has_adapter(model) else model
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 of the weights that are not an adapter's, as bfloat16 holds them, in the order of their names.
+    """SHA-256 of the frozen weights in the order of their names.
 
-    Rounding makes it the same whether the model was loaded in float32 or in bfloat16.
+    Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
     """
     return fingerprint_of(sorted(_base_weights(model)))
 
 
 def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """`fingerprint` of weights that come one after another, by rising names as `base_names` has them."""
+    """`fingerprint` of (name, weight) pairs, sorted by the names of `base_names`."""
     digest = hashlib.sha256()
     for name, weight in weights:
         digest.update(name.encode())
@@ -218,12 +217,12 @@ def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def base_names(model: Any) -> set[str]:
-    """The names of the weights that are not an adapter's, as they are without one; tied ones once."""
+    """The names of the frozen weights, as in a model without an adapter; tied ones once."""
     return {name for name, _ in _base_weights(model)}
 
 
 def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
-    """Names as they are without an adapter, and the weights."""
+    """Names as in a model without an adapter, and the weights."""
     parameters = base_model(model).named_parameters()
     return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
 

@@ -1,7 +1,6 @@
-"""Models behind a server that speaks OpenAI's chat protocol: OpenAI's own, Gemini's compatible one, vLLM, llama.cpp,
-`transformers serve` and many more. The client is the package openai's.
+"""Policies behind a server with OpenAI's chat protocol (OpenAI, Gemini, vLLM, llama.cpp, `transformers serve`, …).
 
-Texts that come back are untrusted. The key is read from the environment when it is needed, and kept nowhere else.
+Uses the package openai. Responses are untrusted. The key is read from the environment when it is needed and not stored.
 """
 
 from __future__ import annotations
@@ -22,34 +21,33 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 MAX_CHARACTERS = 100_000
-"""Of a response; a server that says more is cut there."""
-_UNREADABLE_WAIT = 0.5  # seconds before the first repetition of a request whose answer made no sense; doubled each time
+"""Longer responses are cut."""
+_UNREADABLE_WAIT = 0.5  # seconds before the first retry after an unreadable answer; doubled each time
 _NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 class AnswerFailed(RuntimeError):
-    """One request got no answer after all repetitions. Other requests may."""
+    """A request failed after all retries. Other requests may succeed."""
 
 
 class ServerRefused(ValueError):
-    """The server will answer no request as they are asked: wrong model name, key or address."""
+    """The server rejects every request: wrong model name, key or address."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a model is served, and how patiently it is asked.
+    """Address and protocol details of a server.
 
     Attributes:
         url: base address of the protocol, such as "http://127.0.0.1:8000/v1".
-        key_variable: environment variable that holds the key; where there is none, a word stands in for it.
-        timeout: seconds that one try may take.
-        retries: repetitions of a request that met 408, 409, 429, a server error, silence or a broken connection. The
-            client waits longer each time, by chance a little less, and as long as `Retry-After` says where that is
-            given.
-        length_parameter: what the server calls the most tokens of a response: "max_tokens", or
+        key_variable: environment variable with the key; without a value, a placeholder is sent.
+        timeout: seconds for one try.
+        retries: most retries after status 408, 409, 429, a server error, a timeout or a lost connection. Delays grow
+            exponentially with jitter, or follow `Retry-After`.
+        length_parameter: the server's name for the most tokens of a response: "max_tokens", or
             "max_completion_tokens" for OpenAI's reasoning models.
-        sends_seed: whether requests carry their seed; a server that keeps to it gives the same answers again.
+        sends_seed: whether requests contain their seed.
         extra: further fields of every request's body, such as `{"reasoning_effort": "low"}`.
     """
 
@@ -62,7 +60,7 @@ class Server:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def connection(self) -> dict[str, Any]:
-        """Keywords of openai's clients. The key comes from the environment, each time it is needed."""
+        """Keywords of openai's clients, with the key from the environment."""
         return {
             "api_key": os.environ.get(self.key_variable) or "none",
             "base_url": self.url,
@@ -72,21 +70,18 @@ class Server:
 
 
 class ServerPolicy:
-    """Answers each prompt through a server. See `hgpo.policies.base.AsyncPolicy`.
-
-    How long a prompt may be is the server's business: `max_prompt_tokens` is None.
-    """
+    """An `AsyncPolicy` that sends prompts to a server, which limits their length itself."""
 
     max_prompt_tokens: int | None = None
     numbers_per_response = 1  # a seed
 
     def __init__(self, server: Server, model: str, *, max_response_tokens: int, system_prompt: str = "") -> None:
-        """Nothing is asked yet.
+        """Set up the policy without contacting the server.
 
         Args:
-            server: where and how.
-            model: its name there.
-            max_response_tokens: where responses are cut.
+            server: the server.
+            model: name of the model on the server.
+            max_response_tokens: most tokens of a response.
             system_prompt: a system message before every prompt; empty: none.
 
         Raises:
@@ -99,41 +94,41 @@ class ServerPolicy:
         self._before = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._answered = False
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
-        self._closing: asyncio.Task[None] | None = None  # a loop alone would let it go
+        self._closing: asyncio.Task[None] | None = None  # the loop has only a weak reference
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Characters over four: a rough figure, since only the server knows."""
+        """An estimate, a quarter of the characters: only the server has the tokenizer."""
         return [sum(len(message.text) for message in messages_of(prompt)) // 4 + 1 for prompt in prompts]
 
     def take_weights(self, model: Any) -> None:
-        """The server has its own."""
+        """Nothing to do: the server has its own weights."""
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request.
 
         Raises:
-            AnswerFailed: the server gave no answer to this request, and the reason.
-            ServerRefused: it answers none.
+            AnswerFailed: the request failed after all retries.
+            ServerRefused: the server rejects every request.
             ValueError: the temperature is negative or not finite.
         """
         check_temperature(temperature)
-        asked = self.body(request, temperature)
+        body = self.body(request, temperature)
         tries = 0
         for unreadable in range(self.server.retries + 1):
             began = time.perf_counter()
-            completion, tried = await self._ask(asked)
+            completion, tried = await self._send(body)
             tries += tried
             if completion is not None:
                 return self.read(completion, tries, time.perf_counter() - began)
             await asyncio.sleep(min(_UNREADABLE_WAIT * 2**unreadable, 8.0))
-        raise AnswerFailed(f"{tries} answers of the server made no sense")
+        raise AnswerFailed(f"{tries} answers of the server were unreadable")
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
-        """What is sent, as keywords of the client's `chat.completions.create`."""
+        """Keywords of the client's `chat.completions.create`."""
         messages = [{"role": one.role, "content": one.text} for one in messages_of(request.prompt)]
         extra: dict[str, Any] = {self.server.length_parameter: self._max_response_tokens, **self.server.extra}
         if temperature and self.server.sends_seed and request.seed is not None:
-            extra["seed"] = request.seed % 2**31  # some servers take no larger ones
+            extra["seed"] = request.seed % 2**31  # the most that some servers accept
         return {
             "model": self.model,
             "messages": [*self._before, *messages],
@@ -141,12 +136,12 @@ class ServerPolicy:
             "extra_body": extra,
         }
 
-    async def _ask(self, asked: Mapping[str, Any]) -> tuple[Any, int]:
-        """A completion, None where what came back is none; and how many requests were sent."""
+    async def _send(self, body: Mapping[str, Any]) -> tuple[Any, int]:
+        """The completion, or None if the answer is unreadable, and the number of requests sent."""
         import openai
 
         try:
-            raw = await self._connected().chat.completions.with_raw_response.create(**asked)
+            raw = await self._connected().chat.completions.with_raw_response.create(**body)
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             raise ServerRefused(f"{self.server.url} does not serve {self.model!r}: {reason(error)}") from error
         except openai.APIResponseValidationError:
@@ -161,11 +156,11 @@ class ServerPolicy:
             completion = raw.parse()
             whole = completion.choices and completion.choices[0].message
             return (completion if whole else None), raw.retries_taken + 1
-        except (ValueError, AttributeError, TypeError, openai.APIResponseValidationError):  # half a JSON, or none
+        except (ValueError, AttributeError, TypeError, openai.APIResponseValidationError):  # invalid or truncated JSON
             return None, raw.retries_taken + 1
 
     def read(self, completion: Any, requests: int, seconds: float) -> Response:
-        """What came back."""
+        """A completion as a response."""
         self._answered = True
         choice = completion.choices[0]
         text = getattr(choice.message, "content", None)
@@ -185,7 +180,7 @@ class ServerPolicy:
         )
 
     def _connected(self) -> AsyncOpenAI:
-        """The client of the running event loop: its connections belong to one, and end with it."""
+        """The client of the running event loop; its connections are bound to the loop."""
         from openai import AsyncOpenAI
 
         loop = asyncio.get_running_loop()
@@ -196,7 +191,7 @@ class ServerPolicy:
 
 
 async def _close_at_the_end(client: AsyncOpenAI) -> None:
-    """Wait to be cancelled, which is what `asyncio.run` does to all that is left; later the loop would be closed."""
+    """Close the client when `asyncio.run` cancels remaining tasks, before the loop is closed."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -204,10 +199,10 @@ async def _close_at_the_end(client: AsyncOpenAI) -> None:
 
 
 def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:
-    """A policy that asks the server that `options` describe (`Server`'s fields), for playing alone.
+    """A policy for evaluation with a server; `options` are the fields of `Server`.
 
     Raises:
-        ValueError: an option is not known, `url` is missing, or the client is not installed.
+        ValueError: an unknown option, a missing `url`, or openai is not installed.
     """
     try:
         server = Server(**options)
@@ -217,15 +212,15 @@ def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> Serve
 
 
 def missing_client() -> str | None:
-    """What has to be installed before a server can be asked, in a sentence; None: nothing."""
+    """What to install to use servers, in a sentence; None if nothing is missing."""
     try:
         import openai  # noqa: F401
     except ImportError as error:
-        return f'servers are asked with the package openai: pip install "hgpo[server]" ({error})'
+        return f'servers need the package openai: pip install "hgpo[server]" ({error})'
     return None
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, short enough for a table; a body may be of any length."""
+    """The error in at most about 300 characters; the server's message may have any length."""
     cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
     return f"{type(error).__name__}: {' '.join(f'{error}{cause}'.split())[:300]}"

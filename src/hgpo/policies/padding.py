@@ -1,4 +1,4 @@
-"""Rectangular batches out of token sequences of unequal length.
+"""Rectangular batches of token sequences of unequal length.
 
 Shape suffixes: B batch rows, P prompt tokens, T response tokens.
 """
@@ -14,7 +14,7 @@ TokenIds = NDArray[np.int32]
 
 
 def pad_left(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sequences flush right, so that the token after each is in one column; returns ids [B, P] and mask [B, P].
+    """Pad on the left, so that all sequences end in the last column; returns ids [B, P] and mask [B, P].
 
     Example: `pad_left([[5, 6], [7]], 0)` -> `[[5, 6], [0, 7]]`, `[[True, True], [False, True]]`.
     """
@@ -23,7 +23,7 @@ def pad_left(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.
 
 
 def pad_right(sequences: Sequence[TokenIds], pad_token: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sequences flush left; returns ids [B, T] and mask [B, T].
+    """Pad on the right; returns ids [B, T] and mask [B, T].
 
     Example: `pad_right([[5, 6], [7]], 0)` -> `[[5, 6], [7, 0]]`, `[[True, True], [True, False]]`.
     """
@@ -41,7 +41,7 @@ def length_buckets(
 ) -> list[NDArray[np.int64]]:
     """Indices in batches of similar length, each of at most `max_tokens` padded tokens (rows · longest) and `max_rows`.
 
-    Every index appears once; longest batches first, so that a machine short of memory fails at once. A sequence longer
+    Every index appears once; longest batches first, so that too little memory shows at once. A sequence longer
     than `max_tokens` gets a batch of its own. Equal lengths keep their order.
 
     Example: `length_buckets([3, 9, 4, 8], max_tokens=18)` -> `[[1, 3], [2, 0]]`.
@@ -60,10 +60,9 @@ def length_buckets(
 
 
 def cuts(lengths: Sequence[int] | NDArray[np.int64], *, overhead: int) -> list[slice]:
-    """Cut falling lengths into runs that are padded each to its own longest, at the least cost.
+    """Cut descending lengths into runs, each padded to its longest, at the least cost.
 
-    A run costs its padded tokens (members · longest) and `overhead` tokens more, whatever one more forward pass is
-    worth.
+    A run costs its padded tokens (members · longest) plus `overhead`, the cost of one forward pass in tokens.
 
     Example: `cuts([9, 8, 3, 3], overhead=5)` -> `[slice(0, 2), slice(2, 4)]`: 18 + 6 + 2 · 5 tokens instead of 36 + 5.
     """
@@ -75,8 +74,8 @@ def cheapest_runs(count: int, costs: Callable[[int], NDArray[np.int64]]) -> list
     """Cut 0 to `count` - 1 into runs at the least cost.
 
     Args:
-        count: of what is cut.
-        costs: of the runs that end before a given index, by where they begin: int64[end].
+        count: number of items.
+        costs: end -> int64[end], the costs of the runs from each start to `end`.
     """
     cost_N = np.zeros(count + 1, dtype=np.int64)  # of the first n
     begin_N = np.zeros(count + 1, dtype=np.int64)  # where the last run of the first n begins

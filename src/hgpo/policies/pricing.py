@@ -1,4 +1,4 @@
-"""Prices, and a limit on what is spent."""
+"""Prices of tokens, and a limit on the cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MILLION = 1_000_000
 
 
 class OverBudget(RuntimeError):
-    """The limit is reached: nothing more is asked."""
+    """The cost limit is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Prices:
     """Prices of a million tokens, in any one currency.
 
     Attributes:
-        prompt: of prompt tokens.
-        response: of response tokens.
+        prompt: price of prompt tokens.
+        response: price of response tokens.
     """
 
     prompt: float = 0.0
@@ -34,16 +34,16 @@ FREE = Prices()
 
 
 class PricedPolicy(PolicyWrapper[AsyncPolicy]):
-    """Counts what another policy's answers cost, and asks nothing more once that is too much.
+    """Adds up the cost of another policy's responses and stops at a limit.
 
-    Answers that are under way when the limit is reached still come, so it is passed by at most those.
+    Open requests are completed when the limit is reached, so the cost can exceed it by theirs.
 
     Attributes:
-        cost: of all answers so far.
+        cost: of all responses so far.
     """
 
     def __init__(self, policy: AsyncPolicy, prices: Prices, *, limit: float | None = None, cost: float = 0.0) -> None:
-        """`cost` is what was spent before."""
+        """Wrap `policy`; `cost` is the initial cost."""
         super().__init__(policy)
         self._prices, self._limit = prices, limit
         self.cost = cost
@@ -55,7 +55,7 @@ class PricedPolicy(PolicyWrapper[AsyncPolicy]):
             OverBudget: the limit is reached.
         """
         if self._limit is not None and self.cost >= self._limit:
-            raise OverBudget(f"the limit of {self._limit:g} is reached: {self.cost:.4f} were spent")
+            raise OverBudget(f"the limit of {self._limit:g} is reached: the cost is {self.cost:.4f}")
         response = await self._policy.respond(request, temperature=temperature)
         usage = usage_of(response)
         cost = self._prices.of(usage)

@@ -1,11 +1,17 @@
-"""Attention of one new token at a time, without what transformers' own wastes on it.
+"""Sampling from a causal language model with a key-value cache and explicit random numbers.
 
-Where several query heads share a key head (grouped-query attention), transformers copies keys and values once per query
-head as soon as there is a padding mask. One new token needs no copy: the query heads that share a key head are read as
-so many queries of that head, which no kernel can tell apart. And on an accelerator transformers looks at every token
-whether the mask hides anything, for which the host has to wait.
+Token t of row b is drawn by inverting the cumulative distribution at the uniform number u[b, t]. The numbers belong to
+the row: neither other rows nor the order or size of batches change a row's response (floating point aside), and the
+same numbers give the same response on every device.
 
-Shape suffixes: B rows, H query heads, K key heads, G query heads per key head, S tokens seen, D head size.
+Decoding uses attention without two costs of transformers'. With grouped-query attention and a padding mask,
+transformers copies keys and values once per query head; for one new token, `attend` passes the query heads that share
+a key head as queries of that head instead. On an accelerator, transformers checks for every token whether the mask
+hides anything, which makes the host wait.
+
+Shape suffixes: B rows, U distinct prompts, G shared beginnings, A rows still being written, P prompt tokens, Q new and
+S cached tokens, T response tokens, V vocabulary; in attention H query heads, K key heads, G query heads per key head,
+D head size.
 """
 
 from __future__ import annotations
@@ -30,9 +36,9 @@ _PLAIN, _DECODING = "sdpa", "sdpa_of_one_token"
 
 @contextmanager
 def decoding_attention(model: Any) -> Iterator[None]:
-    """Within it, a model that uses PyTorch's attention decodes by `attend`, where it gains by that.
+    """In the context, a model with PyTorch's attention uses `attend`, if that is faster for it.
 
-    All other models are left as they are, and so is training, which runs outside.
+    Other models are unchanged.
     """
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_attention_heads", None)
@@ -56,7 +62,7 @@ def attend(
     attention_mask: torch.Tensor | None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls for every layer; returns [B, 1, H, D] for one new token, its own attention for more."""
+    """The attention function of a layer, as transformers calls it; returns [B, Q, H, D]."""
     rows, heads, queries, size = query_BHQD.shape
     key_heads = key_BKSD.shape[1]
     shared_mask = attention_mask is None or attention_mask.shape[1] == 1
@@ -77,7 +83,7 @@ def attend(
 def decoding_mask(
     *, q_length: int, device: torch.device, allow_is_causal_skip: bool = True, **options: Any
 ) -> torch.Tensor | None:
-    """transformers' mask [B, 1, q_length, S]; for one token on an accelerator even where it hides nothing."""
+    """transformers' mask [B, 1, Q, S]; on an accelerator, one for a single token even if it hides nothing."""
     waits = q_length == 1 and device.type != "cpu"
     mask: torch.Tensor | None = sdpa_mask(
         q_length=q_length, device=device, allow_is_causal_skip=allow_is_causal_skip and not waits, **options
@@ -89,17 +95,6 @@ AttentionInterface.register(_DECODING, attend)
 AttentionMaskInterface.register(_DECODING, decoding_mask)
 
 
-# Sampling from a causal language model with a key-value cache and explicit randomness.
-#
-# Token t of row b is drawn by inverting the cumulative distribution at the uniform number u[b, t]. The numbers belong
-#  to
-# the row, so neither the rows beside it nor the order or size of the batches changes what a row says (floating point
-# aside), and the same numbers give the same response on every device.
-#
-# Shape suffixes: B rows, U distinct prompts among them, G beginnings that these share, A rows still being written, P
-# prompt tokens, Q new and S seen ones of them, T response tokens, V vocabulary.
-
-
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
     """One response.
@@ -107,7 +102,7 @@ class SampledTokens:
     Attributes:
         token_ids: int[T], the end token included.
         log_probs: float32[T], of those tokens.
-        finished: whether it ended by itself.
+        finished: whether it has an end token.
     """
 
     token_ids: TokenIds
@@ -115,7 +110,7 @@ class SampledTokens:
     finished: bool
 
 
-# no_grad and not inference_mode: under the latter, autocast casts every weight anew for every token.
+# no_grad, not inference_mode: under the latter, autocast casts every weight again for every token.
 @torch.no_grad()
 def sample_responses(
     model: Any,
@@ -129,12 +124,17 @@ def sample_responses(
 ) -> list[SampledTokens]:
     """Sample one response per prompt, at most `max_tokens` long, all rows together.
 
-    Identical prompts (the first step of a group of rollouts) are read once, and so is what prompts begin with alike.
-    Rows that have ended leave the batch: on a CPU at once, on an accelerator every few tokens, since asking which they
-    are stalls it.
+    Identical prompts (the first step of a group) and shared beginnings of prompts are computed once. Finished rows
+    leave the batch: on a CPU at once, on an accelerator every few tokens, since finding them makes the host wait.
 
     Args:
-        uniform_BT: numbers in [0, 1), T = `max_tokens`; None for greedy decoding (`temperature` 0).
+        model: a causal language model.
+        prompts: token ids of each row.
+        uniform_BT: numbers in [0, 1), T = `max_tokens`; None for greedy decoding.
+        temperature: of the softmax; ignored by greedy decoding.
+        max_tokens: most tokens of a response.
+        end_tokens: tokens that end a response.
+        pad_token: fills the rest of a row.
 
     Raises:
         FloatingPointError: the model gave logits that are not finite.
@@ -155,10 +155,10 @@ def sample_responses(
 def draw_tokens(
     logits_BV: torch.Tensor, uniform_B: torch.Tensor | None, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens [B] and their log-probs [B] under softmax(logits / temperature), or the greedy ones where uniform is None.
+    """Tokens [B] and their log-probs [B] under softmax(logits / temperature); greedy if `uniform_B` is None.
 
     token = min { v : Σ_{w<=v} p_w > u }. A token of probability zero is never drawn. Greedy log-probs are those at
-    temperature 1, since under the greedy choice itself they would all be 0.
+    temperature 1.
     """
     logits_BV = logits_BV.float()
     if uniform_B is None:
@@ -176,11 +176,11 @@ def draw_tokens(
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """What suits a device.
+    """Costs of a device.
 
     Attributes:
-        forward_tokens: prompt tokens that take as long as starting one more forward pass.
-        tokens_between_drops: how often the host waits for the device to learn which rows have ended.
+        forward_tokens: prompt tokens that take as long as one more forward pass.
+        tokens_between_drops: tokens between two searches for finished rows.
     """
 
     forward_tokens: int
@@ -189,11 +189,11 @@ class _Pace:
 
 _CPU = _Pace(256, 1)
 _ACCELERATOR = _Pace(4096, 8)  # not measured
-_READ_WHOLE = 10_000_000  # parameters; a smaller model's prompts take no time worth the last bits of its figures
+_SHARE_FROM = 10_000_000  # parameters; in smaller models, sharing prompts saves too little to change the last bits
 
 
 class _Decoder:
-    """The state of one batch while it is being written: cache, next logits, and which rows are still open."""
+    """The state of one batch: cache, next logits and open rows."""
 
     def __init__(
         self, model: Any, prompts: Sequence[TokenIds], max_tokens: int, end_tokens: Sequence[int], pad_token: int
@@ -222,10 +222,10 @@ class _Decoder:
         self._open_A = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
 
     def _lay_out(self, distinct: list[TokenIds], rows: int, max_tokens: int, pad_token: int) -> PromptLayout:
-        """The layout of the prompts, and a cache with room for them and their responses."""
+        """The layout of the prompts; also makes a cache for them and their responses."""
         apart = lay_out_apart(distinct, pad_token)
         self._reads_in_parts = False
-        if sum(parameter.numel() for parameter in self.model.parameters()) >= _READ_WHOLE:
+        if sum(parameter.numel() for parameter in self.model.parameters()) >= _SHARE_FROM:
             together = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
             self._cache = ResponseCache.of(self.model, rows, together.ids_UP.shape[1] + max_tokens)
             self._reads_in_parts = self._cache is not None and self._cache.in_place
@@ -235,7 +235,7 @@ class _Decoder:
         return apart
 
     def _forward_prompts(self, layout: PromptLayout) -> torch.Tensor:
-        """Logits [U, V] after each prompt; what prompts begin with alike is read first."""
+        """Logits [U, V] after each prompt; shared beginnings are computed first."""
         if self._cache is None:
             return self._forward_part(layout.ids_UP, layout.mask_UP)
         if layout.shared:
@@ -246,21 +246,21 @@ class _Decoder:
     def _forward_parts(
         self, cache: ResponseCache, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_], known: int
     ) -> torch.Tensor:
-        """Logits [U, V] after each row; the rows, longest first after the `known` columns, in parts of like length."""
+        """Logits [U, V] after each row. The first `known` columns are cached; rows run in parts of similar length."""
         rows, width = ids_UP.shape
         length_U = mask_UP[:, known:].sum(-1)
         parts = cuts(length_U, overhead=self._pace.forward_tokens) if self._reads_in_parts else [slice(0, rows)]
         logits = []
         for part in parts:
             new = width - int(length_U[part.start])
-            seen = int(mask_UP[part].any(axis=0).argmax())  # columns before it are empty in all its rows
+            seen = int(mask_UP[part].any(axis=0).argmax())  # columns before it are empty in all rows of the part
             cache.show(part, min(seen, new), new)
             logits.append(self._forward_part(ids_UP[part, new:], mask_UP[part, min(seen, new) :]))
         cache.show(slice(0, rows), 0, width)
         return torch.cat(logits)
 
     def _forward_part(self, ids_UQ: NDArray[np.int64], mask_US: NDArray[np.bool_]) -> torch.Tensor:
-        """Logits [U, V] after Q new tokens of S that are seen."""
+        """Logits [U, V] after Q new tokens of S."""
         ids, mask = (torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in (ids_UQ, mask_US))
         output = self.model(
             input_ids=ids,
@@ -274,7 +274,7 @@ class _Decoder:
         return output.logits[:, -1]  # type: ignore[no-any-return]
 
     def step(self, t: int, uniform_A: torch.Tensor | None, temperature: float) -> bool:
-        """Draw token `t` of every row in the batch; False when there is nothing left to draw."""
+        """Draw token `t` of every row in the batch; False if all responses are complete."""
         token_A, log_prob_A = draw_tokens(self._logits_AV, uniform_A, temperature)
         self._token_BT[self.row_A, t] = token_A
         self._log_prob_BT[self.row_A, t] = log_prob_A
@@ -294,7 +294,7 @@ class _Decoder:
         return True
 
     def _drop_ended(self) -> bool:
-        """Let the rows that have ended leave the batch; False when none stays. The host waits for the device here."""
+        """Remove finished rows from the batch; False if none is left. The host waits for the device here."""
         open_A = self._open_A.cpu()
         count = int(open_A.sum())
         if 0 < count < len(open_A):
@@ -306,7 +306,7 @@ class _Decoder:
         return count > 0
 
     def _select(self, index_A: torch.Tensor) -> None:
-        """Make row a what row index[a] was; `index_A` lies on the CPU."""
+        """Replace row a by row index[a]; `index_A` is on the CPU."""
         if torch.equal(index_A, torch.arange(len(self._length_A))):
             return
         select_rows(self._cache, index_A, self.device)
@@ -316,7 +316,7 @@ class _Decoder:
         self._mask_AL = self._mask_AL[index_A]
 
     def results(self) -> list[SampledTokens]:
-        """What was written, each row up to its first end token."""
+        """The responses, each up to its first end token."""
         token_BT = self._token_BT.cpu()
         is_end_BT = torch.isin(token_BT, self._end_tokens.cpu()).numpy()
         log_prob_BT = self._log_prob_BT.cpu().numpy()

@@ -1,7 +1,7 @@
 """Tiny language models with a word-level vocabulary, small enough to train from scratch on a laptop.
 
-A tiny model is an ordinary Hugging Face folder (Qwen2 architecture, `tokenizer.json`, chat template): everything that
-runs on it runs on a downloaded model too, and `AutoTokenizer` reads it as it is (see `_TRUST_STORED_CLASS`).
+A tiny model is saved as an ordinary Hugging Face folder (Qwen2 architecture, `tokenizer.json`, chat template), which
+`AutoTokenizer` reads (see `_TRUST_STORED_CLASS`).
 
 The tokenizer lower-cases, turns every run of white space or control characters into one space, and cuts text into
 words, tags (`<action>`) and single punctuation marks. A token remembers whether a space came before it ("▁apple" or
@@ -19,6 +19,8 @@ import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from hgpo.policies.chat import encodable
+
 PAD = "<|pad|>"
 UNKNOWN = "<|unknown|>"
 END = "<|end|>"
@@ -31,18 +33,17 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-# transformers 5 takes every tokenizer in a Qwen2 folder for Qwen's byte-level BPE, whatever class the folder names,
-# unless the folder also maps AutoTokenizer; an empty map names no code to run and makes it believe the folder.
+# transformers 5 reads every tokenizer in a Qwen2 folder as Qwen's byte-level BPE, whatever class the folder names,
+# unless the folder also maps AutoTokenizer; an empty map names no code to run.
 _TRUST_STORED_CLASS = {"AutoTokenizer": [None, None]}
 _SPACE = "▁"
 _WORD = rf"{_SPACE}?(?:</?\w+>|[^\W_]+|[^\w\s]|_)"  # a tag, a word or number, or one punctuation mark
 
 
 def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Word-level tokenizer that knows every word of `texts`.
+    """Word-level tokenizer with every word of `texts`.
 
-    The vocabulary depends only on the multiset of words, not on the order of `texts`. Words it does not know become
-    the unknown token.
+    The vocabulary depends on the multiset of words, not on the order of `texts`. Other words become the unknown token.
 
     Example: after `build_tokenizer(["take apple 1 from fridge 1"])`, "Take  apple 1" encodes to three ids and decodes
     to "take apple 1".
@@ -51,7 +52,7 @@ def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     splitter = _splitter()
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(_encodable(text))))
+        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(encodable(text))))
     words = sorted(counts, key=lambda word: (-counts[word], word))
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *words])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -85,10 +86,10 @@ def build_model(
 
     Parameters ≈ vocabulary_size · hidden_size + layers · 13 · hidden_size² (embeddings are tied, the inner layer is
     3 · hidden_size wide): a vocabulary of 500 gives about 140,000 with the defaults. `initializer_range` is the
-    standard deviation of the first weights; left open, see `_first_weights`.
+    standard deviation of the initial weights; None: see `_initial_deviation`.
 
     Raises:
-        ValueError: if `hidden_size` does not split into `heads` heads of even size (rotary positions pair dimensions).
+        ValueError: `hidden_size` does not split into `heads` heads of even size (rotary positions pair dimensions).
     """
     if hidden_size % (2 * heads):
         raise ValueError(f"hidden_size {hidden_size} is not a multiple of 2 * heads = {2 * heads}")
@@ -100,7 +101,7 @@ def build_model(
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=max_tokens,
-        initializer_range=_first_weights(hidden_size) if initializer_range is None else initializer_range,
+        initializer_range=_initial_deviation(hidden_size) if initializer_range is None else initializer_range,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=SPECIAL_TOKENS.index(END),
@@ -112,17 +113,17 @@ def build_model(
     return model.eval()
 
 
-def _first_weights(hidden_size: int) -> float:
+def _initial_deviation(hidden_size: int) -> float:
     """Standard deviation of a new model's weights: 0.08 up to a width of 128, then falling with the root of the width.
 
-    At width 64 the usual 0.02 leaves attention so flat that the same loss takes four times the steps. Wider than 128,
-    0.08 falls so that sums over a layer's inputs keep their size, and reaches 0.02 at a width of 2,048.
+    At width 64 the usual 0.02 makes attention so flat that the same loss takes four times the steps. Above 128 the
+    deviation falls so that sums over a layer's inputs keep their size; it is 0.02 at a width of 2,048.
     """
     return 0.08 * min(1.0, sqrt(128 / hidden_size))
 
 
 def _normalizer() -> normalizers.Normalizer:
-    # The marker itself is dropped from the text: it would otherwise be read as a space that was not there.
+    # Drop the marker from the text; decoding would turn it into a space.
     return normalizers.Sequence(
         [
             normalizers.NFC(),
@@ -140,8 +141,3 @@ def _splitter() -> pre_tokenizers.PreTokenizer:
             pre_tokenizers.Split(tokenizers.Regex(_WORD), behavior="removed", invert=True),
         ]
     )
-
-
-def _encodable(text: str) -> str:
-    """Lone surrogates, which Python strings may hold and UTF-8 may not, become "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,13 @@
-"""Adapters of a server that takes them while it runs, as vLLM's does: through a folder that it sees, too."""
+"""The backend "server": training with a server that returns token ids and log-probs and loads adapters, such as vLLM's.
+
+The server has the initial model; after every update it loads the new adapter from a folder that it shares with the
+trainer. For vLLM:
+
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank 16 \
+        --logprobs-mode processed_logprobs
+
+Its answers are checked: docs/decisions/015-asking-servers.md. Shape suffix: T tokens.
+"""
 
 from __future__ import annotations
 
@@ -24,47 +33,44 @@ from hgpo.policies.padding import TokenIds
 
 
 class ServedAdapters:
-    """Hands over one adapter after another; the server holds the last.
+    """The adapters of a server; it keeps only the newest loaded.
 
-    A name is never used again, by no process: servers keep what they computed of a prompt under the adapter's name, and
-    still hold the adapters of a run that was killed.
-
-    Example: `ServedAdapters(Server("http://127.0.0.1:8000/v1"), Path("/tmp/adapters")).hand_over(model)` is
-    "hgpo-3f9c01ab-1", a name that the server answers by.
+    Names such as "hgpo-3f9c01ab-1" are unique across processes: servers cache prompts by the adapter's name, and keep
+    the adapters of a killed run.
     """
 
     def __init__(self, server: Server, folder: Path) -> None:
-        """Nothing is asked, and nothing written, yet.
+        """Set up without contacting the server.
 
         Args:
-            server: takes them.
-            folder: where they lie, under the same path for the server.
+            server: the server.
+            folder: where adapters are written; the same path on the server.
         """
         self._server, self._folder = server, folder.resolve()
-        self._process = uuid4().hex[:8]  # part of a name, and of nothing that is computed
-        self._handed_over = 0
-        self._held: str | None = None
+        self._process = uuid4().hex[:8]  # affects names only, no results
+        self._count = 0
+        self._loaded: str | None = None
 
-    def hand_over(self, model: Any) -> str:
-        """Give the server the adapter of `model`, and take the one before it away; returns the name of the new one.
+    def load(self, model: Any) -> str:
+        """Load the adapter of `model` on the server and unload the previous one; returns the name of the new one.
 
         Raises:
-            ServerRefused: the server does not take it.
+            ServerRefused: the server rejects it.
         """
-        self._handed_over += 1
-        name = f"hgpo-{self._process}-{self._handed_over}"
+        self._count += 1
+        name = f"hgpo-{self._process}-{self._count}"
         folder = self._folder / name
         try:
             save_adapter(model, folder)
-            # In place, so that it may be sent again where an answer was lost; the name is new.
+            # In place, so that the client may retry after a lost answer; the name is new.
             self._post("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        previous, self._held = self._held, name
+        previous, self._loaded = self._loaded, name
         if previous is not None:
             self._post("/unload_lora_adapter", {"lora_name": previous}, may_be_gone=True)
-            shutil.rmtree(self._folder / previous, ignore_errors=True)  # what stays there harms nobody
+            shutil.rmtree(self._folder / previous, ignore_errors=True)  # leftover files do no harm
         return name
 
     def _post(self, path: str, body: Mapping[str, Any], *, may_be_gone: bool = False) -> None:
@@ -74,54 +80,40 @@ class ServedAdapters:
             with openai.OpenAI(**self._server.connection()) as client:
                 client.post(path, body=dict(body), cast_to=str)
         except openai.OpenAIError as error:
-            if may_be_gone and isinstance(error, openai.NotFoundError):  # the server was started anew
+            if may_be_gone and isinstance(error, openai.NotFoundError):  # the server was restarted
                 return
             raise ServerRefused(
-                f"{self._server.url}{path}: {reason(error)}. The server must take adapters of "
-                f"policy.lora.rank while it runs, and see {self._folder}; vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True "
+                f"{self._server.url}{path}: {reason(error)}. The server must load adapters of "
+                f"policy.lora.rank while it runs, and read {self._folder}; vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True "
                 "vllm serve … --enable-lora --max-lora-rank …"
             ) from error
 
 
-# The backend "server": training on answers of a server that gives token ids and log-probs, as vLLM's does.
-#
-# The server holds the model that training began with, and after every update it is handed the new adapter. vLLM does
-# so
-# when it is started like this:
-#
-#     VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank 16 \
-#         --logprobs-mode processed_logprobs
-#
-# What is trusted of its answers: docs/decisions/015-asking-servers.md.
-#
-# Shape suffix: T tokens.
-
-
 _TOKENS = {"return_token_ids": True, "logprobs": True}
 _WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""Said outright: servers take what is left out from the generation_config.json of the model's author."""
+"""Explicit, since servers take defaults from the model's generation_config.json."""
 _NEEDED = (
     "Training needs the tokens of prompt and response and their log-probs: serve the model with vLLM, or train with "
     "another policy.backend"
 )
-_SOMETHING = Request("?")
+_PROBE = Request("?")
 _ROUNDING = 1e-3  # of a log-prob, which is 0 at most
-_SAME = 0.02  # log-probs of the likeliest token at two temperatures that are relatively nearer were made at one
+_SAME = 0.02  # relative difference of log-probs at two temperatures; a smaller one shows that temperature is ignored
 
 
 class TrainedServerPolicy(ServerPolicy):
-    """Answers with the tokens that training needs, from the adapter that it was handed last."""
+    """A `ServerPolicy` whose responses have the tokens and log-probs that training needs."""
 
-    max_prompt_tokens: int  # as the trainer counts them
+    max_prompt_tokens: int  # by the trainer's tokenizer
 
     def __init__(self, language_model: LanguageModel, server: Server, model: str, adapters: ServedAdapters) -> None:
-        """Nothing is asked yet, and no weights are loaded.
+        """Set up without contacting the server or loading weights.
 
         Args:
-            language_model: what is trained.
-            server: where the model is served.
-            model: its name there.
-            adapters: how the server gets an adapter.
+            language_model: the trained model.
+            server: the server of the model.
+            model: name of the model on the server.
+            adapters: the adapters of the server.
         """
         limits = language_model.limits
         super().__init__(
@@ -129,43 +121,43 @@ class TrainedServerPolicy(ServerPolicy):
         )
         self.max_prompt_tokens = limits.prompt_tokens
         self._encoder, self._template_options = language_model.encoder, limits.chat.options
-        self._vocabulary = len(language_model.tokenizer)  # the model may have more
+        self._vocabulary = len(language_model.tokenizer)  # until the model is loaded, which may have more
         self._adapters = adapters
 
     def check(self) -> None:
-        """Ask for two tokens, so that what cannot be trained with says so before anything is played.
+        """Test the server with two requests of one token.
 
         Raises:
-            ServerRefused: it gives no token ids or log-probs, reads prompts as other tokens than the trainer does, or
-                leaves the temperature out of its log-probs.
+            ServerRefused: it returns no token ids or log-probs, encodes prompts differently, or its log-probs ignore
+                the temperature.
         """
-        with ThreadPoolExecutor(1) as thread:  # this one may run an event loop, as in a notebook
+        with ThreadPoolExecutor(1) as thread:  # the current thread may run an event loop, as in a notebook
             at_one, at_two = thread.submit(asyncio.run, self._highest_log_probs(1.0, 2.0)).result()
         if abs(at_one - at_two) < _SAME * abs(at_one):
             raise ServerRefused(
-                f"{self.server.url} leaves the temperature out of its log-probs, which then are not those of what it "
-                "draws: start it with --logprobs-mode processed_logprobs (vLLM)"
+                f"{self.server.url} returns log-probs that ignore the temperature, so they are not of the sampled "
+                "distribution: start it with --logprobs-mode processed_logprobs (vLLM)"
             )
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens each prompt takes, chat template included."""
+        """The number of tokens of each prompt, chat template included."""
         return self._encoder.count_prompt_tokens(prompts)
 
     def take_weights(self, model: Any) -> None:
-        """Answer with the adapter of `model` from now on.
+        """Use the adapter of `model` from now on.
 
         Raises:
-            ServerRefused: the server does not take it.
+            ServerRefused: the server rejects it.
         """
         self._vocabulary = base_model(model).config.get_text_config().vocab_size
-        self.model = self._adapters.hand_over(model)
+        self.model = self._adapters.load(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """As `ServerPolicy.respond`.
 
         Raises:
-            AnswerFailed: see there; says which server.
-            ServerRefused: see there; or the answer cannot be trained on.
+            AnswerFailed: as there, with the server's address.
+            ServerRefused: as there, or the answer lacks valid tokens or log-probs.
         """
         try:
             return await super().respond(request, temperature=temperature)
@@ -173,24 +165,24 @@ class TrainedServerPolicy(ServerPolicy):
             raise AnswerFailed(f"{self.server.url}: {error}") from error
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
-        """As `ServerPolicy.body`, with tokens and log-probs asked for, and the prompt as the trainer reads it."""
-        asked = super().body(replace(request, prompt=self._encoder.messages(request.prompt)), temperature)
+        """As `ServerPolicy.body`, with requests for tokens and log-probs, and control tokens escaped."""
+        body = super().body(replace(request, prompt=self._encoder.messages(request.prompt)), temperature)
         options = {"chat_template_kwargs": dict(self._template_options)} if self._template_options else {}
-        return {**asked, "extra_body": {**asked["extra_body"], **_WHOLE_DISTRIBUTION, **_TOKENS, **options}}
+        return {**body, "extra_body": {**body["extra_body"], **_WHOLE_DISTRIBUTION, **_TOKENS, **options}}
 
     def read(self, completion: Any, requests: int, seconds: float) -> Response:
-        """As `ServerPolicy.read`, with tokens and log-probs. The text is made of the tokens.
+        """As `ServerPolicy.read`, with tokens and log-probs; the text is decoded from the tokens.
 
         Raises:
-            ServerRefused: they are not there, or cannot be true.
+            ServerRefused: tokens or log-probs are missing or invalid.
         """
         answer = super().read(completion, requests, seconds)
-        prompt_ids, token_ids, log_probs = self._trained_on(completion)
+        prompt_ids, token_ids, log_probs = self._tokens(completion)
         [text] = self._encoder.decode([token_ids])
         return replace(answer, text=text, prompt_ids=prompt_ids, token_ids=token_ids, log_probs=log_probs)
 
-    def _trained_on(self, completion: Any) -> tuple[TokenIds, TokenIds, NDArray[np.float32]]:
-        """Tokens of the prompt and of the response, and the log-probs of the latter."""
+    def _tokens(self, completion: Any) -> tuple[TokenIds, TokenIds, NDArray[np.float32]]:
+        """Tokens of the prompt and of the response, and log-probs of the response."""
         choice, url = completion.choices[0], self.server.url
         found = {
             "prompt token ids": getattr(completion, "prompt_token_ids", None),
@@ -203,61 +195,61 @@ class TrainedServerPolicy(ServerPolicy):
         token_T = self._ids("response", found["token ids"], self._max_response_tokens)
         log_prob_T = _log_probs(found["log-probs"])
         if log_prob_T is None:
-            raise ServerRefused(f"{url} gives log-probs that are none: each must be a number, and 0 at most")
+            raise ServerRefused(f"{url} gives invalid log-probs: each must be a number, and 0 at most")
         if len(log_prob_T) != len(token_T):
             raise ServerRefused(f"{url} gives {len(log_prob_T)} log-probs for {len(token_T)} tokens")
         return prompt_T, token_T, log_prob_T
 
     def _ids(self, whose: str, values: Any, most: int) -> TokenIds:
-        """Token ids that the trainer can take."""
+        """Checked token ids."""
         id_T, gives = _array(values), f"{self.server.url} gives"
         if id_T is None or id_T.dtype.kind != "i":
-            raise ServerRefused(f"{gives} {whose} token ids that are no whole numbers")
+            raise ServerRefused(f"{gives} {whose} token ids that are not integers")
         if len(id_T) > most:
-            raise ServerRefused(f"{gives} a {whose} of {len(id_T)} tokens where {most} are the most")
+            raise ServerRefused(f"{gives} a {whose} of {len(id_T)} tokens; the limit is {most}")
         if id_T.min() < 0 or id_T.max() >= self._vocabulary:
             raise ServerRefused(f"{gives} {whose} token ids that the model does not have: it must serve the same model")
         return id_T.astype(np.int32)
 
     async def _highest_log_probs(self, *temperatures: float) -> list[float]:
-        """Log-prob of the likeliest first token at each temperature, as the server tells it."""
+        """Log-prob of the likeliest first token at each temperature."""
         return [await self._highest_log_prob(temperature) for temperature in temperatures]
 
     async def _highest_log_prob(self, temperature: float) -> float:
-        asked = self.body(_SOMETHING, temperature)
-        # Two, since some servers count the token that was drawn among them.
-        asked["extra_body"] |= {self.server.length_parameter: 1, "top_logprobs": 2}
+        body = self.body(_PROBE, temperature)
+        # Two, since some servers count the drawn token among them.
+        body["extra_body"] |= {self.server.length_parameter: 1, "top_logprobs": 2}
         try:
-            completion, _ = await self._ask(asked)
+            completion, _ = await self._send(body)
         except AnswerFailed as error:
-            raise ServerRefused(f"{self.server.url} does not answer what training asks: {error}. {_NEEDED}") from error
+            raise ServerRefused(f"{self.server.url} rejects the request of training: {error}. {_NEEDED}") from error
         if completion is None:
-            raise ServerRefused(f"{self.server.url} does not answer what training asks: it made no sense. {_NEEDED}")
+            raise ServerRefused(f"{self.server.url} gives an unreadable answer. {_NEEDED}")
         self._refuse_other_prompt(self.read(completion, 1, 0.0).prompt_ids)
         first = completion.choices[0].logprobs.content[0]
-        told = _log_probs([first, *(getattr(first, "top_logprobs", None) or [])])
-        return float("nan") if told is None else float(told.max())
+        log_probs = _log_probs([first, *(getattr(first, "top_logprobs", None) or [])])
+        return float("nan") if log_probs is None else float(log_probs.max())
 
     def _refuse_other_prompt(self, prompt_ids: TokenIds) -> None:
-        [expected] = self._encoder.encode_prompts([_SOMETHING.prompt])
+        [expected] = self._encoder.encode_prompts([_PROBE.prompt])
         if prompt_ids.tolist() != expected.tolist():
             raise ServerRefused(
-                f"{self.server.url} reads prompts as other tokens ({prompt_ids.tolist()}) than the trainer does "
-                f"({expected.tolist()}): it must serve the same model, with that model's chat template"
+                f"{self.server.url} encodes a prompt as {prompt_ids.tolist()}, and the trainer as "
+                f"{expected.tolist()}: it must serve the same model, with that model's chat template"
             )
 
 
 def _array(values: Any) -> NDArray[Any] | None:
-    """A list of numbers as an array; None where it is none."""
+    """A list of numbers as an array; None if it is not one."""
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # ragged lists
         return None
     return array if array.ndim == 1 else None
 
 
 def _log_probs(scored: Any) -> NDArray[np.float32] | None:
-    """The log-probs of the protocol's tokens; None where one is no log-prob."""
+    """The log-probs of the protocol's tokens; None if one is invalid."""
     log_prob_T = _array([getattr(one, "logprob", None) for one in scored]) if isinstance(scored, list) else None
     if log_prob_T is None or log_prob_T.dtype.kind not in "fi":
         return None
@@ -275,29 +267,28 @@ def make_server_policy(
     timeout: float = Server.timeout,
     retries: int = Server.retries,
 ) -> TrainedServerPolicy:
-    """A policy that answers through a server, and can be trained.
+    """A policy that generates with a server, for training an adapter.
 
     Args:
-        language_model: what is trained; with an adapter.
+        language_model: the trained model, with an adapter.
         url: see `Server`.
-        adapters: folder that the server sees under the same path.
-        served_model: the model's name there; empty: where it was loaded from.
+        adapters: folder for adapters, the same path on the server.
+        served_model: the model's name on the server; empty: its source.
         key_variable: see `Server`.
         timeout: see `Server`.
         retries: see `Server`.
 
     Raises:
-        ValueError: the weights themselves are trained, which cannot be handed over; or the lengths exceed the model's
-            positions.
-        ServerRefused: the server does not do what training needs.
+        ValueError: the model has no adapter, or the lengths exceed the model's positions.
+        ServerRefused: the server lacks a feature that training needs.
     """
     if not has_adapter(language_model.model):
         raise ValueError(
-            "policy.backend = 'server': a server cannot be handed whole weights, so train an adapter "
+            "policy.backend = 'server': whole weights cannot be sent to a server, so train an adapter "
             "(policy.lora.rank above 0), or choose another policy.backend"
         )
     check_positions(language_model)
-    policy = _unasked(language_model, Server(url, key_variable, timeout, retries), served_model, adapters)
+    policy = _policy(language_model, Server(url, key_variable, timeout, retries), served_model, adapters)
     policy.check()
     policy.take_weights(language_model.model)
     return policy
@@ -306,22 +297,22 @@ def make_server_policy(
 def check_server(
     language_model: LanguageModel, *, url: str, adapters: str, served_model: str = "", **connection: Any
 ) -> None:
-    """Ask the server whether it can be trained with, and hand nothing over; no weights are loaded.
+    """Test the server without loading weights.
 
     Args:
-        language_model: what is trained.
+        language_model: the trained model.
         url: see `Server`.
         adapters: see `make_server_policy`.
         served_model: see `make_server_policy`.
         connection: other fields of `Server`.
 
     Raises:
-        ServerRefused: it cannot.
+        ServerRefused: the server lacks a feature that training needs.
     """
-    _unasked(language_model, Server(url, **connection), served_model, adapters).check()
+    _policy(language_model, Server(url, **connection), served_model, adapters).check()
 
 
-def _unasked(language_model: LanguageModel, server: Server, served_model: str, adapters: str) -> TrainedServerPolicy:
+def _policy(language_model: LanguageModel, server: Server, served_model: str, adapters: str) -> TrainedServerPolicy:
     name = served_model or language_model.source
     return TrainedServerPolicy(language_model, server, name, ServedAdapters(server, Path(adapters)))
 

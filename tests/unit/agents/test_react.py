@@ -124,7 +124,7 @@ def test_an_action_is_read_through_white_space_and_marks(response, action):
 def test_options_are_checked():
     with pytest.raises(ValueError, match="agent 'react' has no option example; it takes examples, list_commands"):
         react(example=1)
-    with pytest.raises(ValueError, match="there are none below 0"):
+    with pytest.raises(ValueError, match="give 0 or more"):
         react(examples=-1)
 
 

@@ -47,7 +47,7 @@ def test_cached_loop_equals_loop_without_cache():
 @pytest.mark.parametrize("same_task", [0, 3, 9])
 def test_prompts_that_begin_alike_say_what_each_says_alone(monkeypatch, same_task):
     """Read in two passes, beginnings first; so that it happens, the model counts as large and a pass as cheap."""
-    monkeypatch.setattr(sampling, "_READ_WHOLE", 0)
+    monkeypatch.setattr(sampling, "_SHARE_FROM", 0)
     monkeypatch.setattr(sampling, "_CPU", sampling._Pace(forward_tokens=12, tokens_between_drops=1))
     language_model = tiny_model(max_response_tokens=8)
     beginning = "put two mugs in cabinet . places : shelf"

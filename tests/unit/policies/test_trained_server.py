@@ -1,4 +1,4 @@
-"""Training through a server: what is refused and when, what is handed over, and what a run survives."""
+"""Training through a server: what is refused and when, which adapters are loaded, and what a run survives."""
 
 import asyncio
 import gc
@@ -130,10 +130,10 @@ def other_prompt(document, choice):
         (lambda served: altered(without("logprobs"), served), "gives no log-probs.*with vLLM"),
         (lambda served: altered(emptied, served), "gives no log-probs.*with vLLM"),
         (lambda served: lambda body: says("left"), "gives no prompt token ids, token ids, log-probs.*with vLLM"),
-        (lambda served: lambda body: fails(422), "does not answer what training asks.*status 422.*with vLLM"),
-        (lambda served: lambda body: NONSENSE, "does not answer what training asks.*with vLLM"),
+        (lambda served: lambda body: fails(422), "rejects the request of training.*status 422.*with vLLM"),
+        (lambda served: lambda body: NONSENSE, "gives an unreadable answer.*with vLLM"),
         (lambda served: lambda body: fails(404), "does not serve '.*start'.*status 404"),
-        (lambda served: altered(other_prompt, served), "reads prompts as other tokens"),
+        (lambda served: altered(other_prompt, served), "encodes a prompt as"),
     ],
 )
 def test_a_server_that_cannot_be_trained_with_is_refused_before_anything_is_played(folder, tmp_path, answer, said):
@@ -175,7 +175,7 @@ def test_an_option_that_is_missing_is_named(tmp_path):
         train(recipe(tmp_path, "policy.model=m", *SERVED), quiet())
 
 
-# What is handed over
+# Which adapters are loaded
 
 
 def adapter_names(served):
@@ -296,14 +296,17 @@ def log_prob(value):
         (fewer_log_probs, r"[0-3] log-probs for [1-4] tokens"),
         (setting("token_ids", [3, 10**6]), "token ids that the model does not have"),
         (setting("token_ids", [-1]), "token ids that the model does not have"),
-        (setting("token_ids", ["3"]), "token ids that are no whole numbers"),
-        (setting("token_ids", [[3], [4, 5]]), "token ids that are no whole numbers"),
-        (setting("token_ids", [3] * 9), "a response of 9 tokens where 4 are the most"),
-        (lambda document, choice: document.update(prompt_token_ids=[3] * 121), "prompt of 121 tokens where 120 are"),
-        (log_prob(float("nan")), "log-probs that are none"),  # as some write it, for all that JSON has none
-        (log_prob(0.5), "log-probs that are none"),
-        (log_prob(None), "log-probs that are none"),
-        (lambda document, choice: choice["logprobs"].update(content=[1.0]), "log-probs that are none"),
+        (setting("token_ids", ["3"]), "token ids that are not integers"),
+        (setting("token_ids", [[3], [4, 5]]), "token ids that are not integers"),
+        (setting("token_ids", [3] * 9), "a response of 9 tokens; the limit is 4"),
+        (
+            lambda document, choice: document.update(prompt_token_ids=[3] * 121),
+            "prompt of 121 tokens; the limit is 120",
+        ),
+        (log_prob(float("nan")), "invalid log-probs"),  # as some write it, for all that JSON has none
+        (log_prob(0.5), "invalid log-probs"),
+        (log_prob(None), "invalid log-probs"),
+        (lambda document, choice: choice["logprobs"].update(content=[1.0]), "invalid log-probs"),
         (without("logprobs"), "gives no log-probs"),
     ],
 )

@@ -96,8 +96,8 @@ def test_an_adapter_that_is_switched_off_or_merged_already_is_not_added_again() 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"use_dora": True}, r"q_proj is no plain LoRA"),
-        ({"lora_bias": True, "target_modules": ["q_proj"]}, r"q_proj is no plain LoRA"),
+        ({"use_dora": True}, r"q_proj is not plain LoRA"),
+        ({"lora_bias": True, "target_modules": ["q_proj"]}, r"q_proj is not plain LoRA"),
         ({"modules_to_save": ["norm"]}, r"input_layernorm is trained beside the adapter"),
         ({"target_modules": ["embed_tokens"]}, r"lm_head.weight is tied to model.embed_tokens.weight"),
     ],

@@ -55,8 +55,3 @@ def test_those_of_the_form_in_sight_come_before_those_of_the_kind() -> None:
 def test_more_than_there_are_gives_all_and_none_gives_none() -> None:
     assert examples_for(ALL, "cool", 9) == (THIRD, FIRST, SECOND, FOURTH)
     assert examples_for(ALL, "cool", 0) == ()
-
-
-def test_a_negative_count_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 or more, not -1"):
-        examples_for(ALL, "heat", -1)

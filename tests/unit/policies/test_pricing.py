@@ -33,7 +33,7 @@ def test_a_million_tokens_cost_their_price():
 
 def test_nothing_is_asked_once_the_limit_is_reached():
     policy = PricedPolicy(Spending(ScriptedPolicy(lambda prompt, rng: "x")), Prices(2, 10), limit=0.010, cost=0.002)
-    with pytest.raises(OverBudget, match=r"the limit of 0.01 is reached: 0.0110 were spent"):
+    with pytest.raises(OverBudget, match=r"the limit of 0.01 is reached: the cost is 0.0110"):
         ask(policy, 10)
     assert policy.cost == pytest.approx(0.011)
 

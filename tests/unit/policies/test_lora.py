@@ -109,7 +109,7 @@ def test_saved_and_loaded_it_computes_the_same(tmp_path):
 
 def test_it_is_refused_beside_other_weights(tmp_path):
     save_adapter(adapted(), tmp_path)
-    with pytest.raises(WrongBaseError, match="was trained beside other weights"):
+    with pytest.raises(WrongBaseError, match="was trained with other weights"):
         load_adapter(tiny_model(seed=1).model, tmp_path)
     (tmp_path / BASE_FILE).write_text("[]")
     with pytest.raises(ValueError, match=BASE_FILE):

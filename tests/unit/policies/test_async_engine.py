@@ -18,7 +18,6 @@ from hgpo.policies.async_engine import (
     EnginePolicy,
     GenerationOutput,
     GenerationRequest,
-    check_lengths,
     computing_type,
 )
 from hgpo.policies.base import PromptTooLong, Request, draw_requests
@@ -157,13 +156,11 @@ def test_what_cannot_be_answered_is_refused_at_once() -> None:
 
     with pytest.raises(PromptTooLong, match="the limit is 48"):
         asyncio.run(policy.respond(Request("a " * 60, np.zeros(1)), temperature=1.0))
-    with pytest.raises(ValueError, match="brings no numbers to sample by"):
+    with pytest.raises(ValueError, match="has no numbers to sample by"):
         asyncio.run(policy.respond(Request("go"), temperature=1.0))
     for temperature in (-0.1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="not a finite number"):
             asyncio.run(policy.respond(Request("go", np.zeros(1)), temperature=temperature))
-    with pytest.raises(ValueError, match="exceed the model's 64 positions"):
-        check_lengths(tiny_model(max_prompt_tokens=60))
 
 
 def test_broken_weights_are_no_answer() -> None:
