@@ -1,9 +1,9 @@
-"""HGPO from end to end in one file: environment, memory, groups of groups, advantages, clipped policy update.
+"""HGPO in one file: environment, memory, nested groups, advantages, clipped policy update.
 
-Nothing here is imported from the library except for one check at the end of each update: its vectorised
-`compute_advantages` must give what the plain loops below give. Runs in seconds: `python examples/hgpo_loop.py`.
+The library is imported for one check only, at the end of each update: its vectorised
+`compute_advantages` must equal the loops below. Runs in seconds: `python examples/hgpo_loop.py`.
 
-The task: a key lies in one of four boxes, and nothing says in which. An agent that remembers the last K = 2 steps can
+The task: a key is in one of four boxes. An agent that remembers the last K = 2 steps can
 learn not to open the same box twice. All rollouts of a group search for a key in the same box.
 """
 

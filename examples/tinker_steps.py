@@ -1,6 +1,6 @@
 """HGPO in tinker-cookbook: each transition's tokens have the advantage of that transition.
 
-    pip install "hgpo[train]" tinker-cookbook
+    pip install '.[train]' tinker-cookbook
     python examples/tinker_steps.py
 
 Written for tinker-cookbook 0.6.1. It makes training data and needs no service. In a training, one line does it:

@@ -1,9 +1,9 @@
-"""HGPO in TRL's GRPOTrainer: a tiny model finds its way through a house of rooms, one word at a time.
+"""HGPO in TRL's GRPOTrainer: a tiny model learns to walk through rooms, one word per step.
 
-    pip install "hgpo[train]" trl
+    pip install '.[train]' trl
     python examples/trl_steps.py
 
-Written for TRL 1.16. Nothing is downloaded. GRPO has one advantage for the whole walk; here every word has its own.
+Written for TRL 1.16. Nothing is downloaded. GRPO has one advantage per completion; here every word has its own.
 """
 
 import tempfile
