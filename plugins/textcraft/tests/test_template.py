@@ -9,14 +9,14 @@ TASK = "Crafting commands:\ncraft 4 stick using 2 oak plank\ncraft 1 torch using
 
 
 def test_a_prompt_says_all_that_matters_in_a_line() -> None:
-    situation = AgentContext(
+    context = AgentContext(
         task=TASK,
         observation="Got 2 coal\nInventory: [oak plank] (2) [coal] (2)",
         step=1,
         history=((TASK, "get 2 coal"),),
         admissible=("craft 4 stick using 2 oak plank", "get 2 coal", "inventory"),
     )
-    assert CRAFTING_COMPACT.render(situation) == (
+    assert CRAFTING_COMPACT.render(context) == (
         "goal : torch recipes : 4 stick = 2 oak plank ; 1 torch = 1 stick , 2 coal past : start > get 2 coal "
         "now : have oak plank 2 coal 2 can : craft 4 stick using 2 oak plank ; get 2 coal"
     )

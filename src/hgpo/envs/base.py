@@ -1,8 +1,8 @@
-"""What an environment is: text in, text out, and a suite of tasks that hands out fresh copies of the same start.
+"""The interfaces of environments, experts and task suites, and helpers that suites share.
 
-The step interface is Gymnasium's (reset and step return the usual two and five values). What group-based
-training needs beyond it is the *task*: N rollouts of one group must start from the same initial state, so a suite
-gives for each task a way to build as many identical environments as a group has rollouts.
+The step interface is Gymnasium's: reset and step return the usual two and five values, with text as observations and
+actions. Group-based training also needs *tasks*: all rollouts of a group start from the same initial state, so a task
+can make any number of identical environments.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ StepResult = tuple[str, float, bool, bool, Info]
 
 
 class Env(Protocol):
-    """One live environment.
+    """One environment with one episode at a time.
 
-    Keys that the rest of the project understands in `info` (all optional but `won`):
+    Keys of `info` that the project reads (all optional except `won`):
     `won` (bool), `admissible_commands` (list of str), `task` (str, the sentence that states the goal),
-    `score` (float in 0-1, where success is graded).
+    `score` (float in 0-1, if success is graded).
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
@@ -32,18 +32,18 @@ class Env(Protocol):
         ...
 
     def step(self, action: str) -> StepResult:
-        """Carry out one action. After the end of an episode it raises `RuntimeError`."""
+        """Apply one action; `RuntimeError` after the end of an episode."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One start state of a suite.
+    """One initial state of a suite.
 
     Attributes:
         id: unique in its suite; metrics and stored steps name the task by it.
         kind: the type by which success is also reported, such as `"pick_two_obj_and_place"`.
-        make: builds the environment, any number of times.
+        make: returns a new environment.
     """
 
     id: str
@@ -52,22 +52,22 @@ class Task:
 
 
 class Expert(Protocol):
-    """Solves an environment from what it observes, for demonstrations."""
+    """Solves tasks from observations, for demonstrations."""
 
     def reset(self, observation: str, info: Info) -> None:
-        """Start a game."""
+        """Start an episode."""
         ...
 
     def act(self, observation: str, info: Info) -> str:
-        """The next command, given the answer to the last one, whoever chose that."""
+        """The next command, after any command, not only the expert's own."""
         ...
 
 
 class TaskSuite(Protocol):
     """A family of tasks with named splits; what `hgpo.envs.make` returns.
 
-    A suite that knows how its tasks are solved also has `expert() -> Expert`; a warm start needs one. One that has
-    more to say of itself than its options (a version, a tagger) has `description`, a mapping that runs record.
+    A suite may also have `expert() -> Expert`, which a warm start needs, and `description`, a mapping that runs record
+    beside the options (such as a version).
     """
 
     @property
@@ -80,17 +80,14 @@ class TaskSuite(Protocol):
         ...
 
 
-# The splits of a suite by name and the tasks of one by number, each made when asked for: what suites here share.
-
-
 Made = TypeVar("Made")
 
 
 class Splits(Generic[Made]):
-    """Whatever a suite keeps of each of its splits.
+    """The splits of a suite, each made on first use.
 
     Args:
-        make: Split -> what makes it, the training split first; called once at most.
+        make: split -> function that makes it, the training split first; called once at most.
     """
 
     def __init__(self, make: Mapping[str, Callable[[], Made]]) -> None:
@@ -111,10 +108,10 @@ class Splits(Generic[Made]):
 
 
 class TasksByNumber(Sequence[Task]):
-    """The tasks of a split, each made when it is asked for. A subclass says in `_task` how.
+    """The tasks of a split, each made on access by `_task` of a subclass.
 
     Args:
-        size: how many there are.
+        size: number of tasks.
     """
 
     def __init__(self, size: int) -> None:
@@ -133,32 +130,29 @@ class TasksByNumber(Sequence[Task]):
 
     @abstractmethod
     def _task(self, number: int) -> Task:
-        """The task of a number from 0 on."""
+        """The task of a number, from 0."""
 
 
 class TaskSplits(Splits[Sequence[Task]]):
-    """A suite that keeps no more than the tasks."""
+    """A suite whose splits are sequences of tasks."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         return self._split(split)
 
 
-# Checks of the options that recipes and `--option` hand to an environment.
-#
-# TOML and the command line bring any type, so a factory checks before it computes: what is wrong is a `ValueError`
-# with
-# the option's name, its value and what is allowed. None stands for an option that was left out.
+# Checks of options from recipes and the command line, where values have any type. They raise a `ValueError` with the
+# option's name, its value and the allowed values. None is an option that was left out.
 
 
 MOST = 10**9
-"""A count above it is a slip of the keyboard, and would fill the memory before anything else is said."""
+"""Larger counts are mistakes and would exhaust the memory."""
 
 LARGEST_SEED = 2**63 - 1
 
 
 def check_whole_number(name: str, value: object, least: int | None = 0, most: int = MOST) -> None:
-    """Refuse anything but a whole number of at least `least`, which may be None; a bool is no number here."""
+    """Reject anything but an integer (no bool) from `least` to `most`; `least` None: no lower limit."""
     if value is None:
         return
     whole = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
@@ -169,7 +163,7 @@ def check_whole_number(name: str, value: object, least: int | None = 0, most: in
 
 
 def check_counts(name: str, value: object, example: str) -> None:
-    """Refuse anything but a mapping of names to whole numbers from 0 on."""
+    """Reject anything but a mapping of names to integers from 0."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -179,12 +173,12 @@ def check_counts(name: str, value: object, example: str) -> None:
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuse anything but a path."""
+    """Reject anything but a path."""
     if value is not None and not isinstance(value, str | PathLike):
         raise ValueError(f"{name} = {value!r}; give a path")
 
 
 def check_type(name: str, value: object, allowed: tuple[type, ...], wanted: str) -> None:
-    """Refuse what is of none of the allowed types; `wanted` says in words what is."""
+    """Reject values of other types; `wanted` describes the allowed ones."""
     if value is not None and not isinstance(value, allowed):
         raise ValueError(f"{name} = {value!r}; give {wanted}")

@@ -1,8 +1,7 @@
-"""Checks of the contract that environments, experts and suites keep (`hgpo.envs.base`).
+"""Checks of what environments, experts and suites return (`hgpo.envs.base`); `hgpo.envs.wrappers` applies them.
 
-Without them, a broken contract would show far from its cause, or never: a run with a forgotten `won` trains to its end
-with a success of 0, and a text counts as a true `terminated`. Every error names the task. `hgpo.envs.wrappers` applies
-them to the tasks of a run.
+Without them an error would show late or never: a run without `won` has a success of 0, and a string counts as a true
+`terminated`. Every error names the task.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ import numpy as np
 from hgpo.envs.base import Info, StepResult, Task
 
 BREAKS = (Exception, SystemExit)
-"""What the user's code may raise: also `sys.exit()`, which would end a run as if it were complete."""
+"""Errors of the user's code, with `sys.exit()`, which would end a run as if it were complete."""
 
 LARGEST_REWARD = 1e12
-"""Sums of squares of larger ones leave what a float holds exactly, or at all."""
+"""The sum of squares of larger rewards is not exact in a float, or overflows."""
 
 _RESET_PROMISE = "reset(seed=…) has to return (observation, info)"
 _STEP_PROMISE = "step(action) has to return (observation, reward, terminated, truncated, info)"
@@ -33,14 +32,14 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class EnvContractError(ValueError):
-    """An environment raised an error or returned something else than promised; the message names the task."""
+    """An environment raised an error or returned an invalid value; the message names the task."""
 
 
 def check_start(name: str, start: Any) -> tuple[str, Info]:
-    """The two values of a `reset()`.
+    """The two checked values of a `reset()`.
 
     Raises:
-        EnvContractError: they are not what is promised; `name` is the task's.
+        EnvContractError: a value is invalid; the message has `name`, the task's.
     """
     try:
         observation, info = start
@@ -51,7 +50,7 @@ def check_start(name: str, start: Any) -> tuple[str, Info]:
 
 
 def check_step(name: str, step: int, result: Any) -> StepResult:
-    """The five values of a `step()`, number `step` of its episode; see `check_start`."""
+    """The five checked values of step number `step` of an episode; see `check_start`."""
     try:
         observation, reward, terminated, truncated, info = result
     except (TypeError, ValueError):
@@ -65,10 +64,10 @@ def check_step(name: str, step: int, result: Any) -> StepResult:
 
 
 def check_task(task: Any) -> Task:
-    """A task of a suite.
+    """A checked task of a suite.
 
     Raises:
-        EnvContractError: id or kind is no text, or it cannot be made.
+        EnvContractError: id or kind is not text, or `make` is not callable.
     """
     for attribute in ("id", "kind"):
         value = getattr(task, attribute, None)
@@ -82,26 +81,24 @@ def check_task(task: Any) -> Task:
 
 
 def check_command(command: object) -> str:
-    """What an expert wants done.
+    """A checked command of an expert.
 
     Raises:
-        EnvContractError: it is no text.
+        EnvContractError: it is not text.
     """
     if not isinstance(command, str):
         raise EnvContractError(f"the expert's act() has to return a command as text, and returned {safe_repr(command)}")
     return command
 
 
-def fault_of(what: str, call: str, error: BaseException, *, below: str) -> EnvContractError:
-    """An error of the user's own code, with the place in it.
+def wrapped_error(what: str, call: str, error: BaseException, *, below: str) -> EnvContractError:
+    """An error of the user's code as an `EnvContractError` with the file and line.
 
     Args:
-        what: whose code it is: a task, an expert.
-        call: what was called.
-        error: what it raised; it may not even be able to say what is wrong.
-        below: this package's file that called it; a place there is none of the user's.
-
-    A fault that says itself what is wrong needs no place.
+        what: the part that failed: a task, an expert, a suite.
+        call: the call that failed.
+        error: the error; an `EnvContractError` gets no file and line.
+        below: the file of this package that made the call; its lines are not reported.
     """
     if isinstance(error, EnvContractError):
         return EnvContractError(f"{what}: {error}")
@@ -111,7 +108,7 @@ def fault_of(what: str, call: str, error: BaseException, *, below: str) -> EnvCo
 
 
 def safe_text(value: object) -> str:
-    """`str(value)`, or what it is where it cannot say so."""
+    """`str(value)`, or a placeholder if that fails."""
     try:
         return str(value)
     except Exception as error:
@@ -119,7 +116,7 @@ def safe_text(value: object) -> str:
 
 
 def safe_repr(value: object, most: int = 200) -> str:
-    """The beginning of `repr(value)`, or what it is where it cannot say so."""
+    """The beginning of `repr(value)`, or a placeholder if that fails."""
     try:
         text = repr(value)
     except Exception as error:
@@ -128,14 +125,14 @@ def safe_repr(value: object, most: int = 200) -> str:
 
 
 def is_texts(value: object) -> bool:
-    """Whether it is a list or tuple of texts."""
+    """Whether a value is a sequence of strings."""
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
 
 
 def _check_words(name: str, step: int, promise: str, observation: object, info: Any) -> None:
     if not isinstance(observation, str):
         _refuse(name, step, f"{promise}, the observation a str", f"an observation of type {type(observation).__name__}")
-    if type(info) is not dict and not isinstance(info, Mapping):  # a Mapping is found out slowly
+    if type(info) is not dict and not isinstance(info, Mapping):  # the check for a Mapping is slow
         _refuse(name, step, f"{promise}, info a dict", f"an info of type {type(info).__name__}")
     if "won" not in info:
         keys = ", ".join(map(safe_text, info)) or "none"
@@ -156,9 +153,9 @@ def _check_reward(name: str, step: int, reward: Any) -> None:
 
 
 def _check_ends(name: str, step: int, terminated: object, truncated: object) -> None:
-    for said, value in (("terminated", terminated), ("truncated", truncated)):
+    for key, value in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(value, bool | np.bool_):
-            _refuse(name, step, f"{_STEP_PROMISE}, {said} a bool", f"{said} = {safe_repr(value)}")
+            _refuse(name, step, f"{_STEP_PROMISE}, {key} a bool", f"{key} = {safe_repr(value)}")
 
 
 def _is_number(value: Any) -> bool:
@@ -173,7 +170,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _brief(returned: object) -> str:
-    """What came instead of the promised values, briefly: an observation may be long."""
+    """A short description of an invalid return value."""
     if isinstance(returned, tuple | list):
         return f"{len(returned)} values ({', '.join(type(value).__name__ for value in returned)})"
     return f"a value of type {type(returned).__name__}"

@@ -1,8 +1,8 @@
-"""Finds a task suite by name, so that a user's own environment trains without a change to this code.
+"""Task suites by name.
 
-`register("corridor", factory)`, an entry point in the group `hgpo.envs`, `"openenv:URL"` for a server, or
-`"package.module:factory"`: a class with `splits` and `tasks`, or a function annotated to return one. See
-`hgpo.plugins` for the order and for what is trusted.
+A name is registered by `register("corridor", factory)` or by an entry point in the group `hgpo.envs`, or is
+`"openenv:URL"` for a server or `"package.module:factory"`. A factory is a class with `splits` and `tasks`, or a
+function annotated to return one. See `hgpo.plugins` for the order of the look-up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def register(name: str, factory: SuiteFactory) -> None:
 
 
 def names() -> list[str]:
-    """All names that `make` knows without a module path."""
+    """All registered names."""
     return SUITES.names()
 
 
@@ -31,7 +31,7 @@ def make(name: str, **options: Any) -> TaskSuite:
     """Build the suite called `name` with its own `options`.
 
     Raises:
-        ValueError: an unknown name, or options that the suite's factory does not take.
+        ValueError: an unknown name or option.
     """
     factory = SUITES.get(name)
     check_options(name, factory, options)
@@ -39,7 +39,7 @@ def make(name: str, **options: Any) -> TaskSuite:
 
 
 def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> None:
-    """Refuse options that the factory does not take: a setting that nothing reads is a mistake."""
+    """Reject unknown options of a factory."""
     parameters = inspect.signature(factory).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -48,9 +48,9 @@ def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> 
         raise ValueError(f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}")
 
 
-def _reason_to_refuse(part: Any) -> str | None:
+def _why_not_factory(part: Any) -> str | None:
     if not callable(part):
-        return "is no callable"
+        return "is not callable"
     if not _makes_suites(part):
         return (
             "is neither a class with `splits` and `tasks` nor a function annotated to return such a class "
@@ -60,10 +60,10 @@ def _reason_to_refuse(part: Any) -> str | None:
 
 
 def _makes_suites(factory: Callable[..., Any]) -> bool:
-    """Whether a callable says of itself that it makes suites.
+    """Whether a callable is declared to return suites.
 
-    A recipe and the settings of a stored run are text from elsewhere, and their options become keyword arguments: not
-    everything that can be imported may be called with them.
+    Names in recipes and stored runs are untrusted, and their options become keyword arguments: not every importable
+    callable may be called with them.
     """
     if inspect.isclass(factory):
         fields = {*dir(factory), *getattr(factory, "__annotations__", ())}
@@ -79,5 +79,5 @@ SUITES: Registry[SuiteFactory] = Registry(
     "environment",
     "hgpo.envs",
     addressed={"openenv": "hgpo.envs.openenv.suite:openenv_suite"},
-    check=_reason_to_refuse,
+    check=_why_not_factory,
 )

@@ -1,7 +1,4 @@
-"""A step limit for any environment, so that an agent that never finishes still ends its episode.
-
-Every episode, expert and task of a run passes here, so this is also the one place where their contract is checked.
-"""
+"""Wrappers around suites, experts and environments: a step limit, and the checks of `hgpo.envs.env_checker`."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ from hgpo.envs.env_checker import (
     check_start,
     check_step,
     check_task,
-    fault_of,
     is_texts,
     safe_repr,
+    wrapped_error,
 )
 
 
 class LimitedEnv:
-    """Sets `truncated` on step number `max_steps` of an episode unless it has terminated by then.
+    """Sets `truncated` at step `max_steps` of an episode; errors of the environment become `EnvContractError`.
 
-    `name` is the task's, for errors. Whatever goes wrong in the environment is an `EnvContractError`.
+    `name` is the task's, for messages.
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
@@ -39,55 +36,54 @@ class LimitedEnv:
         self._steps = 0
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
-        """Start over and count from 0."""
+        """Start over."""
         self._steps = 0
         try:
             start = self._environment.reset(seed=seed)
         except BREAKS as error:
-            raise fault_of(f"task {self._name!r}", "reset()", error, below=__file__) from error
+            raise wrapped_error(f"task {self._name!r}", "reset()", error, below=__file__) from error
         return check_start(self._name, start)
 
     def step(self, action: str) -> StepResult:
-        """One step of the environment below."""
+        """One step of the wrapped environment."""
         try:
             result = self._environment.step(action)
         except BREAKS as error:
-            raise fault_of(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
+            raise wrapped_error(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
         self._steps += 1
         observation, reward, terminated, truncated, info = check_step(self._name, self._steps, result)
         return observation, reward, terminated, truncated or (self._steps >= self._max_steps and not terminated), info
 
 
 class CheckedExpert:
-    """An expert whose errors and answers are checked."""
+    """Checks the errors and commands of an expert."""
 
     def __init__(self, expert: Expert) -> None:
-        """Around a suite's own."""
         self._expert = expert
 
     def reset(self, observation: str, info: Info) -> None:
-        """Start a game."""
+        """Start an episode."""
         try:
             self._expert.reset(observation, info)
         except BREAKS as error:
-            raise fault_of("the expert", "reset()", error, below=__file__) from error
+            raise wrapped_error("the expert", "reset()", error, below=__file__) from error
 
     def act(self, observation: str, info: Info) -> str:
         """The next command."""
         try:
             command = self._expert.act(observation, info)
         except BREAKS as error:
-            raise fault_of("the expert", "act()", error, below=__file__) from error
+            raise wrapped_error("the expert", "act()", error, below=__file__) from error
         return check_command(command)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitedSuite:
-    """A suite whose environments all end after `max_steps`, and whose contract is checked.
+    """Limits the episodes of a suite and checks what it returns.
 
     Attributes:
-        suite: the suite below.
-        max_steps: of each episode.
+        suite: the wrapped suite.
+        max_steps: most steps of an episode.
     """
 
     suite: TaskSuite
@@ -95,28 +91,28 @@ class LimitedSuite:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the suite below.
+        """The splits of the suite.
 
         Raises:
-            EnvContractError: they are no list of texts.
+            EnvContractError: they are not a list of strings.
         """
-        splits = self._asked("splits", lambda: self.suite.splits)
+        splits = self._checked("splits", lambda: self.suite.splits)
         if not is_texts(splits):
             raise EnvContractError(f"the suite's `splits` has to be a list of texts, and is {safe_repr(splits)}")
         return tuple(splits)
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the suite below says of itself, nothing where it says nothing."""
-        return dict(self._asked("description", lambda: getattr(self.suite, "description", {})))
+        """The description of the suite, empty if it has none."""
+        return dict(self._checked("description", lambda: getattr(self.suite, "description", {})))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of the suite below, limited.
+        """The tasks of the suite, limited.
 
         Raises:
-            EnvContractError: they are no sequence.
+            EnvContractError: they are not a sequence.
         """
-        tasks = self._asked(f"tasks({split!r})", lambda: self.suite.tasks(split))
+        tasks = self._checked(f"tasks({split!r})", lambda: self.suite.tasks(split))
         if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
             raise EnvContractError(
                 f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
@@ -124,23 +120,23 @@ class LimitedSuite:
         return _LimitedTasks(tasks, self.max_steps)
 
     def expert(self) -> Expert | None:
-        """A player that solves the suite below, or None where the suite has none."""
+        """The expert of the suite, or None if it has none."""
         make = getattr(self.suite, "expert", None)
-        expert = None if make is None else self._asked("expert()", make)
+        expert = None if make is None else self._checked("expert()", make)
         return None if expert is None else CheckedExpert(expert)
 
-    def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
-        """What the suite answers. A `ValueError` of its own, such as an unknown split, is passed on as it is."""
+    def _checked(self, what: str, call: Callable[[], Any]) -> Any:
+        """The result of a call of the suite; a `ValueError`, such as for an unknown split, is not wrapped."""
         try:
-            return ask()
+            return call()
         except ValueError:
             raise
         except BREAKS as error:
-            raise fault_of("the suite", what, error, below=__file__) from error
+            raise wrapped_error("the suite", what, error, below=__file__) from error
 
 
 class _LimitedTasks(Sequence[Task]):
-    """Wraps a task when it is asked for, so that a split of a million tasks costs nothing until then."""
+    """Wraps tasks on access, so that a split of a million tasks costs nothing."""
 
     def __init__(self, tasks: Sequence[Task], max_steps: int) -> None:
         self._tasks = tasks
@@ -160,5 +156,5 @@ def _make_limited(task: Task, max_steps: int) -> LimitedEnv:
     try:
         environment = task.make()
     except BREAKS as error:
-        raise fault_of(f"task {task.id!r}", "making it", error, below=__file__) from error
+        raise wrapped_error(f"task {task.id!r}", "making it", error, below=__file__) from error
     return LimitedEnv(environment, max_steps, task.id)

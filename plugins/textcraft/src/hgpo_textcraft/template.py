@@ -19,17 +19,17 @@ class CraftingCompactTemplate(CompactTemplate):
     `inventory` is left out of the admissible commands.
     """
 
-    def head(self, situation: AgentContext) -> list[str]:
+    def head(self, context: AgentContext) -> list[str]:
         """The goal, then the recipes in the task's order; the whole task if it is not TextCraft's."""
-        goal = _GOAL.search(situation.task)
+        goal = _GOAL.search(context.task)
         if goal is None:
-            return super().head(situation)
-        recipes = " ; ".join(f"{made} = {parts}" for made, parts in _COMMAND.findall(situation.task))
+            return super().head(context)
+        recipes = " ; ".join(f"{made} = {parts}" for made, parts in _COMMAND.findall(context.task))
         return [f"goal : {goal[1]}", f"recipes : {recipes.replace(',', ' ,')}"]
 
-    def tail(self, situation: AgentContext) -> list[str]:
+    def tail(self, context: AgentContext) -> list[str]:
         """The admissible commands."""
-        useful = [action for action in situation.admissible if action != "inventory"]
+        useful = [action for action in context.admissible if action != "inventory"]
         return [f"can : {' ; '.join(useful).replace(',', ' ,')}"] if useful else []
 
     def shorten(self, observation: str) -> str:

@@ -1,4 +1,4 @@
-"""ALFWorld's household games: real game files or generated ones, played by a native engine."""
+"""ALFWorld: household tasks from real or generated game files, with a native engine."""
 
 from hgpo.envs.alfworld.env import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert

@@ -1,4 +1,9 @@
-"""What changes while a game is played."""
+"""The state of a game and its legal commands.
+
+`Layout` numbers the fixed parts of a game, `World` is the state, and `LegalActions` lists the commands of a state.
+Objects and receptacles are numbered by their ids in lower case, the order in which the simulator lists things, so that
+listing them is sorting integers.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +26,17 @@ STATE_PREDICATES = {
 
 @dataclass(slots=True)
 class World:
-    """The state of one game, in the numbers of its `Layout`.
+    """The state of one game; integers are numbers of its `Layout`.
 
     Attributes:
-        location: of the agent.
-        held: the object that the agent carries; None for none.
-        contents: per receptacle the objects in it.
-        opened: receptacles that are open.
-        states: clean, hot, cool, sliced and toggled -> the objects of which it is true.
-        object_locations: per object its own locations, apart from its receptacle's: a game file states both, and they
-            can differ.
-        taken_from: per object the receptacles it was taken out of and not put back into.
+        location: location of the agent.
+        held: the carried object, or None.
+        contents: per receptacle, the objects in it.
+        opened: the open receptacles.
+        states: clean, hot, cool, sliced and toggled -> the objects in that state.
+        object_locations: per object, its own locations; a game file states them beside its receptacle's, and they can
+            differ.
+        taken_from: per object, the receptacles it was taken from and not put back into.
     """
 
     location: str
@@ -44,7 +49,7 @@ class World:
 
     @classmethod
     def at_start(cls, layout: Layout, agent_location: str) -> World:
-        """The state a game begins in."""
+        """The initial state."""
         return cls(
             location=agent_location,
             held=None,
@@ -56,12 +61,6 @@ class World:
         )
 
 
-# The parts of a game that never change while it is played, numbered so that the engine can work on small integers.
-#
-# Objects and receptacles are numbered by their ids in lower case, because that is the order in which the simulator
-# lists things. Listing what stands somewhere is then sorting integers.
-
-
 CLEANING_KINDS = frozenset({"Sink", "SinkBasin"})
 HEATING_KINDS = frozenset({"Microwave"})
 COOLING_KINDS = frozenset({"Fridge"})
@@ -70,7 +69,7 @@ KNIFE_KINDS = frozenset({"Knife", "ButterKnife"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The objects and receptacles of a game by number: `objects[3]` is object number 3 in every set of numbers.
+    """The objects and receptacles of a game by number: object 3 is `objects[3]`.
 
     Attributes:
         receptacles: sorted by id.
@@ -80,7 +79,7 @@ class Layout:
         receptacles_at: location -> numbers of its receptacles.
         openable: numbers of the receptacles that open.
         contents: per receptacle the numbers of the objects in it at the start.
-        inside: number of an object that is a container itself -> the objects in it; no command moves them out.
+        inside: number of a container object -> the objects in it; no command takes them out.
     """
 
     receptacles: tuple[Receptacle, ...]
@@ -94,7 +93,7 @@ class Layout:
 
     @classmethod
     def of(cls, game: Game) -> Layout:
-        """Number a game. `ValueError` names an id that does not exist or a name or id that stands for two things."""
+        """Number a game; `ValueError` for an id that does not exist, or a name or id of two things."""
         receptacles = tuple(sorted(game.receptacles, key=_listing_key))
         objects = tuple(sorted(game.objects, key=_listing_key))
         things: list[Receptacle | GameObject] = [*receptacles, *objects]
@@ -121,7 +120,7 @@ class Layout:
         )
 
     def with_property(self, name: str) -> frozenset[int]:
-        """Numbers of the objects of which a PDDL predicate such as `"cleanable"` is true at the start."""
+        """Numbers of the objects with a PDDL predicate such as `"cleanable"` at the start."""
         return frozenset(number for number, item in enumerate(self.objects) if name in item.properties)
 
     def objects_of(self, kinds: Iterable[str]) -> frozenset[int]:
@@ -159,15 +158,12 @@ def _lookup(numbers: dict[str, int], identifier: str, item: GameObject, game: Ga
     return numbers[identifier]
 
 
-# Which commands are legal in a given state of a game.
-
-
 ON_RECEPTACLE = frozenset({"close", "examine receptacle", "go to", "open"})
-"""Verbs whose first word names a receptacle; that of all others names an object."""
+"""Verbs whose first argument is a receptacle; the others take an object."""
 
 
 class Action(NamedTuple):
-    """One legal command. `item` and `target` number what it names, -1 where it names nothing.
+    """One legal command. `item` and `target` are the numbers of its arguments, -1 without one.
 
     Example: `take apple 1 from desk 1` has the apple's number as item and the desk's as target; `open desk 1` has
     the desk's as item.
@@ -181,7 +177,7 @@ class Action(NamedTuple):
 
 
 class LegalActions:
-    """Finds the legal actions of a game's states. Each action is worded once and then kept."""
+    """Finds the legal actions of a game's states. Actions are cached."""
 
     def __init__(self, layout: Layout, can_contain: frozenset[tuple[str, str]]) -> None:
         self._layout = layout
@@ -200,7 +196,7 @@ class LegalActions:
         self._always: dict[str, dict[str, Action]] = {}
 
     def find(self, world: World) -> dict[str, Action]:
-        """The legal actions by command. They depend on the agent's location, what it holds, and what is there."""
+        """The legal actions of a state, by command."""
         actions = self._always_legal_at(world.location).copy()
         for place in self._layout.receptacles_at.get(world.location, ()):
             actions.update((action.command, action) for action in self._with_receptacle(world, place))

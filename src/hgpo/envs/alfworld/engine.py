@@ -1,4 +1,8 @@
-"""What all players of one game share, worked out once and kept while anybody plays it."""
+"""The engine: it applies commands, answers them, and checks whether the game is won.
+
+A command is legal exactly if `Engine.commands` has it. The legal commands of a location change only when something is
+taken, put down, opened or closed, so they are cached until then.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from hgpo.envs.alfworld.game import TASK_TYPES, Game
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class PreparedGame:
-    """The parts of a game that play never changes, shared by all rollouts of the game.
+    """The constant parts of a game, shared by all its engines.
 
     Attributes:
         game: the game itself.
         layout: its objects and receptacles by number.
-        legal: which actions a state allows.
+        legal: the legal actions of a state.
         containers: numbers of the objects that can hold others.
-        is_won: whether a state fulfils the goal.
+        is_won: whether a state fulfils the goal; called after every legal command.
     """
 
     game: Game
@@ -34,9 +38,9 @@ _in_use: WeakValueDictionary[int, PreparedGame] = WeakValueDictionary()
 
 
 def prepare(game: Game) -> PreparedGame:
-    """The shared parts of a game; equal games that are different objects share nothing.
+    """The constant parts of a game, cached by the game's identity.
 
-    `ValueError` names an id that does not exist, a name or id that stands for two things or an unknown task type.
+    `ValueError` for an unknown task type, an id that does not exist, or a name or id of two things.
     """
     prepared = _in_use.get(id(game))  # comparing whole games would take longer than preparing one
     if prepared is None or prepared.game is not game:
@@ -51,9 +55,6 @@ def prepare(game: Game) -> PreparedGame:
     return prepared
 
 
-# When a game is won: one condition per goal template, built once per game and asked after every legal command.
-
-
 WinCondition = Callable[[World], bool]
 
 TREATMENTS = {
@@ -64,7 +65,7 @@ TREATMENTS = {
 
 
 def win_condition(game: Game, layout: Layout) -> WinCondition:
-    """The condition that a game's goal sets. `ValueError` names an unknown task type."""
+    """The win condition of a game's goal; `ValueError` for an unknown task type."""
     goal = game.goal
     if goal.task_type not in TASK_TYPES:
         raise ValueError(f"{game.name}: unknown task type {goal.task_type!r}; known are {', '.join(TASK_TYPES)}")
@@ -80,7 +81,7 @@ def win_condition(game: Game, layout: Layout) -> WinCondition:
 
 
 def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> WinCondition:
-    """`count` wanted objects in one and the same target."""
+    """`count` wanted objects are in the same target."""
 
     def reached(world: World) -> bool:
         return any(len(wanted & world.contents[target]) >= count for target in targets)
@@ -89,7 +90,7 @@ def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int
 
 
 def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tuple[int, ...]) -> WinCondition:
-    """A wanted object that is clean, hot or cool in a target."""
+    """A wanted object that is clean, hot or cool is in a target."""
 
     def reached(world: World) -> bool:
         treated = wanted & world.states[treatment]
@@ -101,7 +102,7 @@ def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tupl
 def _held_under_light(
     wanted: frozenset[int], lamps: frozenset[int], receptacles_at: dict[str, tuple[int, ...]]
 ) -> WinCondition:
-    """A wanted object in hand, where a lamp that was used stands within reach."""
+    """The agent carries a wanted object at the location of a lamp that was used."""
 
     def reached(world: World) -> bool:
         if world.held not in wanted:
@@ -113,12 +114,6 @@ def _held_under_light(
     return reached
 
 
-# Playing a game: what a command changes, what is answered, and whether the game is won.
-#
-# A command is legal exactly when its words are in `Engine.commands`. What is legal at a location stays the same
-# until something is taken, put down, opened or closed, so it is worked out once and kept until then.
-
-
 _CHANGES: dict[str, tuple[str, str | None]] = {
     "clean": ("clean", None),
     "cool": ("cool", "hot"),
@@ -126,11 +121,11 @@ _CHANGES: dict[str, tuple[str, str | None]] = {
     "slice": ("sliced", None),
     "use": ("toggled", None),
 }
-"""Per verb the state it gives an object and the one it takes away."""
+"""Verb -> the state that it adds to an object and the one that it removes."""
 
 
 class Engine:
-    """One game being played. It can be pickled and copied in the middle of a game."""
+    """One running game. It can be pickled and copied at any step."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -151,7 +146,7 @@ class Engine:
         self._prepare()
 
     def start(self) -> str:
-        """Go back to the start and return the first text."""
+        """Reset the game and return the first observation."""
         self._world = World.at_start(self._layout, self.game.agent_location)
         self._legal_at.clear()
         self.won = self._is_won(self._world)
@@ -165,7 +160,7 @@ class Engine:
         return self._legal_here()[1]
 
     def act(self, command: str) -> str:
-        """Carry out a command and return the answer. An illegal one changes nothing."""
+        """Apply a command and return the observation; an illegal command changes nothing."""
         action = self._legal_here()[0].get(command.strip())
         if action is None:
             return text.NOTHING_HAPPENS
@@ -253,7 +248,7 @@ class Engine:
         return text.facing([self._layout.receptacle_names[place] for place in here], self._names_of(self._beside(here)))
 
     def _beside(self, here: tuple[int, ...]) -> Iterable[int]:
-        """Objects said to lie next to the receptacles here, once for each of these they were taken out of."""
+        """Objects listed next to the receptacles here, once for each of these that they were taken from."""
         world = self._world
         for item, sources in enumerate(world.taken_from):
             if sources and world.location in world.object_locations[item]:

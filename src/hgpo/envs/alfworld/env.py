@@ -1,4 +1,4 @@
-"""The household game as an environment: text in, text out."""
+"""A household game as an environment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hgpo.envs.alfworld.tw_pddl.reading import load_game
 class AlfworldEnv:
     """One ALFWorld game, from a `game.tw-pddl` file or a `Game`.
 
-    Observations, admissible commands and victory are those of the original simulator, word for word. A command that
-    is not admissible changes nothing and is answered with "Nothing happens.". The reward is 1 on the winning
+    Observations, admissible commands and success are exactly those of the original simulator. A command that is not
+    admissible changes nothing; its observation is "Nothing happens.". The reward is 1 on the winning
     step and 0 otherwise; without `max_steps` an episode ends only when the game is won.
 
     `info` has the same keys at reset and at each step: `admissible_commands` (sorted, `help` included), `won`,
@@ -42,7 +42,7 @@ class AlfworldEnv:
         return self._engine.start(), self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one command; `RuntimeError` before the first reset and after the end of an episode."""
+        """Apply one command; `RuntimeError` before the first reset and after the end of an episode."""
         if not self._running:
             raise RuntimeError(f"{self.game.name}: no episode is running; call reset() before step()")
         observation = self._engine.act(action)

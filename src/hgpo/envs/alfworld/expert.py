@@ -1,4 +1,8 @@
-"""Reads the sentence that states a household task."""
+"""An expert that solves household tasks from observations, the task sentence and the admissible commands.
+
+It does not read the game's content. It uses general knowledge of households: where kinds of objects are usually found,
+and which appliances clean, heat, cool and give light (`hgpo.envs.alfworld.generation.household`).
+"""
 
 from __future__ import annotations
 
@@ -27,13 +31,13 @@ _PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TaskSentence:
-    """What a task sentence asks for.
+    """The goal in a task sentence.
 
     Attributes:
         task_type: one of the six task types.
         object_kind: in lower case, as the sentence has it.
         target_kind: in lower case, as the sentence has it.
-        verb: clean, heat or cool; "" where none applies.
+        verb: clean, heat or cool; "" for other task types.
 
     Example: "put a hot cup in shelf." is
     `TaskSentence("pick_heat_then_place_in_recep", object_kind="cup", target_kind="shelf", verb="heat")`.
@@ -46,7 +50,7 @@ class TaskSentence:
 
 
 def parse_task(sentence: str) -> TaskSentence:
-    """What a task sentence asks for; `ValueError` quotes a sentence of another form."""
+    """The goal of a task sentence; `ValueError` for a sentence of unknown form."""
     for task_type, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence.strip().rstrip(".").lower())
         if match:
@@ -54,9 +58,6 @@ def parse_task(sentence: str) -> TaskSentence:
             kind = task_type or f"pick_{verb}_then_place_in_recep"
             return TaskSentence(kind, match["object"], match["target"], verb)
     raise ValueError(f"task sentence {sentence!r} has none of the known forms, such as 'put a clean apple in fridge.'")
-
-
-# What a player of household games has learnt by reading: which places there are, what it saw where, what it holds.
 
 
 _ARRIVAL = re.compile(r"You arrive at (?P<place>\w+ \d+)\.")
@@ -74,10 +75,10 @@ def kind_of(name: str) -> str:
 
 
 class Sightings:
-    """Everything is taken from texts and legal commands; nothing is known of places not yet looked into.
+    """What the expert has read: places, their contents, the carried object and treatments.
 
-    `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle that was
-    last looked at since something was taken or put down. Without `recall` what was seen is forgotten then too.
+    `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle observed last since
+    something was taken or put down. Without `recall`, `contents` is cleared then too.
     """
 
     def __init__(self, recall: bool) -> None:
@@ -89,7 +90,7 @@ class Sightings:
         self.last_visited: str | None = None
 
     def read(self, observation: str, commands: Iterable[str]) -> None:
-        """Take in the answer to a command and what can be done next."""
+        """Update from an observation and the admissible commands."""
         self._add_places(command[len("go to ") :] for command in commands if command.startswith("go to "))
         if match := _ARRIVAL.match(observation):
             self._add_places([match["place"]])
@@ -112,7 +113,7 @@ class Sightings:
         return [place for place, things in self.contents.items() if self.count(kind, place)]
 
     def count(self, kind: str, place: str) -> int:
-        """How many of a kind were seen in a place."""
+        """The number of objects of a kind that were seen in a place."""
         return sum(kind_of(thing) == kind for thing in self.contents.get(place, ()))
 
     def _add_places(self, names: Iterable[str]) -> None:
@@ -131,12 +132,6 @@ class Sightings:
             self.contents.setdefault(moved_to, []).append(thing)
 
 
-# A player that solves household games from what it reads: the observations, the task and the legal commands.
-#
-# It never sees the game's content. What it brings along is knowledge of households in general: what is usually kept
-# where, and what cleans, heats, cools and gives light (`hgpo.envs.alfworld.household`).
-
-
 _PLACES_OF: dict[str, Mapping[str, int]] = {
     LAMP_KIND.lower(): {kind.lower(): share for kind, share in LAMP_PLACES.items()},
     **{
@@ -149,17 +144,16 @@ _OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
 
 
 class Expert:
-    """Searches one receptacle after the other, opening what is closed, and then does what the task asks.
+    """Searches the receptacles one after the other, opening closed ones, and then does the task.
 
-    `order` is the order in which it searches. It depends on the task and the room only, so a policy that
-    remembers no more than the last two steps can tell where to go next from where it stands:
+    `order` is the order of the search. It depends on the task and the room only, so a policy with a memory of two steps
+    can infer the next place from the current one:
 
-    - "likely": where the wanted kind is usually found comes first; a closed receptacle costs twice an open one;
-    - "listed": by name, whatever is wanted; it takes longer and asks for less knowledge of households.
+    - "likely": first where the wanted kind is usually found; a closed receptacle costs twice an open one;
+    - "listed": by name; it takes longer and needs less knowledge of households.
 
-    With `recall` it goes straight back to what it has seen before and searches no place twice. Without, it forgets
-    what it has seen whenever it takes or puts down something and begins the next search anew, so that nothing it
-    does depends on more than a short memory can hold; only tasks with a second search take longer for it.
+    With `recall` it returns to objects seen before and searches no place twice. Without, it forgets contents when it
+    takes or puts down something, so that a short memory suffices; only tasks with a second search take longer.
     """
 
     def __init__(self, order: Literal["likely", "listed"] = "likely", recall: bool = True) -> None:
@@ -169,12 +163,12 @@ class Expert:
         self._recall = recall
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Start a game. The task is `info["task"]` or else the last line of the first text."""
+        """Start an episode. The task is `info["task"]` or else the last line of the first observation."""
         self._task = parse_task(info["task"] if "task" in info else observation.rpartition("Your task is to: ")[2])
         self._seen = Sightings(self._recall)
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next command, given the answer to the last one, whoever chose that. Call it once per step."""
+        """The next command, after any command, not only its own. Call it once per step."""
         commands: Sequence[str] = info["admissible_commands"]
         self._seen.read(observation, commands)
         return self._next(frozenset(commands))
@@ -193,7 +187,7 @@ class Expert:
         return self._first_legal([f"move {held} to {target}"], commands) or self._approach(target, commands)
 
     def _fetch(self, commands: Collection[str]) -> str:
-        """Take an object of the wanted kind, but not the one of two that is already where both should be."""
+        """Take an object of the wanted kind, except one that is already in the target."""
         kind = self._task.object_kind
         done = self._target() if self._task.task_type == "pick_two_obj_and_place" else None
         for command in sorted(commands):
@@ -203,7 +197,7 @@ class Expert:
         return self._search(kind, commands, passing_over=done)
 
     def _put_away(self, held: str, commands: Collection[str]) -> str:
-        """Get rid of something that is not wanted."""
+        """Put down an object of another kind."""
         moves = [command for command in sorted(commands) if command.startswith(f"move {held} to ")]
         return moves[0] if moves else self._visit_next(self._in_order(kind_of(held)), commands)
 
@@ -219,13 +213,13 @@ class Expert:
         return uses[0] if uses else self._search(lamp, commands)
 
     def _target(self) -> str:
-        """The receptacle of the target kind that holds most of what is wanted already, the first one if equal."""
+        """The receptacle of the target kind with most wanted objects, the first of equals."""
         kind = self._task.object_kind
         targets = [place for place in self._seen.places if kind_of(place) == self._task.target_kind]
         return max(targets, key=lambda place: self._seen.count(kind, place), default="")
 
     def _search(self, kind: str, commands: Collection[str], passing_over: str | None = None) -> str:
-        """Go where the kind was seen, or else on to the next place where it may be."""
+        """Go to where the kind was seen, or else to the next place of the search."""
         if self._recall:
             for place in self._seen.where(kind):
                 if place != passing_over:
@@ -236,7 +230,7 @@ class Expert:
         return self._visit_next(order, commands)
 
     def _visit_next(self, order: Sequence[str], commands: Collection[str]) -> str:
-        """Open the place last gone to if it is one of these and not looked into; else go to the one that follows it."""
+        """Open the last visited place if it is closed and in `order`; else go to the next one."""
         last = self._seen.last_visited
         if last in order:
             if last not in self._seen.contents and f"open {last}" in commands:
@@ -245,7 +239,7 @@ class Expert:
         return self._approach(order[0] if order else "", commands)
 
     def _in_order(self, kind: str) -> list[str]:
-        """All places in the order in which they are searched for a kind; those where it cannot be come last."""
+        """All places in the order of the search for a kind; impossible ones come last."""
         places, target = self._seen.places, self._task.target_kind
         copies = Counter(kind_of(place) for place in places)
         shares = _PLACES_OF.get(kind, {})
@@ -256,11 +250,11 @@ class Expert:
 
         if self._order == "likely":
             places = sorted(places, key=worth, reverse=True)
-        # An object that only has to be moved cannot be where it should end up, one to be treated first can.
+        # An object that only has to be moved does not start in the target; one to be treated first may.
         return places if self._task.verb else sorted(places, key=lambda place: kind_of(place) == target)
 
     def _approach(self, place: str, commands: Collection[str]) -> str:
-        """Go to a place; where the agent stands there already, look into it."""
+        """Go to a place; if the agent is there already, observe it."""
         choices = [f"go to {place}", f"open {place}", f"examine {place}", "look"]
         return self._first_legal(choices, commands) or choices[-1]
 

@@ -1,7 +1,7 @@
-"""The content of one household game: what stands where, what can be done with it, and what is asked.
+"""The content of one household game: receptacles, objects and the goal.
 
-The readers of game files (`tw_pddl/`, `generation/json_lines.py`) and the generator (`generation/furnishing.py`) all
-produce a `Game`; `engine/` plays it.
+The readers of game files (`tw_pddl/reading.py`, `generation/game_files.py`) and the generator
+(`generation/furnishing.py`) produce a `Game`; `engine.py` runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TASK_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """A fixed place that can hold objects.
+    """A fixed container of objects.
 
     Attributes:
         id: in the game file, e.g. `"Fridge_bar_1"`.
@@ -48,7 +48,7 @@ class GameObject:
         name: in commands and observations.
         kind: the PDDL type less its suffix.
         receptacles: ids of the receptacles it is in; a real game may name several.
-        location: id of its own location; None where the game states none.
+        location: id of its own location; None if the game states none.
         inside: id of the object that contains it (`inReceptacleObject`).
         properties: PDDL predicates that are true of it at the start: `pickupable`, `cleanable`, `heatable`, `coolable`,
             `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`, `isHot`, `isCool`, `isSliced`, `isToggled`,
@@ -83,12 +83,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A whole game, ready to be played.
+    """A whole game.
 
     Attributes:
         name: of the game.
         task: the sentence after "Your task is to: ", full stop included.
-        goal: what has to be done.
+        goal: the goal.
         receptacles: in the game file's order.
         objects: in the game file's order.
         can_contain: pairs (receptacle kind, object kind).

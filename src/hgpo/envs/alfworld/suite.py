@@ -1,4 +1,4 @@
-"""Finds the games in folders of `game.tw-pddl` files, as `alfworld-download` and `generate_games` leave them."""
+"""ALFWorld as a task suite: real games from a folder, or else generated ones."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def split_folder(data_dir: Path, split: str) -> Path | None:
 def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTasks:
     """Every playable game in a split's folder once, in `fair_order`.
 
-    Left out and counted, as the original environment leaves them out: games not marked as solvable, and tasks about
-    sliced objects or of other types than the six. A task's id is its path, `<split>/<task folder>/<trial>`, its kind
-    is what the task folder's name begins with.
+    Games not marked as solvable, and tasks with sliced objects or of other types than the six are skipped and counted,
+    as in the original environment. A task's id is its path, `<split>/<task folder>/<trial>`; its kind is the first part
+    of the task folder's name.
     """
     tasks: list[Task] = []
     skipped: Counter[str] = Counter()
@@ -57,10 +57,9 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTa
 
 
 def fair_order(names: Iterable[str]) -> list[str]:
-    """Names sorted by their SHA-256, so that the first n are a fair sample, whatever the names and the disk's order.
+    """Names sorted by their SHA-256, so that the first n are a fair sample.
 
-    By name, all games of a task type would come together: the first 3,000 training games would hold few that ask for
-    two objects, and the first 100 of a split one task type only.
+    In alphabetical order the first 100 games of a split would have one task type only.
     """
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
@@ -70,7 +69,7 @@ def _reason_to_skip(path: Path, name: str, kind: str) -> str | None:
         return "other task type"
     if "Sliced" in name:
         return "sliced object"
-    # A search instead of parsing: it takes a tenth of the time, and within a JSON string the quotes would be escaped.
+    # A search takes a tenth of the time of parsing; within a JSON string the quotes would be escaped.
     return None if _SOLVABLE.search(read_bounded(path)) else UNSOLVABLE
 
 
@@ -83,9 +82,6 @@ def _make_env(path: str) -> AlfworldEnv:
     return AlfworldEnv(_load_cached(path))
 
 
-# The tasks of one split, and how many of its games are none.
-
-
 UNSOLVABLE = "not marked solvable"
 
 
@@ -95,7 +91,7 @@ class SplitTasks:
 
     Attributes:
         tasks: in a fixed order.
-        skipped: reason -> how many games were left out for it.
+        skipped: reason -> number of games left out.
     """
 
     tasks: tuple[Task, ...]
@@ -103,7 +99,7 @@ class SplitTasks:
 
 
 def tasks_of_games(split: str, games: Iterable[Game], task_types: Collection[str] = TASK_TYPES) -> SplitTasks:
-    """The solvable ones of some games, in their order; a task's id is `<split>/<number>-<name>`."""
+    """The tasks of solvable games, in order; a task's id is `<split>/<number>-<name>`."""
     tasks: list[Task] = []
     skipped: Counter[str] = Counter()
     for number, game in enumerate(games):
@@ -115,25 +111,22 @@ def tasks_of_games(split: str, games: Iterable[Game], task_types: Collection[str
     return SplitTasks(tuple(tasks), skipped)
 
 
-# ALFWorld as a task suite: the real games where they are installed, generated ones everywhere else.
-
-
 DATA_VARIABLE = "ALFWORLD_DATA"
 
 
 class AlfworldSuite(Splits[SplitTasks]):
-    """Tasks of one or more splits, each found or generated when first asked for. `alfworld_suite` builds it."""
+    """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         return self._split(split).tasks
 
     def skipped(self, split: str) -> Mapping[str, int]:
-        """How many games of a split are left out, by reason."""
+        """The number of games of a split that are left out, by reason."""
         return self._split(split).skipped
 
     def expert(self) -> Expert:
-        """A player to learn from: what it does depends on no more than a short memory can hold."""
+        """The expert for demonstrations; its commands need a short memory only."""
         return Expert(order="likely", recall=False)
 
 
@@ -150,16 +143,14 @@ def alfworld_suite(
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
-    `data_dir` holds real games as `alfworld-download` leaves them, or files that `generate_games` wrote; `~`
-    and `$VARIABLES` in it are filled in. Without it, games are generated: of `size` ("small" is the default), as
-    many per split as `games` or the `..._games` options say (default 2500, 200 and 200; 0 leaves a split out), by
-    `seed` (default 0). If none of these options is given either, the folder that $ALFWORLD_DATA names is used if
-    there is one.
+    `data_dir` is a folder of `alfworld-download` or of `generate_games`; `~` and `$VARIABLES` are expanded. Without it,
+    games are generated: of `size` (default "small"), with the number of games per split from `games` or the
+    `..._games` options (default 2500, 200 and 200; 0 leaves a split out), by `seed` (default 0). If none of these
+    options is given, the folder in $ALFWORLD_DATA is used if the variable is set.
 
-    `task_types` limits the tasks to some of the six types. Games marked as unsolvable are left out and counted in
-    `skipped`. The order of a split's tasks never changes: real games by the SHA-256 of `<task folder>/<trial>`, so
-    that the first n are a fair sample; generated ones as they were generated or written. Episodes have no step limit
-    of their own: the trainer sets one, or wrap the suite in `hgpo.envs.wrappers.LimitedSuite`.
+    `task_types` limits the tasks to some of the six types. Unsolvable games are left out and counted in `skipped`. The
+    order of tasks is fixed: real games by the SHA-256 of `<task folder>/<trial>` (see `fair_order`),
+    others in the order of generation. Episodes have no step limit; see `hgpo.envs.wrappers.LimitedSuite`.
     """
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     _check_types(data_dir, size, games, named, seed)
@@ -188,7 +179,7 @@ def _check_types(data_dir: object, size: object, games: object, named: Mapping[s
 
 
 def _expanded(data_dir: str | Path) -> Path:
-    """The folder with `~` and `$VARIABLES` filled in, so that a recipe can say `data_dir = "$ALFWORLD_DATA"`."""
+    """The folder with `~` and `$VARIABLES` expanded, as in `data_dir = "$ALFWORLD_DATA"`."""
     text = os.path.expanduser(os.path.expandvars(str(data_dir)))
     if "$" in text:
         raise FileNotFoundError(

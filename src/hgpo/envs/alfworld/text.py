@@ -1,7 +1,7 @@
-"""How an ALFWorld game reads: the names of things and the sentences the simulator answers with.
+"""The texts of ALFWorld: names of things and the simulator's answers.
 
-Every function is pure. What is true in the world is decided in `engine.py`; here it only becomes English, word
-for word as the game files' own text grammar has it (so "a apple 1", and "a keychain 3, and a watch 1").
+Pure functions; `engine.py` has the state. The wording is exactly that of the game files' text grammar, such as "a
+apple 1" and "a keychain 3, and a watch 1".
 """
 
 from __future__ import annotations
@@ -59,15 +59,14 @@ FEEDBACK_TEMPLATES = {
     "take": "You pick up the {0} from the {1}.",
     "use": "You turn on the {0}.",
 }
-"""Answers that do not depend on the state. A lamp is never turned off: once used it counts as on for good."""
+"""Answers that do not depend on the state. No command turns a lamp off."""
 
 
 def names_from_ids(ids: Iterable[str]) -> dict[str, str]:
     """Name every id `Kind_bar_<position>` as `kind <number>`.
 
     Ids are sorted in lower case and each kind is numbered downwards, so the first id in that order carries the
-    highest number. The part of a sink or bathtub that holds things (`Sink_bar_..._bar_SinkBasin`) is a kind of its
-    own.
+    highest number. The basin of a sink or bathtub (`Sink_bar_..._bar_SinkBasin`) is a kind of its own.
 
     Example: `names_from_ids(["Mug_bar_1", "Mug_bar_2"])` is `{"Mug_bar_1": "mug 2", "Mug_bar_2": "mug 1"}`.
     """
@@ -100,7 +99,7 @@ def enumeration_with_articles(names: Iterable[str]) -> str:
 
 
 def first_text(surroundings: str, task: str) -> str:
-    """What the player reads before the first command."""
+    """The first observation."""
     return f"{BANNER}\n\n{surroundings}\n\n{TASK_PREFIX}{task}"
 
 
@@ -116,7 +115,7 @@ def facing(receptacles: Sequence[str], beside: Iterable[str]) -> str:
 
 
 def receptacle(name: str, contents: Iterable[str], openable: bool, opened: bool) -> str:
-    """What can be seen in or on a receptacle."""
+    """The contents of a receptacle."""
     if openable and not opened:
         return f"The {name} is closed."
     seen = enumeration_with_articles(contents)
@@ -139,12 +138,12 @@ def inventory(held: str | None) -> str:
 
 
 def container_object(name: str, inside: Iterable[str]) -> str:
-    """An object that can itself hold objects, such as a box or a plate, examined."""
+    """Answer to `examine` for an object that contains others, such as a box or a plate."""
     return f"This is a normal {name}. In it, you see {enumeration_with_articles(inside)}."
 
 
 def plain_object(name: str, states: Collection[str]) -> str:
-    """Any other object, examined. `states` holds those of clean, hot, cool, sliced and toggled that are true."""
+    """Answer to `examine` for any other object; `states` are its states of clean, hot, cool, sliced and toggled."""
     clean, sliced = "clean" in states, "sliced" in states
     temperature = "hot" if "hot" in states else "cool" if "cool" in states else ""
     if temperature == "cool" and not clean and not sliced:

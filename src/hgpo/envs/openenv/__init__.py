@@ -1,4 +1,4 @@
-"""OpenEnv's protocol, both ways: our environments served to its clients, and its servers as environments.
+"""OpenEnv's protocol: a server for this package's environments, and OpenEnv servers as environments.
 
-JSON texts over a WebSocket, one session a connection: `reset`, `step`, `state`, `close`. See docs/environments.md.
+JSON messages over a WebSocket, one session per connection: `reset`, `step`, `state`, `close`. See docs/openenv.md.
 """

@@ -1,4 +1,7 @@
-"""A session at somebody's OpenEnv server. What it says is untrusted: bounded in length and time, and only ever data."""
+"""An OpenEnv server's session as an environment.
+
+The server is untrusted: its messages are limited in length and time, and used as data only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 
-GO_ON = "Start it again; `hgpo train --resume RUN` then goes on from the newest checkpoint"
+RESTART = "Start it again; `hgpo train --resume RUN` then goes on from the newest checkpoint"
 TOO_MANY = (
     "Raise the server's number of sessions (`hgpo serve-env --max-sessions`; elsewhere max_concurrent_envs), or play "
     "fewer at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"
@@ -28,19 +31,19 @@ _CLOSE_SECONDS = 1.0
 
 
 class RefusedByServer(EnvContractError):
-    """The server's own error. `code` is OpenEnv's word for it."""
+    """The server's own error. `code` is OpenEnv's error code."""
 
     code = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server is and how much is taken from it.
+    """Address and limits of a server.
 
     Attributes:
         address: see `parse_address`.
-        timeout: seconds to wait for an answer.
-        message_bytes: longest answer.
+        timeout: most seconds until an answer.
+        message_bytes: most bytes of an answer.
     """
 
     address: Address
@@ -55,7 +58,7 @@ class Connection:
         """Connect.
 
         Raises:
-            EnvContractError: nobody answers there, or not as OpenEnv does.
+            EnvContractError: the server cannot be reached or does not follow the protocol.
             ValueError: the package websockets is missing.
         """
         self._server = server
@@ -65,38 +68,38 @@ class Connection:
         """Send a message and return the `data` of its answer.
 
         Raises:
-            EnvContractError: there is no answer, or it says that the message cannot be carried out.
+            EnvContractError: there is no valid answer, or it is an error.
         """
         from websockets.exceptions import ConnectionClosed
 
         message = {"type": kind} if data is None else {"type": kind, "data": data}
-        with suppress(ConnectionClosed):  # what the server said before it hung up can still be read
+        with suppress(ConnectionClosed):  # messages from before the server closed can still be read
             self._socket.send(as_text(message))
         try:
             answer = read_json(self._socket.recv(timeout=self._server.timeout))
         except TimeoutError:
-            self._fail(f"no answer to {kind!r} in {self._server.timeout:g} s", "Look at the server. " + GO_ON)
+            self._fail(f"no answer to {kind!r} in {self._server.timeout:g} s", "Look at the server. " + RESTART)
         except ConnectionClosed as closed:
             if closed.sent is not None and closed.sent.code == 1009:
                 most = f"an answer is longer than {self._server.message_bytes} bytes"
                 self._fail(most, "If that is right, raise environment.options.max_message_bytes")
-            self._fail(f"the connection ended ({closed})", GO_ON)
+            self._fail(f"the connection ended ({closed})", RESTART)
         except BadMessage as error:
             self._fail(str(error), "Is it an OpenEnv server?")
-        told = answer.get("data")
-        if not isinstance(told, dict):
+        content = answer.get("data")
+        if not isinstance(content, dict):
             self._fail("an answer has no `data`", "Is it an OpenEnv server?")
         if answer.get("type") == "error":
-            code, reason = visible(str(told.get("code")), 40), visible(str(told.get("message")), 500)
+            code, reason = visible(str(content.get("code")), 40), visible(str(content.get("message")), 500)
             remedy = TOO_MANY if code == "CAPACITY_REACHED" else "That is the server's own error"
             self.close()
             refused = RefusedByServer(f"the server at {self._server.address.pages}: {reason} ({code}). {remedy}")
             refused.code = code
             raise refused
-        return told
+        return content
 
     def close(self) -> None:
-        """End the session; the server may be gone already."""
+        """End the session."""
         self._socket.close()
 
     def _fail(self, what: str, remedy: str) -> NoReturn:
@@ -113,7 +116,7 @@ def _connected(server: Server) -> ClientConnection:
 
     address = server.address
     try:
-        # a socket of our own keeps the library from following a redirect to another machine, and from proxies
+        # a socket made here prevents redirects to other machines and proxies
         raw = socket.create_connection((address.host, address.port), timeout=server.timeout)
         return connect(
             address.sessions,
@@ -128,7 +131,7 @@ def _connected(server: Server) -> ClientConnection:
     except (OSError, ValueError, WebSocketException) as error:
         raise EnvContractError(
             f"the server at {address.pages} cannot be reached ({visible(str(error))}). Is it running? "
-            f"`hgpo serve-env NAME` starts one of this package's environments. {GO_ON}"
+            f"`hgpo serve-env NAME` starts one of this package's environments. {RESTART}"
         ) from error
 
 
@@ -138,27 +141,24 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def read_page(server: Server, path: str) -> Json | None:
-    """A JSON page of the server, such as "/schema"; None where it has none."""
+    """A JSON page of the server, such as "/schema"; None if there is none."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
     try:
         with opener.open(server.address.pages + path, timeout=server.timeout) as answer:
             return read_json(answer.read(server.message_bytes).decode("utf-8"))
     except (OSError, ValueError):
-        return None  # it has no such page, or none that can be read
-
-
-# An OpenEnv server's session as an environment: text in, text out.
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How every task of a server is played.
+    """Settings that all tasks of a server share.
 
     Attributes:
-        server: where.
-        fields: what its answers mean.
-        action_field: which field of an action is the command.
-        same_start: whether two starts of one task must look the same.
+        server: the server.
+        fields: the fields of its answers.
+        action_field: the field of an action for the command.
+        same_start: whether two resets of one task must give the same observation.
     """
 
     server: Server
@@ -169,10 +169,10 @@ class Play:
 
 @dataclass(slots=True)
 class FirstSeen:
-    """How a task began the last time, shared by all environments of that task in this process.
+    """The last reset of a task, shared by all environments of that task in this process.
 
     Attributes:
-        seed: of that reset.
+        seed: seed of the reset.
         text: the first observation; None before the first reset.
     """
 
@@ -180,14 +180,14 @@ class FirstSeen:
     text: str | None = None
 
     def check(self, seed: int | None, text: str) -> None:
-        """Refuse another start of the same task with the same seed.
+        """Compare a first observation with the last one of the same seed.
 
         Raises:
-            EnvContractError: it began otherwise before.
+            EnvContractError: they differ.
         """
         if self.text is not None and self.seed == seed and self.text != text:
             raise EnvContractError(
-                "the same task began in two ways, so the server does not reset by its seed, and rollouts of one group "
+                "the same task began in two ways: the server does not reset by its seed, and rollouts of one group "
                 "would not be comparable. If only words differ, set environment.options.same_start=false"
             )
         self.seed, self.text = seed, text
@@ -195,13 +195,12 @@ class FirstSeen:
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenEnvEnv:
-    """One session: the first reset opens it; the end of an episode closes it, and so does garbage collection.
+    """One session, opened by the first reset and closed at the end of an episode or by garbage collection.
 
     Attributes:
-        play: the server and how its answers are read.
-        start: what a reset sends: a task by its number and split, or by its seed; with a number, the seed of `reset` is
-            sent as well.
-        first_seen: of the task.
+        play: the shared settings.
+        start: data of a reset message: a split and a number, or a seed; with a number, the seed of `reset` is added.
+        first_seen: the last reset of the task.
     """
 
     play: Play
@@ -225,7 +224,7 @@ class OpenEnvEnv:
         return observation, info
 
     def step(self, action: str) -> StepResult:
-        """Carry out one action; `RuntimeError` before the first reset and after the end of an episode."""
+        """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""
         if not self._running or self._connection is None:
             raise RuntimeError("no episode is running; call reset() before step()")
         self._running = False

@@ -1,4 +1,8 @@
-"""Messages of OpenEnv's WebSocket as text. They are untrusted."""
+"""Messages, fields and addresses of OpenEnv's protocol. Messages are untrusted.
+
+Every OpenEnv environment has its own fields. A path such as `info.goal` or `messages.-1.content` names a field; without
+one, the usual names are tried.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ Json = dict[str, Any]
 
 
 class BadMessage(ValueError):
-    """A message that cannot be answered. `code` is one of OpenEnv's error codes."""
+    """An invalid message. `code` is one of OpenEnv's error codes."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -27,7 +31,7 @@ def read_json(text: str | bytes) -> Json:
     """The object in a message.
 
     Raises:
-        BadMessage: it is no JSON text, or no object.
+        BadMessage: it is not JSON text, or not an object.
     """
     if isinstance(text, bytes):
         raise BadMessage("INVALID_JSON", "messages are text, and this one is binary")
@@ -41,34 +45,27 @@ def read_json(text: str | bytes) -> Json:
 
 
 def as_text(message: Mapping[str, Any]) -> str:
-    """A message as it is sent.
+    """A message as JSON text.
 
     Raises:
-        TypeError: a value has no form in JSON.
+        TypeError: a value is not serialisable.
         ValueError: a number is not finite.
     """
     return json.dumps(message, default=_plain, allow_nan=False)
 
 
 def error_message(code: str, reason: str, **more: object) -> Json:
-    """The message that reports an error to a client. `code` is one of OpenEnv's."""
+    """An error message for a client. `code` is one of OpenEnv's error codes."""
     return {"type": "error", "data": {"message": reason, "code": code, **more}}
 
 
 def _plain(value: object) -> object:
-    """A number of numpy's as one of Python's, a sequence as a list."""
+    """Arrays and numbers of numpy, and sets, as values of JSON."""
     if callable(item := getattr(value, "tolist", None)):
         return item()
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
-
-
-# Reads the answers of an OpenEnv server: which field is the text, the reward, the goal.
-#
-# Every OpenEnv environment has its own fields. A path such as `info.goal` or `messages.-1.content` names a field;
-# where
-# none is named, the usual names are tried in turn.
 
 
 USUAL_TEXTS = (
@@ -90,17 +87,17 @@ _CUT = " …"
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which fields are read; with None the usual names are tried, and the field is left out where none exists.
+    """Paths of the fields of an observation; with None the usual names are tried, and a missing field is left out.
 
     Attributes:
-        text: what the agent observes.
+        text: the observation for the agent.
         task: the sentence that states the goal.
         commands: the list of admissible commands.
-        won: true once the task is done. Where there is no such field, an episode is won if it ends with a reward of
-            `win_reward` or more.
+        won: whether the task is done. Without such a field, an episode is won if it ends with a reward of at least
+            `win_reward`.
         score: the grade, from 0 to 1.
         win_reward: see `won`.
-        most_characters: longest text; a longer one is cut at its end.
+        most_characters: most characters of a text; a longer text is cut.
     """
 
     text: str | None = None
@@ -112,7 +109,7 @@ class Fields:
     most_characters: int = 20_000
 
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated and info, as `hgpo.envs.base.Env` has them.
+        """Observation, reward, terminated, truncated and info, as in `hgpo.envs.base.Env`.
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or a named field is missing.
@@ -149,7 +146,7 @@ class Fields:
         return next((text for text in found if text), "")
 
     def _optional(self, observation: Json, named: str | None, usual: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a field; None where it is missing and was not named."""
+        """The value of a field; None if it is missing and was not named."""
         value = field_at(observation, named or usual)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
@@ -162,7 +159,7 @@ class Fields:
 
 
 def field_at(value: Any, path: str) -> Any:
-    """The value at a path of names and indices; None where there is none.
+    """The value at a path of names and indices; None if there is none.
 
     Example: `field_at({"messages": [{"content": "hi"}]}, "messages.-1.content") == "hi"`.
     """
@@ -178,7 +175,7 @@ def field_at(value: Any, path: str) -> Any:
 
 
 def action_field(schema: Json | None) -> str | None:
-    """The field that takes an action according to the server's schema: a usual name, or the one required text."""
+    """The field for an action in the server's schema: a usual name, or the first required text."""
     properties = field_at(schema, "action.properties")
     if not isinstance(properties, dict):
         return None
@@ -197,23 +194,18 @@ def _number(name: str, value: object) -> float:
     return number
 
 
-# Addresses of OpenEnv servers: which are allowed, and where their parts are.
-
-
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is.
+    """The address of a server.
 
     Attributes:
         host: its host name or IP address.
         port: its port.
         sessions: address of its WebSocket.
         pages: beginning of the addresses of its HTTP pages.
-
-    Example: `parse_address("http://127.0.0.1:8000").sessions == "ws://127.0.0.1:8000/ws"`.
     """
 
     host: str
@@ -226,7 +218,7 @@ def parse_address(url: str, *, allow_remote: bool = False) -> Address:
     """Read the address of a server.
 
     Raises:
-        ValueError: it is none, holds a password, or is another machine's and that was not allowed.
+        ValueError: an invalid address, a password in it, or another machine without `allow_remote`.
     """
     try:
         parts = urlsplit(url)
@@ -249,7 +241,7 @@ def parse_address(url: str, *, allow_remote: bool = False) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its own name for itself."""
+    """Whether a host is a loopback name or address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

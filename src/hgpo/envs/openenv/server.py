@@ -1,4 +1,9 @@
-"""One client's session, without input or output: a message in, an answer out."""
+"""Serves an environment over OpenEnv's WebSocket protocol, one session per connection, with limits for clients.
+
+All steps run one after another in the server's thread; sessions share only the tasks. Requests of browsers, which name
+their page's origin, are rejected, so that no web page can reach a server on this machine. `Session` has no input or
+output of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +31,13 @@ ACTION_FIELD = "text"
 
 
 class Served:
-    """The tasks that a server offers: the splits of a suite, their tasks in turn or by number."""
+    """The tasks of a server: the splits of a suite."""
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:
         """Look up the tasks of every split, which may generate them.
 
         Raises:
-            ValueError: the suite has no such split.
+            ValueError: an unknown or empty split.
         """
         self.name = name
         self._tasks: dict[str, Sequence[Task]] = {split: suite.tasks(split) for split in splits}
@@ -43,14 +48,14 @@ class Served:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Split -> how many tasks it has."""
+        """Split -> number of tasks."""
         return {split: len(tasks) for split, tasks in self._tasks.items()}
 
     def choose(self, wanted: Mapping[str, Any]) -> tuple[str, Task]:
-        """The split and task that a reset asks for: by number, else by seed, else the next in turn.
+        """The split and task of a reset message: by number, else by seed, else the next task.
 
         Raises:
-            BadMessage: there is no such split or task.
+            BadMessage: an unknown split or task.
         """
         split = wanted.get("split", next(iter(self._tasks)))
         if not isinstance(split, str) or split not in self._tasks:
@@ -65,7 +70,7 @@ class Served:
         return split, tasks[number]
 
     def episode_id(self) -> str:
-        """A name for an episode that its client gave none."""
+        """A new id for an episode without one."""
         return f"episode-{next(self._episodes)}"
 
 
@@ -74,7 +79,7 @@ class Session:
     """The session of one client. `answer` takes its messages in order.
 
     Attributes:
-        served: where the session's tasks come from.
+        served: the tasks.
     """
 
     served: Served
@@ -86,7 +91,7 @@ class Session:
         """The answer to a message; None ends the session.
 
         Raises:
-            BadMessage: it cannot be answered; the session goes on as it was.
+            BadMessage: the message is invalid; the session does not change.
         """
         kind, data = message.get("type"), message.get("data", {})
         if not isinstance(data, dict):
@@ -103,7 +108,7 @@ class Session:
         raise BadMessage("UNKNOWN_TYPE", "a message's type is reset, step, state or close")
 
     def _reset(self, data: Json) -> Json:
-        _refuse_others(data, ("seed", "episode_id", "split", "task"))
+        _check_keys(data, ("seed", "episode_id", "split", "task"))
         seed, name = data.get("seed"), data.get("episode_id")
         if seed is not None and not (_is_whole(seed) and 0 <= seed <= LARGEST_SEED):
             raise BadMessage("VALIDATION_ERROR", "seed: give a whole number, 0 or more")
@@ -126,7 +131,7 @@ class Session:
         return _observed(observation, None, info)
 
     def _step(self, data: Json) -> Json:
-        _refuse_others(data, (ACTION_FIELD, "metadata"))
+        _check_keys(data, (ACTION_FIELD, "metadata"))
         action = data.get(ACTION_FIELD)
         if not isinstance(action, str):
             raise BadMessage("VALIDATION_ERROR", f"{ACTION_FIELD}: give the command as text")
@@ -143,25 +148,18 @@ class Session:
 
 
 def _observed(text: str, reward: float | None, info: Info, *, done: bool = False, truncated: bool = False) -> Json:
-    """An answer with what `info` says beside the text."""
+    """An answer with the text and the values of `info`."""
     observation = {**info, "won": bool(info["won"]), "truncated": truncated, "text": text}
     return {"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}}
 
 
-def _refuse_others(data: Json, known: tuple[str, ...]) -> None:
+def _check_keys(data: Json, known: tuple[str, ...]) -> None:
     if unknown := sorted(set(data) - set(known)):
         raise BadMessage("VALIDATION_ERROR", f"{unknown[0][:80]!r} is not known here; known are {', '.join(known)}")
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-# Serves an environment over OpenEnv's WebSocket protocol: one session per connection, with limits on every client.
-#
-# All steps run one after another in the server's one thread; sessions share only the tasks. The server refuses
-# browsers,
-# which name their page's origin, so no web page can reach a server on this machine.
 
 
 LOOPBACK = "127.0.0.1"
@@ -172,12 +170,12 @@ _TEXT: Json = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may use.
+    """Limits for clients.
 
     Attributes:
-        sessions: most at a time; a further client gets an error and no session.
-        message_bytes: longest message of a client, in bytes; a longer one ends its session.
-        idle_seconds: a session ends after this time without a message, or with an answer that the client does not read.
+        sessions: most sessions at a time; further clients get an error.
+        message_bytes: most bytes of a message; a longer one ends the session.
+        idle_seconds: seconds without a message, or with an unread answer, after which a session ends.
     """
 
     sessions: int = 256
@@ -207,7 +205,7 @@ class EnvironmentServer:
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[str]:
-        """Listen while the context lasts, and yield the address; port 0 takes a free one.
+        """Listen while the context lasts; yields the address. Port 0 takes a free port.
 
         Raises:
             ValueError: the port cannot be opened.
@@ -217,7 +215,7 @@ class EnvironmentServer:
 
         try:
             server: Server = await serve(
-                self._play,
+                self._serve_client,
                 host,
                 port,
                 origins=[None],
@@ -226,7 +224,7 @@ class EnvironmentServer:
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
                 ping_interval=None,  # a client that computes for minutes answers no ping; idle_seconds ends it
-                process_request=self._before_the_session,
+                process_request=self._http_response,
                 server_header=None,
             )
         except (OSError, OverflowError) as error:
@@ -237,8 +235,8 @@ class EnvironmentServer:
                 self._hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost", "[::1]", host))
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def _before_the_session(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The response to a plain HTTP request; None lets a session begin."""
+    def _http_response(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The response to a plain HTTP request; None starts a session."""
         if self._hosts is not None and request.headers.get("Host", "") not in self._hosts:
             return connection.respond(HTTPStatus.FORBIDDEN, "This server is for its own machine.\n")
         path = request.path.partition("?")[0]
@@ -252,7 +250,7 @@ class EnvironmentServer:
         return response
 
     def _pages(self) -> dict[str, Any]:
-        """The pages that OpenEnv's tools read before they play."""
+        """The HTTP pages that OpenEnv's clients read before a session."""
         state = dict.fromkeys(("episode_id", "environment", "split", "task_id"), _TEXT)
         whole, truth = {"type": "integer"}, {"type": "boolean"}
         return {
@@ -269,8 +267,8 @@ class EnvironmentServer:
             },
         }
 
-    async def _play(self, connection: ServerConnection) -> None:
-        """One client, from its first message to its last."""
+    async def _serve_client(self, connection: ServerConnection) -> None:
+        """Serve one client until its session ends."""
         from websockets.exceptions import ConnectionClosed
 
         most = self._limits.sessions

@@ -1,4 +1,4 @@
-"""Somebody's OpenEnv server as a task suite: `environment.name = "openenv:http://127.0.0.1:8000"`."""
+"""An OpenEnv server as a task suite: `environment.name = "openenv:http://127.0.0.1:8000"`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hgpo.utils.text import visible
 
 DEFAULT_SEEDS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _SEEDS_APART = 1_000_000
-"""The seeds of a server's second split begin here, those of its third at twice as much."""
+"""The first seed of a server's second split; the third begins at twice as much."""
 
 
 class OpenEnvSuite(TaskSplits):
@@ -28,7 +28,7 @@ class OpenEnvSuite(TaskSplits):
         self.description = description
 
     def expert(self) -> Expert | None:
-        """The expert of the environment that the option `expert` names; it plays what the server tells."""
+        """The expert of the environment that the option `expert` names."""
         from hgpo.envs.registry import make
 
         if self._expert_of is None:
@@ -57,19 +57,19 @@ def openenv_suite(
     same_start: bool = True,
     expert: str | None = None,
 ) -> OpenEnvSuite:
-    """A suite of the tasks of an OpenEnv server, which is asked for them.
+    """A suite of the tasks of an OpenEnv server.
 
-    A server of this package (`hgpo serve-env`) says which splits it has and plays a task by its number. Any other is
-    given seeds: `seeds` says how many each split has, and no two splits share one.
+    A server of this package (`hgpo serve-env`) has splits, and tasks by number. The tasks of other servers are seeds:
+    `seeds` is the number of seeds of each split; splits share none.
 
-    `allow_remote` lets `url` be another machine. An answer may take `timeout` seconds and `max_message_bytes`; a text
-    longer than `most_characters` is cut. The `..._field` options name fields of the server's answers and actions, see
-    `Fields`; without `action_field` the server's schema is asked. `same_start` refuses a server whose resets do not
-    follow their seed. `expert` names an installed environment whose expert demonstrates for a warm start.
+    `allow_remote` allows another machine in `url`. `timeout` is in seconds; longer answers than `max_message_bytes` are
+    errors; a text longer than `most_characters` is cut. The `..._field` options name fields of answers and actions, see
+    `Fields`; the default of `action_field` comes from the server's schema. `same_start` rejects servers whose resets do
+    not follow their seed. `expert` names an installed environment whose expert gives demonstrations.
 
     Raises:
-        ValueError: an option is wrong.
-        EnvContractError: the server does not answer as it should.
+        ValueError: an invalid option.
+        EnvContractError: the server does not follow the protocol.
     """
     texts = {
         "text_field": text_field,
@@ -113,7 +113,7 @@ def _check_options(
 
 
 def _state(server: Server) -> Json:
-    """What the server says of itself before any reset; nothing where it has a state only in an episode."""
+    """The server's state before a reset; empty if it has a state only in an episode."""
     connection = Connection(server)
     try:
         return connection.ask("state")
@@ -129,14 +129,14 @@ def _action_field(server: Server) -> str:
     found = action_field(read_page(server, "/schema"))
     if found is None:
         raise ValueError(
-            f"the server at {server.address.pages} does not say which field of an action is its text (such as "
+            f"the schema of the server at {server.address.pages} has no text field for actions (such as "
             f"{', '.join(USUAL_ACTIONS)}); name it with environment.options.action_field"
         )
     return found
 
 
 def _splits_of(state: Json) -> dict[str, int] | None:
-    """Split -> number of tasks, of a server of this package; None of any other."""
+    """Split -> number of tasks of a server of this package; None for any other server."""
     splits = state.get("splits")
     if not isinstance(splits, dict) or not splits:
         return None

@@ -1,4 +1,4 @@
-"""WebShop: a shop to search, look around and buy in, after princeton-nlp/WebShop's text simulator; native, no Java."""
+"""WebShop: shopping tasks as in princeton-nlp/WebShop's text simulator, with a native search engine (no Java)."""
 
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.env import WebShopEnv

@@ -1,9 +1,12 @@
-"""The Porter stemmer as Lucene has it: Porter's own later version of his algorithm (1980).
+"""From text to index terms, as in Lucene's English analysis: words, no possessives, no stop words, stems.
 
-Own code because no small library has this variant: the Snowball project's "porter" follows the paper to the letter, so
-it lacks the author's later changes (`-bli` and `-logi` endings, words of one or two letters left alone), and an
-index must stem as Lucene does to rank as it does. nltk's `MARTIN_EXTENSIONS` stems alike
-(docs/decisions/008-webshop-search.md).
+The stemmer is Porter's later version of his algorithm (1980), as in Lucene. No small library has this variant: the
+"porter" of Snowball lacks the later changes (`-bli` and `-logi` endings, words of one or two letters unchanged), on
+which the ranking depends. nltk's `MARTIN_EXTENSIONS` gives the same stems (docs/decisions/008-webshop-search.md).
+
+Words follow Unicode's word boundaries (UAX #29) as in Lucene's standard tokenizer: `8"` is `8`, `3.5` and `size:small`
+are one word, `t-shirt` is two. Each ideograph, kana syllable and emoji is a word. Exceptions are Thai and letters that
+are newer than Lucene's Unicode version.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ def _past(word: str) -> str:
 
 
 def _replace(word: str, rules: list[tuple[str, str]], least: int) -> str:
-    """Steps 2 to 4: the longest ending that fits is replaced if enough of the word stays before it."""
+    """Steps 2 to 4: replace the longest matching ending if the measure of the rest is above `least`."""
     for ending, new in rules:
         if word.endswith(ending):
             rest = word[: -len(ending)]
@@ -99,7 +102,7 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """How many times a vowel is followed by a consonant."""
+    """The number of vowels that are followed by a consonant."""
     return len(_MEASURE.findall(_shape(word)))
 
 
@@ -114,13 +117,6 @@ def _double_consonant(word: str) -> bool:
 def _short_end(word: str) -> bool:
     """Consonant, vowel, consonant other than w, x, y: an e was there before."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
-
-
-# From text to index terms, as Lucene's English analysis makes them: words, no possessives, no stop words, stems.
-#
-# Words follow Unicode's word boundaries (UAX #29) as Lucene's standard tokenizer applies them: `8"` is `8`, `3.5`
-# is one word and so is `size:small`, `t-shirt` is two. Ideographs and kana syllables count one by one, and so do
-# emoji. Thai and letters that Unicode has gained since are the exceptions.
 
 
 MAX_WORD_LENGTH = 255
@@ -169,12 +165,12 @@ _WORD = re.compile(
     rf"|[{_IDEOGRAPHS}]|{_EMOJI}"
 )
 _ASCII_WORD = re.compile(r"\w+(?:(?:(?<=[a-z])[:'.](?=[a-z])|(?<=[0-9])[,;'.](?=[0-9]))\w+)*", re.ASCII)
-"""The same for ASCII, several times as fast; it also finds runs of underscores."""
+"""The pattern for ASCII, several times as fast; it also matches runs of underscores."""
 _POSSESSIVE = ("'s", "’s", "＇s")
 
 
 def words(text: str) -> list[str]:
-    """The words of a lower-case text, in order; one longer than 255 characters is cut into pieces of 255."""
+    """The words of a lower-case text, in order; longer words are split into pieces of 255 characters."""
     if text.isascii():
         found = _ASCII_WORD.findall(text)
         if "_" in text:
@@ -188,7 +184,7 @@ def words(text: str) -> list[str]:
 
 
 def term(word: str) -> str | None:
-    """The index term of a word, or None for a stop word."""
+    """The index term of a word; None for a stop word."""
     if word.endswith(_POSSESSIVE):
         word = word[:-2]
     return None if word in STOP_WORDS else stem(word)

@@ -1,4 +1,4 @@
-"""A shop's content: products, prices, goals and the search index, in memory or memory-mapped from a folder."""
+"""A shop's catalogue: products, prices, goals and the search index, in memory or memory-mapped from a folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hgpo.envs.webshop.product import Product, iterate_records, read_mapping, re
 
 
 class Catalog:
-    """Everything that sessions share; read-only once made.
+    """The read-only data that all sessions of a shop share.
 
-    `products`, `prices` (the one drawn for each product) and `goals` (in the official order) are sequences;
-    `index` finds products; `nouns` names the noun tagger of the title score.
+    `products`, `prices` (one drawn for each product) and `goals` (in the official order) are sequences; `index`
+    searches products; `nouns` is the name of the noun tagger for the title score.
 
     Example:
         >>> catalog = Catalog.load("items_shuffle_1000.json", "items_ins_v2_1000.json", seed=1234)  # doctest: +SKIP
@@ -61,14 +61,14 @@ class Catalog:
         """Read the official JSON files; draw prices and goals as the official simulator does after `random.seed(seed)`.
 
         `products` is a list of products (`items_shuffle*.json`), `attributes` maps ids to attributes and
-        instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are the ones
-        people wrote, else one is made for every combination of options.
+        instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are those
+        that people wrote, else there is one for every combination of options.
 
         Raises:
             FileNotFoundError: a file is missing.
             ValueError: a file is malformed; names file and record.
         """
-        noun_tagger(nouns)  # an unknown one is an error before anything is read
+        noun_tagger(nouns)  # reject an unknown tagger before reading
         facts = read_mapping(Path(attributes))
         records = iterate_records(Path(products))
         found = tuple(read_products(records, facts, source=str(products)))
@@ -83,27 +83,20 @@ class Catalog:
         return cls(found, np.array(prices), tuple(goal_rules.in_official_order(goals)), nouns=nouns)
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
-        """Write everything to a new folder, whole or not at all; `about` is kept with it, to tell it from others.
+        """Write everything to a new folder, atomically, with `about` as its identity.
 
-        A folder that exists is a `FileExistsError`.
+        An existing folder is a `FileExistsError`.
         """
         save_catalog(Path(folder), self.products, self.prices, self.goals, self.index, about or {})
 
     @classmethod
     def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:
-        """Map a folder that `save` wrote: ready at once, read as needed, memory shared between processes.
+        """Memory-map a folder that `save` wrote; processes share the memory.
 
-        `ValueError` if the folder holds no complete catalogue, or one made from something else than `about` says.
+        `ValueError` if the folder has no complete catalogue, or its identity is not `about`.
         """
         products, prices, goals, index = open_catalog(Path(folder), about)
         return cls(products, prices, goals, index=index, nouns=nouns)
-
-    def number(self, asin: str) -> int:
-        """The position of a product by its id; `ValueError` if there is none."""
-        found = self._by_asin.get(asin)
-        if found is None:
-            raise ValueError(f"no product {asin!r} in this catalogue")
-        return found
 
     def having(self, field: str, value: str) -> list[int]:
         """Positions of the products whose `category`, `query` or one of whose `attributes` is `value`."""
@@ -112,14 +105,10 @@ class Catalog:
         return list(self._listings[field].get(value, ()))
 
     def draw_goal(self, rng: random.Random) -> int:
-        """A goal's number, drawn by weight."""
+        """The number of a goal, drawn by weight."""
         if not len(self.goals):
             raise ValueError("this catalogue has no goals")
         return rng.choices(range(len(self.goals)), cum_weights=self._cumulative_weights)[0]
-
-    @cached_property
-    def _by_asin(self) -> dict[str, int]:
-        return {product.asin: number for number, product in enumerate(self.products)}
 
     @cached_property
     def _cumulative_weights(self) -> list[float]:

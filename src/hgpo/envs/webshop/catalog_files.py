@@ -1,4 +1,4 @@
-"""A catalogue as a folder of flat files: texts as JSON records in one blob, the rest as arrays, all memory-mapped."""
+"""A catalogue as a folder of memory-mapped files: JSON records in one array of bytes, the rest as arrays."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Record = TypeVar("Record")
 
 
 class Records(Sequence[Record], Generic[Record]):
-    """A sequence whose elements are decoded from text when asked for; the latest stay decoded.
+    """A sequence whose elements are decoded on access, with a cache.
 
     Args:
-        texts: One JSON text per record.
-        decode: Makes a record of a text; a `ValueError` or `TypeError` says that the text is not one.
-        path: Where the texts are stored, for the message about a damaged one.
+        texts: one JSON text per record.
+        decode: returns the record of a text; `ValueError` or `TypeError` if the text is invalid.
+        path: file of the texts, for error messages.
     """
 
     def __init__(self, texts: TextArray, decode: Callable[[str], Record], path: Path) -> None:

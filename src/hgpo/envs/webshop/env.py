@@ -1,14 +1,14 @@
-"""The observation mode `brief`: what changes from page to page, in as few words as possible, for small models.
+"""A shop as an environment, and the observation mode `brief`: short pages for small models.
 
-It leaves out the instruction (`info["task"]` has it), the buttons that are always there and the dollar signs:
+`brief` leaves out the instruction (see `info["task"]`), the constant buttons and the dollar signs:
 
     search
     page 1 #B7 warm wool scarf 12 #C2 blue wool scarf 18
     #B7 warm wool scarf 12 ; color red , blue ; size small , large ; chosen blue
     description of #B7 ; knitted by hand
 
-No space stands before an id, as none does in `click[B7]`: a tokenizer that tells a word after a space from one after
-a sign, as most do, has one token for both, which a model only needs to copy.
+Ids follow `#` without a space, as in `click[B7]`: most tokenizers distinguish words after a space, so this gives the
+same tokens, which a model only needs to copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ID_MARK = "#"
 
 
 def as_brief_text(view: View) -> str:
-    """One line for a page."""
+    """A page in one line."""
     match view.kind, view.product:
         case "results", _:
             return " ".join([f"page {view.page}", *(_line(product) for _, product in view.products)])
@@ -50,26 +50,23 @@ def _chosen(view: View) -> list[str]:
     return [f"chosen {' , '.join(view.chosen.values())}"] if view.chosen else []
 
 
-# The shop as an environment: text in, text out.
-
-
 OBSERVATION_MODES = ("text", "text_rich", "brief")
 
 
 class WebShopEnv:
-    """One customer in a shop.
+    """One shopping session at a time.
 
     Pages, available actions and reward are those of the published simulator. Actions are `search[words]` and
-    `click[what]`; anything else, or a click on what is not there, leaves the page and gives 0. The reward, from 0 to
-    1, comes with the click on `buy now`, which ends the episode; without `max_steps` nothing else does.
+    `click[name]`; other text and unavailable clicks do not change the page. The reward, from 0 to 1, comes with the
+    click on `buy now`, which ends the episode; other steps give 0. Only `max_steps` ends an episode otherwise.
 
-    `observation_mode`: `text` and `text_rich` are the published ones, `brief` is a short line for small models.
+    `observation_mode`: `text` and `text_rich` are published, `brief` is a short line for small models.
 
     `info` has the same keys at reset and at each step: `available_actions` (`has_search_bar` and `clickables`,
-    a list in the page's order), `admissible_commands` (a `click[…]` for each; a search bar takes any words, so none
-    are listed for it), `task` (the instruction), `goal` (its number), `won` (bought at a reward of 1), `score`
-    (the reward so far), `reward_parts` (a dict once something is bought, before that None) and `nouns` (the tagger
-    behind the title score).
+    a list in the page's order), `admissible_commands` (a `click[…]` for each; searches, which take any words, are
+    not listed), `task` (the instruction), `goal` (its number), `won` (bought at a reward of 1), `score`
+    (the reward so far), `reward_parts` (None before the purchase, then a dict) and `nouns` (the tagger of the
+    title score).
 
     Example:
         >>> env = WebShopEnv(catalog)  # doctest: +SKIP
@@ -102,7 +99,7 @@ class WebShopEnv:
         self._steps = 0
 
     def reset(self, *, goal: int | None = None, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start a session for `goal`, or else the goal given to the constructor, or else one drawn by `seed`."""
+        """Start a session for `goal`, else for the constructor's goal, else for one drawn by `seed`."""
         if goal is None:
             goal = self._goal
         if goal is None:
@@ -114,7 +111,7 @@ class WebShopEnv:
         return self._observation(self._session), self._info(self._session)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one action; `RuntimeError` before the first reset and after the end of an episode."""
+        """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""
         session = self._session
         if session is None:
             raise RuntimeError("no episode is running; call reset() before step()")

@@ -1,7 +1,7 @@
-"""A customer who shops by rule, from what the pages show and the instruction says; never from the catalogue.
+"""A rule-based expert that reads pages and the instruction, not the catalogue.
 
-On a generated shop it almost always gets what is wanted. On the official catalogue it is the well-known rule of thumb:
-search for the instruction, take the first product that is cheap enough, choose the options it names.
+In generated shops it almost always succeeds. In the official catalogue it follows the known heuristic: search for the
+instruction, open the first product within the price limit, choose the named options.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MOST_PAGES = 4
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What an instruction asks for, read from its sentence.
+    """The goal in an instruction.
 
     Attributes:
-        words: words that describe the product.
+        words: description of the product.
         options: values of the options to choose.
-        price_upper: highest price.
+        price_upper: price limit.
 
     Example: "wool scarf , color blue , price under 30" is `Instruction("wool scarf", ("blue",), 30.0)`.
     """
@@ -51,10 +51,10 @@ def parse_instruction(sentence: str) -> Instruction:
 
 
 class Expert:
-    """Searches for the words, opens the first product that fits, chooses the options, and buys if all were there.
+    """Searches for the words, opens the first matching product, chooses the options, and buys it if it has all.
 
-    A product without one of the wanted options is left and not opened again. Where no page has one that fits, it
-    searches once more and makes do with the first.
+    A product without one of the options is not opened again. If no page has a match, it searches again and takes the
+    first product.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -67,12 +67,12 @@ class Expert:
         self._accepts_any = False
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next action, given the answer to the last one, whoever chose that. Call it once per step."""
+        """The next action, after any action, not only its own. Call it once per step."""
         available = info["available_actions"]
         clickables: Sequence[str] = available["clickables"]
         if "buy now" in clickables:
             return self._on_item(observation, clickables)
-        self._chosen.clear()  # leaving the product's page for any but its own sub-pages loses them
+        self._chosen.clear()  # a page other than the product's and its sub-pages resets the chosen options
         if available["has_search_bar"]:
             self._pages_turned = 0
             return f"search[{self._instruction.words}]"
@@ -102,7 +102,7 @@ class Expert:
         return "click[buy now]"
 
     def _read_chosen(self, observation: str) -> set[str]:
-        """What the page says was chosen; a `text` page does not say it, so there it is what was clicked."""
+        """The chosen options on the page; `text` pages do not show them, so there the clicked ones."""
         if pages.SEPARATOR in observation or "[button]" in observation:
             return self._chosen
         last = observation.split(brief.SEPARATOR)[-1]
@@ -120,8 +120,8 @@ class Offer:
 
     Attributes:
         asin: its id.
-        title: its title, or as much of it as the page shows.
-        price: the lower end where there is a range.
+        title: its title on the page.
+        price: its price, or the lower end of the range.
         brief: whether the page is in the observation mode `brief`.
     """
 
@@ -132,7 +132,7 @@ class Offer:
 
 
 def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
-    """The products that an observation of a page of results shows, whatever its mode."""
+    """The products on a page of results, in any observation mode."""
     links = [name for name in clickables if name not in ("back to search", "next >", "< prev")]
     if observation.startswith("page "):
         return _read_brief_offers(observation, links)
@@ -146,7 +146,7 @@ def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
 
 
 def _read_brief_offers(observation: str, links: Sequence[str]) -> list[Offer]:
-    """Titles may hold anything, so the lines are cut where the links say that they begin."""
+    """Titles may contain any text, so the links give the starts of the entries."""
     starts = [re.search(rf" {brief.ID_MARK}{re.escape(asin)} ", observation, re.IGNORECASE) for asin in links]
     offers = []
     for asin, start, following in zip(links, starts, [*starts, None][1:], strict=True):

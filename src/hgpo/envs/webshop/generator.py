@@ -1,7 +1,7 @@
-"""What generated shops sell, in words of the project's own: kinds of things, what can be said of them, their options.
+"""Generates shops of any size, reproducible by seed, with goals that their products fulfil.
 
-No word is contained in another of its list or nearly equal to one, so that a hit of the reward's fuzzy comparison is a
-hit of the word.
+No word of a list is contained in another or similar to one, so that the reward's fuzzy comparison matches equal words
+only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Department:
     """A part of the shop.
 
     Attributes:
-        kinds: what it sells -> the names of its options.
-        attributes: words that fit all of them.
+        kinds: kind of product -> the names of its options.
+        attributes: words that describe any of its products.
     """
 
     kinds: Mapping[str, tuple[str, ...]]
@@ -70,15 +70,12 @@ OPTION_VALUES: Mapping[str, tuple[str, ...]] = {
 PRAISE = ("made to last", "a good gift", "easy to care for", "from a small workshop", "loved by many", "new this year")
 
 
-# Shops made from nothing: a catalogue of any size, the same for the same seed, with goals that it can fulfil.
-
-
 _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShopSize:
-    """How large a shop is.
+    """The size of a shop.
 
     Attributes:
         products: number of products.
@@ -86,10 +83,9 @@ class ShopSize:
         attributes: words before the kind in a title.
         values: most values of an option.
         page_size: products on a page of results.
-        results: products that a search finds.
-        attribute_words: how many of its department's words a kind comes in.
-        description_words: invented words in each description: 0 for an agent that reads, many to load the
-            search engine.
+        results: most products of a search.
+        attribute_words: number of its department's words that a kind is described with.
+        description_words: invented words in each description, to load the search engine.
     """
 
     products: int
@@ -128,7 +124,7 @@ SIZE_EXAMPLE = "{ products = 40, kinds = 5, page_size = 3 }"
 
 
 def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
-    """A size by name, by its numbers (those left out are the small size's) or as it is."""
+    """A size by name or by its numbers (the default is the small size's); a `ShopSize` is returned unchanged."""
     if isinstance(size, ShopSize):
         return size
     if isinstance(size, str):
@@ -148,11 +144,9 @@ def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
 def generate_catalog(
     size: str | ShopSize | Mapping[str, Any] = "small", seed: int = 0, shop: int = 0, *, nouns: str = "blank"
 ) -> Catalog:
-    """The shop number `shop` of a seed: its products, and a goal for every combination of each one's options.
+    """Shop number `shop` of a seed, with a goal for every combination of each product's options.
 
-    No two goals of a shop read the same.
-
-    A goal reads `wool scarf , color blue , price under 30`.
+    Instructions such as `wool scarf , color blue , price under 30` are unique in a shop.
     """
     size = named_size(size)
     rng = random.Random(f"{seed}/{shop}")
@@ -203,7 +197,7 @@ def _goals(number: int, product: Product, rng: random.Random) -> Iterator[Goal]:
 
 
 def _ids(count: int, rng: random.Random) -> Sequence[str]:
-    """Ids without meaning: a letter, with digits where 26 do not suffice; never in the products' order."""
+    """Random ids: a letter, with digits if there are more than 26 products."""
     digits = 0
     while 26 * 10**digits < count:
         digits += 1
@@ -212,7 +206,7 @@ def _ids(count: int, rng: random.Random) -> Sequence[str]:
 
 
 class _InventedText:
-    """Invented words, few of them frequent and most of them rare, as in any language."""
+    """Invented words with Zipf-distributed frequencies."""
 
     def __init__(self, words: int, rng: random.Random) -> None:
         self._words = words

@@ -1,11 +1,12 @@
-"""Which words of a title count as nouns, for the title score: a tagger is a plain function from title to words.
+"""Goals, drawn from the products' instructions as in the official simulator, and noun taggers for the title score.
 
-- `"blank"`: every alphabetic word that is no stop word. That is what spaCy's blank English pipeline leaves of a title
-  if alphabetic, non-stop tokens stand in for nouns, as in the recorded sessions; its tokenizer's rules are followed
-  here in so far as they bear on alphabetic tokens, so spaCy itself is not needed.
+A tagger is a function from a title to its nouns:
+
+- `"blank"`: every alphabetic word that is no stop word, as in the recorded sessions, which used spaCy's blank English
+  pipeline. The rules of its tokenizer that affect alphabetic tokens are implemented here, without spaCy.
 - `"spacy:MODEL"`: tokens that a spaCy model tags NOUN or PROPN, as in the published simulator (`en_core_web_sm`).
 
-Scores differ between the two, so which one was used is part of every `info`.
+Scores differ between the two, so every `info` has the name of the tagger.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def blank_nouns(title: str) -> tuple[str, ...]:
 
 
 def _pieces(chunk: str) -> list[str]:
-    """One run of characters without space, cut as a tokenizer does: prefixes and suffixes first, then inside."""
+    """The tokens of a text without spaces: prefixes and suffixes are split off first, then the rest at infixes."""
     after: list[str] = []
     while True:
         whole = _whole(chunk)
@@ -123,7 +124,7 @@ def _pieces(chunk: str) -> list[str]:
 
 
 def _whole(chunk: str) -> list[str] | None:
-    """The parts of a run that is a word of its own kind: address, abbreviation or contraction; None for any other."""
+    """The alphabetic parts of an address, abbreviation or contraction; None for other text."""
     if _ABBREVIATION.fullmatch(chunk) or _ADDRESS.fullmatch(chunk):
         return []
     parts = _CONTRACTION.fullmatch(chunk[:1].lower() + chunk[1:])
@@ -146,19 +147,16 @@ def _spacy_tagger(model: str) -> NounTagger:
     return tag
 
 
-# What customers want: goals drawn from the products' instructions, in the official order of random draws.
-
-
 NO_PRICE_LIMIT = 1_000_000.0
 SHUFFLE_SEED = 233
 _PRICE_LIMITS = [10.0 * tens for tens in range(1, 100)]
 
 
 def official_generator(seed: int) -> random.Random:
-    """The generator in the state in which the official simulator begins to draw prices after `random.seed(seed)`.
+    """The generator in the state in which the official simulator draws the first price after `random.seed(seed)`.
 
-    One word is gone by then: the simulator reports that it has read the products through `rich`, whose modules are
-    imported at that moment and draw one number as they start. The recorded sessions agree with this.
+    One number is drawn before: the simulator prints through `rich`, whose modules draw it when they are imported. The
+    recorded sessions agree with this.
     """
     rng = random.Random(seed)
     rng.getrandbits(24)
@@ -167,16 +165,16 @@ def official_generator(seed: int) -> random.Random:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One customer's wish: the words the agent reads, and what the reward compares a purchase with.
+    """The instruction of a session, and the values that the reward compares a purchase with.
 
     Attributes:
-        product: position of the product that the goal was made from.
+        product: position of the goal's product.
         asin: its id.
         instruction: the sentence that the agent reads.
-        attributes: that the product should have.
+        attributes: attributes of the wanted product.
         options: name -> value for a synthetic goal, a list of values for a human one.
-        price_upper: highest price.
-        weight: chance to be drawn, relative to other goals.
+        price_upper: price limit.
+        weight: relative probability of being drawn.
     """
 
     product: int
@@ -189,7 +187,7 @@ class Goal:
 
 
 def draw_prices(products: Iterable[Product], rng: random.Random) -> list[float]:
-    """The price of each product: its own, or one drawn evenly from its range. Draws in the products' order."""
+    """The price of each product: its own, or a uniform draw from its range, in the products' order."""
     return [
         product.prices[0] if len(product.prices) == 1 else rng.uniform(product.prices[0], product.prices[1])
         for product in products
@@ -199,9 +197,9 @@ def draw_prices(products: Iterable[Product], rng: random.Random) -> list[float]:
 def synthetic_goals(
     products: Sequence[Product], prices: Sequence[float], attributes: Mapping[str, Any], rng: random.Random
 ) -> list[Goal]:
-    """One goal per combination of options of each product that `attributes` holds an instruction for.
+    """One goal per combination of options of each product with an instruction in `attributes`.
 
-    A goal weighs as much as its attributes are rare: the mean of 1 / (number of goals with the attribute).
+    A goal's weight is the mean of 1 / (number of goals with the attribute) over its attributes.
     """
     goals: list[Goal] = []
     for number, product in enumerate(products):
@@ -247,7 +245,7 @@ def human_goals(
 
 
 def are_texts(value: object) -> bool:
-    """Whether it is a list of texts, as a file should hold."""
+    """Whether a value is a list of strings."""
     return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
 
 
@@ -259,7 +257,7 @@ def in_official_order(goals: Sequence[Goal]) -> list[Goal]:
 
 
 def draw_price_limit(price: float, rng: random.Random) -> tuple[float, str]:
-    """The larger of two of the next four multiples of ten, and its words; no limit where fewer than two are left."""
+    """The larger of two of the next four multiples of ten, and its text; no limit if fewer than two are left."""
     limits = [limit for limit in _PRICE_LIMITS if limit > price][:4]
     if len(limits) < 2:
         return NO_PRICE_LIMIT, ""

@@ -1,4 +1,4 @@
-"""Many short texts in one memory-mapped file, with an array of where each begins."""
+"""The search index of a shop, in a few flat arrays that processes share, and `TextArray` for its terms."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hgpo.envs.webshop.analysis import term, terms, words
 
 
 def memory_map(path: Path) -> NDArray[Any]:
-    """A `.npy` file as an array that is read when used and shared between processes.
+    """A `.npy` file as a memory-mapped array.
 
-    It is a plain view: the subclass for mapped arrays takes several times as long to cut a slice.
+    It is a plain view, since slicing the subclass for mapped arrays is several times as slow.
 
     Raises:
-        ValueError: It is no such file, or truncated.
-        OSError: It cannot be read.
+        ValueError: it is not such a file, or truncated.
+        OSError: it cannot be read.
     """
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # type: ignore[no-any-return]
@@ -40,7 +40,7 @@ def is_partition(start_N1: NDArray[Any], values_V: NDArray[Any]) -> bool:
 
 
 class TextArray(Sequence[str]):
-    """A sequence of texts that costs no Python object until one is asked for.
+    """A sequence of texts without one Python object per text.
 
     Example: `TextArray.of(["apple", "pear"])[1] == "pear"`; `find` needs texts sorted by their UTF-8 bytes.
     """
@@ -51,7 +51,7 @@ class TextArray(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextArray:
-        """Texts held in memory."""
+        """Texts in memory."""
         encoded = [text.encode() for text in texts]
         start_N1 = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(text) for text in encoded], out=start_N1[1:])
@@ -67,7 +67,7 @@ class TextArray(Sequence[str]):
         """Map what `save` wrote.
 
         Raises:
-            ValueError: A file is no array, or the starts do not divide the bytes.
+            ValueError: a file is not an array, or the starts do not divide the bytes.
         """
         content, start_N1 = (memory_map(path.with_name(f"{path.name}{end}.npy")) for end in ("", "_start"))
         if content.dtype != np.uint8 or not is_partition(start_N1, content):
@@ -96,26 +96,23 @@ class TextArray(Sequence[str]):
         return self._content[self._start_N1[number] : self._start_N1[number + 1]].tobytes()
 
 
-# An inverted index that ranks as Lucene's BM25 does, in a few flat arrays that processes can share.
-#
 # Array names end in their axes: P documents, T terms (sorted), H postings (term by term, documents ascending).
 #
 # A posting's share of a document's score is `w - w / (1 + f·n)`, with the query's weight `w = idf·count` for the
-# term, `f` how often the term is in the document and `n = 1 / (k1·(1 - b + b·length/average))`. `length` is rounded
-# down to one byte as Lucene does, and `1 + f·n` is all that depends on the document, so it is what the index stores.
-# Arithmetic is float32 as there; sums are float64. Equal scores are ordered by id, as the official searcher orders
-# them.
+# term, the frequency `f` of the term in the document and `n = 1 / (k1·(1 - b + b·length/average))`. `length` is rounded
+# down to one byte as in Lucene. The index stores `1 + f·n`, the only part that depends on the document. Arithmetic is
+# float32 as in Lucene; sums are float64. Documents of equal score are ordered by id, as in the official searcher.
 
 
 K1, B = 0.9, 0.4
 MAX_QUERY_TERMS = 1024
-"""Lucene refuses a query of more different terms; here only the first so many count."""
-_FREQUENT = 4096  # postings; to add up fewer costs nothing
+"""Lucene rejects a query with more different terms; here the others are ignored."""
+_FREQUENT = 4096  # postings; adding up fewer is cheap
 _CHUNK = 1 << 22  # occurrences sorted at a time while an index is built: 64 MiB of working memory
 
 
 class SearchIndex:
-    """Finds documents by words. `build` makes one, `save` and `open` keep it in files that are memory-mapped.
+    """An inverted index with BM25 ranking as in Lucene. `save` and `open` use memory-mapped files.
 
     Example: `SearchIndex.build(["b", "a"], ["blue mug", "red mug"]).search("mugs", 50)` is `[1, 0]`: positions of
     documents, best first; equal scores in the order of the ids.
@@ -153,11 +150,11 @@ class SearchIndex:
         return cls(TextArray.of(ordered), term_start_T1, document_H, saturation_H, rank_P)
 
     def search(self, query: str, limit: int) -> list[int]:
-        """Positions of the `limit` best documents, best first; only those that have a word of the query."""
+        """Positions of the `limit` best documents with a term of the query, best first."""
         return list(self._cached_search(query, limit))
 
     def scores(self, query: str) -> NDArray[np.float32]:
-        """The score of every document, 0 where none of its words is in the query."""
+        """The score of every document, 0 without a common term."""
         score_P = np.zeros(len(self._rank_P))
         for weight, postings in self._weighted(query):
             self._add(score_P, weight, postings)
@@ -192,7 +189,7 @@ class SearchIndex:
 
     @property
     def postings(self) -> int:
-        """How many postings there are: 8 bytes each."""
+        """The number of postings, 8 bytes each."""
         return len(self._document_H)
 
     def _search(self, query: str, limit: int) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""The shop's pages as sequences of visible strings, and the two ways in which they are put into one text.
+"""The shop's pages as sequences of visible strings, and the published observation modes made from them.
 
-`text` joins the stripped strings with ` [SEP] `; `text_rich` marks what can be clicked and has one string a line.
-Both follow the published simulator to the letter, which derives them from HTML through a parser: a string of white
-space alone counts as one space, or as a line break, which is left out.
+`text` joins the stripped strings with ` [SEP] `; `text_rich` marks clickable strings and has one string per line. Both
+equal those of the published simulator, which parses HTML: a string of white space is one space, or a line break, which
+is left out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SEPARATOR = " [SEP] "
 BACK, NEXT, PREVIOUS, BUY = "Back to Search", "Next >", "< Prev", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 HIDDEN_SUB_PAGE = "Attributes"
-"""No button leads there, but an option value of that name does."""
+"""A page without a button; an option value of that name opens it."""
 _BASE = "http://127.0.0.1:3000"
 _WHITE_SPACE = " \n\t\f\r"
 _INVISIBLE = ("", "\n")
 
 
 class PieceKind(Enum):
-    """What a visible string is."""
+    """The kind of a visible string."""
 
     PLAIN = auto()
     BUTTON = auto()
@@ -39,7 +39,7 @@ class Piece:
 
     Attributes:
         text: the string.
-        kind: what it is.
+        kind: its kind.
         name: the option's name, for an option.
         product: the product's position in the catalogue, for a product.
     """
@@ -52,20 +52,20 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The state of a session that a page shows.
+    """The state of a session, from which a page is made.
 
     Attributes:
         kind: "search", "results", "item", "sub" or "done".
         instruction: the goal's sentence.
         session: the session's name in addresses.
-        keywords: words searched for.
+        keywords: words of the search.
         page: number of the page of results, from 1.
         total: number of products found.
         products: pairs (position in the catalogue, product) on the page of results.
-        product: the product that is looked at.
+        product: the product of the page.
         chosen: option name -> value clicked.
-        sub_page: which part of the product's text is shown.
-        reward: of the purchase.
+        sub_page: name of the sub-page.
+        reward: reward of the purchase.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class View:
 
     @property
     def address(self) -> str:
-        """The published simulator's URL: it decides by what this contains, and so does `session.py`."""
+        """The published simulator's URL, which determines the kind of page there and in `session.py`."""
         words, asin = "+".join(self.keywords), self.product.asin if self.product else ""
         match self.kind:
             case "results":
@@ -104,7 +104,7 @@ def pieces(view: View) -> list[Piece]:
 
 
 def clickables(page: Collection[Piece]) -> dict[str, Piece]:
-    """What can be clicked, by the argument of `click[…]`: buttons, products, then options."""
+    """Clickable strings by the argument of `click[…]`: buttons, products, then options."""
     buttons = [(piece.text.lower(), piece) for piece in page if piece.kind is PieceKind.BUTTON]
     products = [(piece.text.lower(), piece) for piece in page if piece.kind is PieceKind.PRODUCT]
     return dict([*buttons, *products, *((piece.text, piece) for piece in page if piece.kind is PieceKind.OPTION)])
@@ -201,7 +201,7 @@ def _sub(view: View) -> Iterator[Piece]:
 
 
 def _done(view: View) -> Iterator[Piece]:
-    """The published simulator fills in what was bought and the score; the rest of its form stays empty."""
+    """As published: only the purchase and the score are filled in."""
     texts = "Thank you for shopping with us!|Your code: |None| (Paste it in your MTurk interface.)|Purchased|asin"
     yield from map(Piece, texts.split("|"))
     yield Piece(_product(view).asin)
@@ -217,7 +217,7 @@ def _done(view: View) -> Iterator[Piece]:
 
 
 def _as_script(value: Mapping[str, str]) -> str:
-    """JSON that is safe inside HTML: names sorted, the characters with a meaning there escaped."""
+    """JSON for HTML: sorted names, escaped special characters."""
     text = json.dumps(value, sort_keys=True)
     for character in "<>&'":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,7 @@
-"""Reading large JSON files record by record. What is wrong with a file is said with its name and place."""
+"""Products, and how they are read from the official catalogue files.
+
+Large JSON files are read record by record. Errors name the file and the record.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
 
 
 def iterate_records(path: Path) -> Iterator[Any]:
-    """The elements of a JSON list, one at a time: a file of gigabytes needs the memory of a few elements.
+    """The elements of a JSON list, one at a time, with the memory of a few elements.
 
-    `ValueError` where the file stops being a JSON list, with the number of the element.
+    `ValueError` for an invalid list, with the number of the element.
     """
     with _opened(path) as file:
         reader = _Reader(file)
@@ -49,7 +52,7 @@ def iterate_records(path: Path) -> Iterator[Any]:
 
 
 class _NotAList(Exception):
-    """Something else stands where the list goes on."""
+    """The file is not a JSON list."""
 
 
 class _Reader:
@@ -62,7 +65,7 @@ class _Reader:
         self._decoder = json.JSONDecoder()
 
     def next_character(self) -> str:
-        """What comes after white space; empty at the end of the file."""
+        """The next character after white space; empty at the end of the file."""
         while True:
             while self._position < len(self._buffer):
                 if not self._buffer[self._position].isspace() and self._buffer[self._position] != "\ufeff":
@@ -83,7 +86,7 @@ class _Reader:
             try:
                 value, self._position = self._decoder.raw_decode(self._buffer, self._position)
             except json.JSONDecodeError:
-                # The value may only be cut off by the chunk's end.
+                # The end of the chunk may cut the value.
                 if len(self._buffer) - self._position > _LARGEST_RECORD or not self._read_on():
                     raise
             else:
@@ -101,25 +104,22 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8")
 
 
-# What a shop sells: one product, and how the official catalogue files describe it.
-
-
 MAX_ID_LENGTH = 10
 UNKNOWN_PRICE = 100.0
-"""What a product without a price costs in the official simulator."""
+"""The price of a product without one in the official simulator."""
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _NOT_A_PRICE = re.compile(r"[^\d.]")
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product as the pages show it and the reward judges it.
+    """One product, for pages and reward.
 
     Attributes:
         asin: its id.
         title: its title.
         description: its description.
-        bullet_points: what the page "Features" lists.
+        bullet_points: the list of the page "Features".
         options: option name -> its values, lower case, in the order of the page.
         prices: one price, or the two ends of a range.
         attributes: words that describe it; the reward compares them with the goal's.
@@ -141,12 +141,12 @@ class Product:
 
     @property
     def price_tag(self) -> str:
-        """How the pages write the price: `$9.5`, or `$9.5 to $12.0`."""
+        """The price on pages: `$9.5`, or `$9.5 to $12.0`."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
     def indexed_text(self) -> str:
-        """What the search engine knows of the product: title, description, first bullet point and options."""
+        """The text for the search index: title, description, first bullet point and options."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join([self.title, self.description, self.bullet_points[0], options]).lower()
 

@@ -1,7 +1,13 @@
-"""How alike two phrases are, word order and repetition aside: the token set ratio of `thefuzz`.
+"""The published reward of WebShop and its parts.
 
-Own code because the rule is the reward's definition and takes a page: `thefuzz` rounds to whole per cents and drops
-non-ASCII characters, the library below it does neither, and both would be a dependency of every purchase.
+    reward = r_type · (attribute hits + option hits + [price ≤ limit]) / (attributes + options + 1)
+
+`r_type` is the factor for the product's type. The rules, with their oddities, are the published simulator's: a title
+without any common noun gives 0 even if the query is the same, and an option of a synthetic goal is compared as "name
+value" unless its value is a plain colour.
+
+Phrases are compared by the token set ratio of `thefuzz`, which rounds to whole per cents and drops non-ASCII text; it
+is implemented here to avoid the dependency.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ _NOT_A_WORD = re.compile(r"[\W_]")
 
 @lru_cache(maxsize=1 << 16)
 def token_set_ratio(one: str, other: str) -> int:
-    """Per cent, 0 to 100, of agreement between the sets of words of two phrases; 0 where one has no words.
+    """Per cent, 0 to 100, of agreement between the sets of words of two phrases; 0 if one has no words.
 
     With I the words in both and A, B the words in one only (each sorted and joined), it is the largest ratio of
     (I, I+A), (I, I+B) and (I+A, I+B); a phrase whose words are all in the other scores 100.
@@ -45,7 +51,7 @@ def _words(phrase: str) -> list[str]:
 
 
 def _ratio(one: str, other: str) -> float:
-    """100 less the per cent of characters to delete from both until they are equal; halves must be exact."""
+    """100 minus the per cent of characters to delete from both to make them equal; halves must be exact."""
     total = len(one) + len(other)
     return 100.0 - 100.0 * (total - 2 * _common_subsequence(one, other)) / total
 
@@ -63,15 +69,6 @@ def _common_subsequence(one: str, other: str) -> int:
     return len(one) - row.bit_count()
 
 
-# What a purchase is worth: the published reward of WebShop and the parts it is made of.
-#
-#     reward = r_type · (attribute hits + option hits + [price ≤ limit]) / (attributes + options + 1)
-#
-# `r_type` tells how near the product's type is to the wanted one. The rules, oddities included, are the published
-# simulator's: a title without any common noun is worth nothing even if the query is the same, and an option of a
-# synthetic goal is compared as "name value" unless its value is a plain colour.
-
-
 MATCH_ABOVE = 85
 _COLORS = """
 alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
@@ -83,7 +80,7 @@ seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger
 wine yellow
 """
 COLORS = tuple(_COLORS.split())
-"""The colours of the published rule, in its order: the first that is part of a text stands for it."""
+"""The colours of the published rule, in its order: the first that a text contains represents it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +115,9 @@ class RewardParts:
 def score_purchase(
     product: Product, wanted: Product, goal: Goal, price: float, chosen: Mapping[str, str], nouns: NounTagger
 ) -> RewardParts:
-    """Judge the purchase of `product` at `price` with the options `chosen`.
+    """The reward of buying `product` at `price` with the options `chosen`.
 
-    `wanted` is the product that the goal was made from. A human goal may name no attributes or options; then only
-    the price and the type count.
+    `wanted` is the goal's product. Without attributes and options in a goal, only the price and the type count.
     """
     query_match = product.query == wanted.query
     category_match = len(_categories(product) & _categories(wanted)) >= 2
@@ -155,7 +151,7 @@ def _categories(product: Product) -> set[str]:
 
 
 def _title_score(found: tuple[str, ...], wanted: tuple[str, ...]) -> float:
-    """Share of the wanted title's nouns, repetitions counted, that are in the other; .2 where it has none."""
+    """Share of the wanted title's nouns, repetitions counted, that are in the other; 0.2 if it has none."""
     return len(set(found) & set(wanted)) / len(wanted) if wanted else 0.2
 
 
@@ -184,9 +180,9 @@ def _count_option_hits(chosen: Collection[str], goal: Goal) -> int:
 
 
 def _as_compared(name: str, value: str) -> str:
-    """What of a wanted option is compared with a chosen one.
+    """The text of a wanted option for the comparison.
 
-    The published rule looks for a colour *among* (name, value), not within either, and then compares the pair's Python
+    The published rule searches a colour *among* (name, value), not within either, and otherwise uses the pair's Python
     notation.
     """
     return next((color for color in COLORS if color in (name, value)), repr((name, value)))

@@ -1,4 +1,4 @@
-"""One customer's way through the shop: searches, clicks, and in the end a purchase."""
+"""One shopping session: searches, clicks and the purchase."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE_KINDS = {"search_results": "results", "item_page": "item", "item_sub_page"
 def parse_action(action: str) -> tuple[str, str] | None:
     """Verb and argument of `verb[argument]`, as the published pattern `(.+)\\[(.+)\\]` finds them from the start.
 
-    The pattern itself looks from every `[` to the end, which takes minutes for a page full of them.
+    The pattern itself would search from every `[` to the end, which is quadratic.
     """
     line = action.partition("\n")[0]
     end = line.rfind("]")
@@ -31,11 +31,11 @@ def parse_action(action: str) -> tuple[str, str] | None:
 
 
 class Session:
-    """The published simulator's rules of movement for one goal.
+    """The published simulator's transitions for one goal.
 
-    `view` is the page shown, `pieces` its strings, `clickables` what `click[…]` takes, `visited` the ids of
-    products looked at since the search page, `purchase` the reward's parts once something is bought. A page of
-    results shows `page_size` products of at most `results` found.
+    `view` is the current page, `pieces` its strings, `clickables` the arguments of `click[…]`, `visited` the ids of
+    products opened since the search page, `purchase` the reward's parts, None before the purchase. A page of results
+    has `page_size` of at most `results` products.
     """
 
     def __init__(self, catalog: Catalog, goal: int, *, results: int = RESULTS, page_size: int = PAGE_SIZE) -> None:
@@ -49,7 +49,7 @@ class Session:
         self._return_to_search()
 
     def act(self, action: str) -> None:
-        """Carry out `search[words]` or `click[what]`; anything else leaves the page as it is."""
+        """Apply `search[words]` or `click[name]`; any other action changes nothing."""
         parsed = parse_action(action)
         if parsed is None:
             return
@@ -77,7 +77,7 @@ class Session:
             self._open(argument, piece)
 
     def _open(self, argument: str, piece: Piece) -> None:
-        """Show a product, or the same one with an option chosen, or the same one again."""
+        """Open a product, choose an option of it, or return to it."""
         view = replace(self.view, kind="item", products=(), total=0)
         if piece.kind is PieceKind.PRODUCT:
             self._product_number = piece.product
@@ -89,7 +89,7 @@ class Session:
 
     def _search(self, keywords: tuple[str, ...], page: int) -> None:
         found = self._find(keywords)
-        # As a list is sliced in the published code: page 0, which odd queries lead to, is empty.
+        # Sliced as in the published code: page 0, which unusual queries lead to, is empty.
         shown = found[(page - 1) * self._page_size : page * self._page_size]
         products = tuple((number, self.catalog.products[number]) for number in shown)
         self._show(
@@ -97,7 +97,7 @@ class Session:
         )
 
     def _find(self, keywords: tuple[str, ...]) -> list[int]:
-        """Positions of the products that some words find.
+        """Positions of the products for a search.
 
         `<r>` is a random choice; `<a>`, `<c>` and `<q>` list an attribute, a category or a query of the catalogue.
         """
@@ -132,6 +132,6 @@ class Session:
         self.clickables = clickables_of(self.pieces)
 
     def _page_kind(self) -> str:
-        """The kind of page by its address, where the first known name wins, be it in the customer's query."""
+        """The kind of page by the first known name in its address, as published, even if it comes from the query."""
         address = self.view.address
         return next((kind for name, kind in _PAGE_KINDS.items() if name in address), "search")

@@ -1,4 +1,4 @@
-"""Where a shop's catalogue comes from: official files, a folder that was saved, or the generator."""
+"""Sources of catalogues: official files, a saved folder, or the generator."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ HUMAN_FILE = "items_human_ins.json"
 
 @dataclass(frozen=True, slots=True)
 class CatalogSource:
-    """Where a catalogue comes from: files, a saved folder or a size to generate.
+    """The source of a catalogue: files, a saved folder or a size to generate.
 
-    It is small enough to send to another process in place of the catalogue.
+    Unlike the catalogue, it is small enough to send to other processes.
 
     Attributes:
         products: file of the official products.
         attributes: file of their attributes.
-        human_goals: file of the instructions that people wrote; "" for the synthetic ones.
+        human_goals: file of the instructions that people wrote; "" for synthetic ones.
         folder: a saved catalogue.
-        size: of a generated shop; None where files or a folder are named.
+        size: size of a generated shop; None for files or a folder.
         shop: number of the generated shop.
-        seed: of prices and goals, or of the generated shop.
-        nouns: tagger behind the title score.
+        seed: seed of prices and goals, or of the generated shop.
+        nouns: tagger of the title score.
     """
 
     products: str = ""
@@ -44,11 +44,11 @@ class CatalogSource:
     nouns: str = "blank"
 
     def open(self) -> Catalog:
-        """The catalogue; a process makes each only once."""
+        """The catalogue, cached in the process."""
         return _open(self)
 
     def kept_in(self, folder: str | Path) -> CatalogSource:
-        """The same catalogue in a folder of its own, written there if there is none yet."""
+        """The same catalogue in a saved folder, which is written on first use."""
         return _saved_in(self, _expanded(folder))
 
 
@@ -61,7 +61,7 @@ def find_files(
     seed: int = 0,
     nouns: str = "blank",
 ) -> CatalogSource:
-    """The files that the options name, or those of the usual names in `data_dir`."""
+    """The files named by the options, or those with the official names in `data_dir`."""
     folder = None if data_dir is None else _expanded(data_dir)
     if folder is not None and is_catalog(folder):
         if products or attributes or human_goals:
@@ -80,7 +80,7 @@ def find_files(
 
 
 def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str], option: str) -> str:
-    """The file that an option names, also relative to the folder, or the first usual one that is there."""
+    """The file named by an option, also relative to the folder, or the first official one that exists."""
     tried = [] if named is None else [_expanded(named)]
     if folder is not None:
         tried += [folder / name for name in (usual if named is None else (named,))]
@@ -94,13 +94,12 @@ def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str],
 
 
 def _saved_in(source: CatalogSource, folder: Path) -> CatalogSource:
-    """The same catalogue in a folder of its own, written there on first use."""
     if source.folder:
         raise ValueError(f"keep_in={folder}: data_dir={source.folder} is a saved catalogue already")
     files = [Path(name) for name in (source.products, source.attributes, source.human_goals) if name]
     about = {"files": {file.name: file.stat().st_size for file in files}, "seed": source.seed}
     if folder.exists():
-        Catalog.open(folder, about=about)  # made from other files or by another seed: a ValueError that says so
+        Catalog.open(folder, about=about)  # raises a ValueError if files or seed differ
     else:
         source.open().save(folder, about=about)
     return CatalogSource(folder=str(folder), nouns=source.nouns)

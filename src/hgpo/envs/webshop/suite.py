@@ -1,7 +1,7 @@
-"""Which goals are for training and which are held out: ranges of the one official order, so that no goal is in two.
+"""WebShop as a task suite: the official catalogue if its files are given, else generated shops.
 
-A few goals of the official catalogue are word for word the same (a product lists an option twice). One that is also
-held out is left out of training.
+Splits of the official catalogue are ranges of its goals in the official order. A few goals have the same text, since a
+product lists an option twice; training goals with the text of a held-out goal are left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def split_names(scheme: str) -> tuple[str, ...]:
 
 
 def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ...]:
-    """Numbers of the goals of one split. `ValueError` if the catalogue has too few goals for any."""
+    """The goal numbers of one split; `ValueError` if there are none."""
     ranges = {name: _numbers(goals, *SCHEMES[scheme][name]) for name in split_names(scheme)}
     chosen = ranges[split]
     if not chosen:
@@ -64,23 +64,20 @@ def _content(goal: Goal) -> tuple[str, str]:
     return goal.asin, goal.instruction
 
 
-# WebShop as a task suite: the official catalogue where its files are given, generated shops everywhere else.
-
-
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_SHOPS = 1_000_000
-"""Numbers of shops from here on are never used for training."""
+"""Shops from this number are never used for training."""
 
 
 class WebShopSuite(TaskSplits):
-    """Tasks of one or more splits. `webshop_suite` builds it; `description` says what it is made of."""
+    """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
 
     def __init__(self, make: Mapping[str, Callable[[], _SplitTasks]], description: Mapping[str, Any]) -> None:
         super().__init__(make)
         self.description = dict(description)
 
     def expert(self) -> Expert:
-        """A player to learn from."""
+        """The expert for demonstrations."""
         return Expert()
 
 
@@ -106,16 +103,16 @@ def webshop_suite(
 
     **Official files.** `data_dir` holds `items_shuffle*.json` and `items_ins_v2*.json` (or name them with
     `products` and `attributes`), or is a folder that `Catalog.save` wrote. `human_goals`: the goals that people
-    wrote, from `items_human_ins.json` there or from the file named. `keep_in`: a folder where the catalogue is kept
-    from the first run on, so that the next starts at once and processes share it. `split_scheme`: "official" (train,
+    wrote, from `items_human_ins.json` there or from the named file. `keep_in`: a folder where the first run saves the
+    catalogue; later runs map it and start at once. `split_scheme`: "official" (train,
     validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by `seed`.
 
     **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
-    `goals` or the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` are
-    other goals in the training shops, `valid_unseen` goals in shops that no training goal is from.
+    `goals` or the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
+    other goals of the training shops, `valid_unseen` goals of other shops.
 
-    `observation_mode` is "text" with official files and "brief" in generated shops unless given. `nouns` is the
-    tagger behind the title score. Without `max_steps` an episode ends with a purchase only.
+    The default `observation_mode` is "text" with official files and "brief" in generated shops. `nouns` is the tagger
+    of the title score. Without `max_steps` only a purchase ends an episode.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
     _check_types(
@@ -156,14 +153,14 @@ def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbe
 def make_env(
     source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
 ) -> WebShopEnv:
-    """The environment of one task; `sizes` are the results found and those on a page."""
+    """The environment of one task; `sizes` are (results, page size)."""
     results, page_size = sizes
     catalog = source.open()
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
 
 
 class _SplitTasks(TasksByNumber):
-    """The tasks of a split, of (source, goal) pairs."""
+    """The tasks of a split, from (source, goal) pairs."""
 
     def __init__(
         self,
@@ -199,7 +196,7 @@ def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: in
 
 
 class _SourceGoals(Sequence[tuple[CatalogSource, int]]):
-    """All goals of one source."""
+    """(source, goal) pairs of one source, made on access."""
 
     def __init__(self, source: CatalogSource, goals: Sequence[int]) -> None:
         self._source, self._goals = source, goals

@@ -1,4 +1,8 @@
-"""Task instances: what is asked, of which kinds, on which floor plan, and which of them are held out."""
+"""Game sizes, the fixed catalogue of floor plans for each size, and the task instances of a floor plan.
+
+Like ALFWorld's numbered scenes, floor plans depend on the size only, never on the seed of a suite: a held-out floor
+plan is held out for every seed.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,11 @@ _UNSEEN_PAIR_EVERY = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """What is asked and where, such as two pillows on a sofa in the layout `living03`.
+    """A goal on a floor plan, such as two pillows on a sofa in `living03`.
 
     Attributes:
-        goal: what is asked.
-        plan: the floor plan in which it is asked.
+        goal: the goal.
+        plan: the floor plan.
     """
 
     goal: Goal
@@ -46,7 +50,7 @@ def is_unseen_pair(object_kind: str, target_kind: str) -> bool:
 
 @lru_cache(maxsize=256)
 def task_instances(size: Size, task_type: str, unseen: bool) -> tuple[TaskInstance, ...]:
-    """Every task instance of a type that the floor plans of a size allow, on one side of the split.
+    """Every task instance of a type on the floor plans of a size.
 
     With `unseen` both the floor plan and the object-target pair are held out; without it neither is.
     """
@@ -64,7 +68,7 @@ def task_instances(size: Size, task_type: str, unseen: bool) -> tuple[TaskInstan
 
 
 def _possible_targets(task_type: str, properties: ObjectKind, present: frozenset[str]) -> list[str]:
-    """The target kinds for which the task makes sense and is not done from the start."""
+    """The target kinds for which the task is possible and not done at the start."""
     places = properties.places.keys() & present
     if task_type == "look_at_obj_in_light":
         return [LAMP_KIND] if places and LAMP_PLACES.keys() & present else []
@@ -75,21 +79,15 @@ def _possible_targets(task_type: str, properties: ObjectKind, present: frozenset
     return sorted(kind for kind in places - NEVER_TARGETS if places - {kind})
 
 
-# How big a game is, and the fixed catalogue of room layouts from which games of that size are made.
-#
-# Like ALFWorld's numbered scenes, floor plans are given once and for all: they depend on the size alone, never on the
-# seed of a suite, so a layout that is held out is held out for every seed.
-
-
 PLANS_PER_ROOM = 20
 _UNSEEN_EVERY = 5  # every fifth plan of a room is held out
-_MOST_RECEPTACLES = 35  # no room of the household tables has fewer places to offer
-_WHOLE_ROOM = 10  # from this many receptacles on, a room has everything that its kind of room needs
+_MOST_RECEPTACLES = 35  # every room has at least as many
+_WHOLE_ROOM = 10  # from this many receptacles, a room has all kinds of its anchors
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a game is; ranges are inclusive.
+    """The size of games; ranges are inclusive.
 
     Attributes:
         receptacles: fewest and most receptacles.
@@ -130,7 +128,7 @@ class FloorPlan:
         name: of the layout, such as `living03`.
         room: the kind of room.
         counts: pairs (receptacle kind, number), sorted by kind.
-        unseen: whether it is kept for the unseen split.
+        unseen: whether it is only in the unseen split.
     """
 
     name: str
@@ -145,7 +143,7 @@ class FloorPlan:
 
 
 def named_size(size: str | Size | Mapping[str, Any]) -> Size:
-    """The size of a name, or of numbers as a configuration file has them; a `Size` is returned as it is."""
+    """A size by name or by the numbers of a configuration file; a `Size` is returned unchanged."""
     if isinstance(size, Size):
         return size
     if isinstance(size, Mapping):

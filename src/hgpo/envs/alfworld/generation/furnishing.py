@@ -1,4 +1,7 @@
-"""The commands that solve a household game whose content is known."""
+"""Makes a game from a task instance, with a walkthrough; every game is solvable by construction.
+
+`make_game` places the objects of the task and some others; `walkthrough` lists the commands that solve the game.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_
 
 
 def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence[GameObject]) -> tuple[str, ...]:
-    """A short solution; it supposes that the objects of the goal's kind start in no target receptacle.
+    """A short solution, if no object of the goal's kind starts in a target receptacle.
 
     Example: `("go to countertop 1", "take apple 1 from countertop 1", "go to fridge 1", "open fridge 1",
     "move apple 1 to fridge 1")`.
@@ -45,7 +48,7 @@ def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence
 
 
 class _Walker:
-    """Writes commands and remembers where the agent is and what is open, so that no command is wasted."""
+    """Collects commands and tracks the agent's location and the open receptacles."""
 
     def __init__(self, receptacles: Sequence[Receptacle]) -> None:
         self.commands: list[str] = []
@@ -74,12 +77,6 @@ class _Walker:
         self.commands.append(f"take {thing.name} from {place.name}")
 
 
-# Furnishes task instances: each game is solvable by construction and has its walkthrough attached.
-#
-# `make_game` places the objects that a task instance needs and some others, and writes down the commands that solve
-# it.
-
-
 _MOST_OF_A_KIND = 1000
 _ALL_KINDS = frozenset(OBJECT_KINDS)
 
@@ -103,7 +100,7 @@ def make_game(
     size: str | Size | Mapping[str, Any] = "small",
     object_kinds: frozenset[str] = _ALL_KINDS,
 ) -> Game:
-    """Furnish a task instance: place its objects and others of `object_kinds` that fit the room."""
+    """A game of a task instance, with its objects and others of `object_kinds` that fit the room."""
     goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
     wanted = _kinds_to_place(instance, rng, named_size(size), object_kinds)
@@ -131,10 +128,9 @@ def make_game(
 
 
 def most_games(instance: TaskInstance, size: Size) -> int:
-    """No more games than this can be made of a task instance that differ in what stands where.
+    """An upper bound on the different games of a task instance.
 
-    The objects that the task needs, in all their places, times every set of others; where another is of the kind that
-    the task needs, some are counted twice.
+    All placements of the task's objects times every set of others; others of the task's kind are counted twice.
     """
     goal, plan = instance.goal, instance.plan
 
@@ -146,8 +142,8 @@ def most_games(instance: TaskInstance, size: Size) -> int:
     if goal.task_type == "look_at_obj_in_light":
         placements *= places(LAMP_KIND)
     others = sum(places(kind) for kind in _possible_kinds(plan, _ALL_KINDS))
-    # Sets of at most so many of `others` things, each as often as one likes: as many as sets of exactly so many of one
-    # thing more, which stands for "none".
+    # Multisets of at most `drawn` out of `others` things: as many as multisets of exactly `drawn` with one more thing,
+    # which stands for "none".
     drawn = max(0, size.objects[1] - needed)
     return placements * comb(others + drawn, drawn)
 
@@ -170,7 +166,7 @@ def _receptacles(plan: FloorPlan) -> tuple[Receptacle, ...]:
 def _kinds_to_place(
     instance: TaskInstance, rng: np.random.Generator, size: Size, object_kinds: frozenset[str]
 ) -> list[str]:
-    """The kinds that the task needs, first, and then others up to a number of objects drawn from the size's range."""
+    """The kinds of the task, then others up to a number of objects drawn from the size's range."""
     goal = instance.goal
     needed = [goal.object_kind] * _needed(goal)
     possible = _possible_kinds(instance.plan, object_kinds)
@@ -187,7 +183,7 @@ def _needed(goal: Goal) -> int:
 
 @lru_cache(maxsize=512)
 def _possible_kinds(plan: FloorPlan, object_kinds: frozenset[str]) -> list[str]:
-    """What can lie about on a floor plan."""
+    """The kinds of objects that a floor plan has places for."""
     present = plan.kinds
     return [
         kind
@@ -197,22 +193,22 @@ def _possible_kinds(plan: FloorPlan, object_kinds: frozenset[str]) -> list[str]:
 
 
 def _draw_place(kind: str, goal: Goal, plan: FloorPlan, rng: np.random.Generator) -> Receptacle | None:
-    """A receptacle for an object, likelier where its kind is likelier found; None where there is no place for it."""
+    """A receptacle for an object, drawn by the frequencies of its kind; None if no receptacle can contain it."""
     places, cumulative = _places(kind, _excluded(kind, goal), plan)
     if not places:
         return None
-    # What `rng.choice(len(places), p=...)` does, without its checks of every p: a split is thousands of draws.
+    # As `rng.choice(len(places), p=...)` without its checks of `p`, which are slow for thousands of draws.
     return places[int(cumulative.searchsorted(rng.random(), side="right"))]
 
 
 def _excluded(kind: str, goal: Goal) -> str | None:
-    """What only has to be moved does not start where it should end."""
+    """The receptacle kind in which an object may not start: the target, if the object only has to be moved."""
     return goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
 
 
 @lru_cache(maxsize=4096)
 def _places(kind: str, excluded: str | None, plan: FloorPlan) -> tuple[tuple[Receptacle, ...], NDArray[np.float64]]:
-    """Where an object can start, and the cumulative probabilities of that."""
+    """The possible initial receptacles of an object, and their cumulative probabilities."""
     shares = _shares(kind)
     places = tuple(one for one in _receptacles(plan) if one.kind in shares and one.kind != excluded)
     copies = Counter(place.kind for place in places)
@@ -238,6 +234,6 @@ def _object(kind: str, number: int, place: Receptacle) -> GameObject:
 
 
 def _identifier(kind: str, number: int) -> str:
-    """An id from which the simulator's own rule makes the same name: it numbers the ids of a kind downwards."""
+    """An id that gives the same name by the simulator's rule, which numbers the ids of a kind downwards."""
     part = f"_bar_{kind}" if kind.endswith("Basin") else ""
     return f"{kind.removesuffix('Basin')}_bar_{_MOST_OF_A_KIND - number:03d}{part}"

@@ -1,6 +1,8 @@
-"""Generated games as files: one split per file, `<split>.jsonl`, one game per line, each with its schema_version.
+"""Generated games as files in a folder for `alfworld_suite(data_dir)`, in one of two formats.
 
-A line is the JSON object of a `Game`; `can_contain` is written as receptacle kind -> object kinds.
+"jsonl": one file per split, `<split>.jsonl`, with the JSON object of a `Game` and its schema_version on each line;
+`can_contain` is written as receptacle kind -> object kinds. "tw-pddl": one folder per game, with the layout and format
+of the published games, which ALFWorld reads.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _LONGEST_MESSAGE = 400
 
 
 def write_games(path: str | Path, games: Iterable[Game]) -> None:
-    """Write games, one per line; the file appears whole or not at all."""
+    """Write games, one per line, atomically."""
     write_text(Path(path), "".join(json.dumps(game_to_json(game), sort_keys=True) + "\n" for game in games))
 
 
 def read_games(path: str | Path) -> tuple[Game, ...]:
-    """All games of a file. `GameFileError` names the file, the line and what is wrong with it."""
+    """All games of a file. `GameFileError` names the file, the line and the problem."""
     path = Path(path)
     games = []
     with path.open("rb") as file:
@@ -63,30 +65,20 @@ def _read_line(line: bytes) -> object:
 
 def game_to_json(game: Game) -> dict[str, Any]:
     """A game as JSON-compatible values."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": game.name,
-        "task": game.task,
-        "goal": {
-            "task_type": game.goal.task_type,
-            "object_kind": game.goal.object_kind,
-            "target_kind": game.goal.target_kind,
-        },
-        "receptacles": [_receptacle_to_json(receptacle) for receptacle in game.receptacles],
-        "objects": [_object_to_json(thing) for thing in game.objects],
-        "can_contain": {
-            place: sorted(kind for other, kind in game.can_contain if other == place)
-            for place in sorted({place for place, _ in game.can_contain})
-        },
-        "agent_location": game.agent_location,
-        "locations": list(game.locations),
-        "walkthrough": list(game.walkthrough),
-        "solvable": game.solvable,
+    data = {"schema_version": SCHEMA_VERSION, **asdict(game)}
+    for thing in data["objects"]:
+        del thing["also_inside"]  # only real games state it
+        thing["properties"] = sorted(thing["properties"])
+    data["can_contain"] = {
+        place: sorted(kind for other, kind in game.can_contain if other == place)
+        for place in sorted({place for place, _ in game.can_contain})
     }
+    plain: dict[str, Any] = json.loads(json.dumps(data))  # lists in place of tuples
+    return plain
 
 
 def game_from_json(data: object) -> Game:
-    """The game that `game_to_json` wrote. `ValueError` says what is wrong, `KeyError` what is missing."""
+    """The game that `game_to_json` wrote; `ValueError` for invalid content, `KeyError` for a missing key."""
     data = _table(data, "the line")
     if data.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {data.get('schema_version')!r}, this version reads {SCHEMA_VERSION}")
@@ -107,36 +99,13 @@ def game_from_json(data: object) -> Game:
         walkthrough=_texts(data, "walkthrough"),
         solvable=_flag(data, "solvable"),
     )
-    Layout.of(game)  # refuses names and ids that stand for two things and objects in places there are none of
+    Layout.of(game)  # rejects repeated names and ids and unknown receptacles
     return game
-
-
-def _receptacle_to_json(receptacle: Receptacle) -> dict[str, Any]:
-    return {
-        "id": receptacle.id,
-        "name": receptacle.name,
-        "kind": receptacle.kind,
-        "location": receptacle.location,
-        "openable": receptacle.openable,
-        "opened": receptacle.opened,
-    }
 
 
 def _receptacle_from_json(data: Mapping[str, Any]) -> Receptacle:
     texts = {name: _text(data, name) for name in ("id", "name", "kind", "location")}
     return Receptacle(**texts, openable=_flag(data, "openable"), opened=_flag(data, "opened"))
-
-
-def _object_to_json(thing: GameObject) -> dict[str, Any]:
-    return {
-        "id": thing.id,
-        "name": thing.name,
-        "kind": thing.kind,
-        "receptacles": list(thing.receptacles),
-        "location": thing.location,
-        "inside": thing.inside,
-        "properties": sorted(thing.properties),
-    }
 
 
 def _object_from_json(data: Mapping[str, Any]) -> GameObject:
@@ -189,12 +158,6 @@ def _flag(data: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-# Writes generated games to a folder that `alfworld_suite(data_dir)` reads.
-#
-# Two formats: "jsonl" has one file per split and one game per line; "tw-pddl" has one folder per game, laid out and
-# written as the published games are, so that ALFWorld itself plays them too.
-
-
 FORMATS = ("jsonl", "tw-pddl")
 _PROVENANCE_FILE = "generated.json"
 
@@ -209,13 +172,13 @@ def generate_games(
     format: str = "jsonl",
     overwrite: bool = False,
 ) -> dict[str, Path]:
-    """Write generated games to a folder and return, per split, the file or folder that holds them.
+    """Write generated games to a folder and return the file or folder of each split.
 
-    They are the games that a suite with the same options generates. `format` "jsonl" writes `<split>.jsonl`,
+    They are the games of a suite with the same options. `format` "jsonl" writes `<split>.jsonl`,
     "tw-pddl" writes `<split>/<task>-<object>-None-<target>-<layout>/trial_<number>/game.tw-pddl`.
 
-    A folder that is there and not empty is a `FileExistsError` unless `overwrite` is true; then its generated games
-    are replaced and other files are left alone. A split folder that holds other games is never replaced.
+    A folder that is not empty is a `FileExistsError` unless `overwrite` is true; then its generated games are replaced
+    and other files are kept. A split folder with other games is never replaced.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r}; choose one of {', '.join(FORMATS)}")
@@ -262,14 +225,14 @@ def _refuse_taken(out_dir: Path, overwrite: bool) -> None:
 
 
 def _refuse_other_games(out_dir: Path) -> None:
-    """Split folders without the note that generated ones have may be somebody's download."""
-    there = [split for split in SPLITS if (out_dir / split).exists()]
-    if there and _format_of(out_dir) != "tw-pddl":
-        raise FileExistsError(f"{out_dir / there[0]} was not written by generate_games; choose another folder")
+    """Reject split folders without `generated.json`, which may be downloads."""
+    existing = [split for split in SPLITS if (out_dir / split).exists()]
+    if existing and _format_of(out_dir) != "tw-pddl":
+        raise FileExistsError(f"{out_dir / existing[0]} was not written by generate_games; choose another folder")
 
 
 def _format_of(out_dir: Path) -> str | None:
-    """The format of the generated games in a folder, None where there are none."""
+    """The format of the generated games in a folder; None without any."""
     try:
         provenance = json.loads((out_dir / _PROVENANCE_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -280,13 +243,13 @@ def _format_of(out_dir: Path) -> str | None:
 
 
 def _publish(temporary: Path, out_dir: Path, names: Iterable[str], overwrite: bool) -> None:
-    """Move finished files into place; nothing of an earlier set must stay behind, whatever its format and splits.
+    """Move finished files into place and remove all games of an earlier set.
 
-    Of two processes that write to one folder, one is refused.
+    Of two processes that write to one folder, one gets an error.
     """
     out_dir.mkdir(exist_ok=True)
     with exclusive_folder(out_dir):
-        _refuse_taken(out_dir, overwrite)  # by a process that was a moment faster
+        _refuse_taken(out_dir, overwrite)  # another process may have written meanwhile
         for split in SPLITS:
             (out_dir / f"{split}.jsonl").unlink(missing_ok=True)
             if (out_dir / split).exists():

@@ -1,4 +1,4 @@
-"""The things of a household that can be carried: where each kind is kept and what can be done with it."""
+"""Tables of households: kinds of objects with their usual places, rooms with their receptacles, and appliances."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """A kind of object that can be carried.
+    """A kind of portable object.
 
     Attributes:
         rooms: kinds of rooms in which it is found.
         properties: its PDDL predicates.
-        places: receptacle kinds that can hold it -> how often it is found there (per cent, at least 1).
-
-    Example: `OBJECT_KINDS["Pillow"].places == {"Bed": 68, "Sofa": 24, "ArmChair": 7, "Ottoman": 1}`.
+        places: receptacle kinds that can contain it -> how often it is found there (per cent, at least 1).
     """
 
     rooms: tuple[str, ...]
@@ -259,11 +257,7 @@ OBJECT_KINDS: Mapping[str, ObjectKind] = {
         "CounterTop 37, Cabinet 26, DiningTable 24, GarbageCan 9, Shelf 3, Fridge 1, SideTable 1",
     ),
 }
-"""The places restate, in round figures, which receptacle kinds may hold a kind of object in ALFWorld's training games,
-and how often it starts in each."""
-
-
-# The rooms of a household and what stands in them: which receptacles there are, which of them open, what they do.
+"""Places are the receptacle kinds of each kind of object in ALFWorld's training games, with rounded frequencies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +265,9 @@ class Room:
     """A kind of room.
 
     Attributes:
-        receptacles: receptacle kind -> how many there are at most.
-        anchors: sets of receptacle kinds; a floor plan has all kinds of at least one set, so that the room's own tasks
-            are possible in it.
-
-    Example: `ROOMS["kitchen"].receptacles["Cabinet"] == 14`.
+        receptacles: receptacle kind -> most receptacles of it.
+        anchors: sets of receptacle kinds; a floor plan has all kinds of at least one set, so that the room's typical
+            tasks are possible.
     """
 
     receptacles: Mapping[str, int]
@@ -300,7 +292,7 @@ LAMP_KIND = "DeskLamp"
 LAMP_PLACES: Mapping[str, int] = {"SideTable": 40, "Desk": 29, "Dresser": 21, "Shelf": 9, "CoffeeTable": 1}
 
 NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin"})
-"""Receptacle kinds that no task asks to put something in, although objects are found there."""
+"""Receptacle kinds that are no task's target, although objects are found there."""
 
 ROOMS: Mapping[str, Room] = {
     "kitchen": _room(

@@ -1,9 +1,9 @@
-"""Training and validation sets of generated games that differ in what they should differ in.
+"""Training and validation sets of generated games.
 
-- `train`: floor plans and object-target pairs that are not held out, the task types in turn.
-- `valid_seen`: task instances of the training set, floor plan included, furnished anew; no game is also in it.
-- `valid_unseen`: floor plans and object-target pairs that no training game of any seed has, made only of kinds,
-  and of words, that the training set contains: what is new is how they are combined.
+- `train`: floor plans and object-target pairs that are not held out, with alternating task types.
+- `valid_seen`: task instances of the training set with other placements; no training game is in it.
+- `valid_unseen`: held-out floor plans and object-target pairs, with only kinds and words of the training set: only the
+  combinations are new.
 
 No split contains the same game twice, and the first games of `train` do not depend on how many there are.
 """
@@ -26,7 +26,7 @@ from hgpo.envs.base import LARGEST_SEED, check_whole_number
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
-"""More training games than a warm start takes by default: 2,000 demonstrations and 128 probes."""
+"""More training games than the default warm start needs: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500
 _REMEDY = "ask for fewer, for a larger size, for more task types or for more training games"
 
@@ -38,20 +38,22 @@ def generate_splits(
     size: str | Size | Mapping[str, Any] = "small",
     task_types: Sequence[str] = TASK_TYPES,
 ) -> dict[str, tuple[Game, ...]]:
-    """Games for each split. `counts` maps split names to how many; a split left out gets none."""
+    """Games for each split. `counts` maps splits to numbers of games; other splits get none."""
     made = GeneratedGames(seed, counts, named_size(size), task_types)
     return {split: made.of(split) for split in SPLITS}
 
 
 class GeneratedGames:
-    """The games of each split, made when they are asked for; the training games, which all depend on, once.
+    """The games of each split, made on request; the training games, on which all depend, are made once.
 
     Args:
-        seed: of everything drawn.
-        counts: split -> how many games; a split left out gets none.
+        seed: of all random draws.
+        counts: split -> number of games; other splits get none.
+        size: of the games.
+        task_types: types of the tasks.
 
     Raises:
-        ValueError: the request cannot be met; some of that shows only when games are made.
+        ValueError: the request is impossible; in some cases this shows only when games are made.
     """
 
     def __init__(self, seed: int, counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
@@ -61,7 +63,7 @@ class GeneratedGames:
         self._seed, self._counts, self._size, self._task_types = seed, counts, size, task_types
 
     def of(self, split: str) -> tuple[Game, ...]:
-        """The games of a split, whatever others are asked for."""
+        """The games of a split; they do not depend on the other requests."""
         if split == "train":
             return self._train
         return tuple(game for _, game in self._draw(split, self._source_of(split), taken=self._train))
@@ -96,14 +98,14 @@ def vocabulary(games: Iterable[Game]) -> frozenset[str]:
 
 
 def game_key(game: Game) -> tuple[object, ...]:
-    """What makes two games the same: goal, room and what stands where; phrasing and names do not count."""
+    """The identity of a game: goal, room and placements, without phrasing and names."""
     room = tuple(sorted(receptacle.kind for receptacle in game.receptacles))
     return game.goal, room, tuple(sorted((thing.kind, thing.receptacles) for thing in game.objects))
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the games of a split come from.
+    """The distribution of the games of a split.
 
     Attributes:
         size: of the games.
@@ -118,7 +120,7 @@ class _Source:
     words: frozenset[str] | None = None
 
     def draw(self, rng: np.random.Generator, task_type: str) -> tuple[TaskInstance, Game] | None:
-        """A game of the type, or None where there is none or it has a word too many."""
+        """A game of the type, or None if there is no instance or the game has an unknown word."""
         instances = self.instances.get(task_type, ())
         if not instances:
             return None
@@ -152,7 +154,7 @@ def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game])
 def _collect(
     split: str, count: int, source: _Source, rng: np.random.Generator, taken: Iterable[Game]
 ) -> list[tuple[TaskInstance, Game]]:
-    """So many games, the task types in turn, none twice and none that is taken."""
+    """`count` different games that are not in `taken`, with alternating task types."""
     known = {game_key(game) for game in taken}
     task_types = list(source.instances)
     made: list[tuple[TaskInstance, Game]] = []
@@ -169,7 +171,7 @@ def _collect(
 def _draw_new(
     rng: np.random.Generator, task_types: Sequence[str], source: _Source, known: set[tuple[object, ...]]
 ) -> tuple[TaskInstance, Game] | None:
-    """A game that is not known, of the first of the task types that has one."""
+    """A new game of the first of the task types that has one."""
     for task_type in task_types:
         for _ in range(_ATTEMPTS if source.instances[task_type] else 0):
             found = source.draw(rng, task_type)
@@ -179,7 +181,7 @@ def _draw_new(
 
 
 def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
-    """Refuse, with a `ValueError`, what cannot be asked for, before anything is generated."""
+    """Reject unknown splits, invalid counts and invalid task types, with a `ValueError`."""
     for split, count in counts.items():
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
@@ -190,9 +192,9 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
 
 
 def check_enough(counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
-    """Refuse, with a `ValueError`, more games than there can be, before any is made.
+    """Reject, with a `ValueError`, more games than the upper bound, before any is made.
 
-    There may be fewer than this lets pass; then generation itself says so, in the end.
+    There may be fewer games than the bound; then generation raises an error.
     """
     sides = (("train", "valid_seen"), False), (("valid_unseen",), True)
     for splits, unseen in sides:
@@ -211,7 +213,7 @@ def check_enough(counts: Mapping[str, int], size: Size, task_types: Sequence[str
 
 
 def check_task_types(task_types: Sequence[str]) -> None:
-    """Refuse, with a `ValueError`, types that there are not, none at all, one twice, and text instead of a list."""
+    """Reject unknown or repeated types, an empty list, and text instead of a list, with a `ValueError`."""
     listed = not isinstance(task_types, str) and isinstance(task_types, Sequence)
     if not listed or not all(isinstance(task_type, str) for task_type in task_types):
         raise ValueError(f"task_types = {task_types!r}; give a list of some of {', '.join(TASK_TYPES)}")

@@ -1,1 +1,1 @@
-"""The format of the official games, a `game.tw-pddl` file each: reading it into a `Game`, writing a `Game` to it."""
+"""Reading and writing `game.tw-pddl` files, the format of the official games."""

@@ -1,4 +1,9 @@
-"""Reading the parenthesised text that PDDL is written in, without recursion and within bounds."""
+"""Reads a PDDL problem: expressions, the goal as one of six templates, and the things of a household.
+
+Expressions are parsed without recursion and with a limit on nesting. A goal is a set of conditions, whatever their
+order and nesting in `and` and `exists`; it is an instance of a template if some binding of the template's variables
+makes both sets equal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ _TOKENS = re.compile(r";[^\n]*|[()]|[^\s();]+")
 
 
 class ExpressionError(ValueError):
-    """Text that is not one well-formed, reasonably nested expression."""
+    """Text that is not one well-formed expression within the limits."""
 
 
 def parse_expression(source: str) -> list[Expression]:
@@ -48,12 +53,6 @@ def parse_expression(source: str) -> list[Expression]:
     if len(root) != 1 or not isinstance(root[0], list):
         raise ExpressionError(f"expected one parenthesised expression, found {len(root)} items")
     return root[0]
-
-
-# Recognising which of the six goal templates a PDDL goal is.
-#
-# A goal is read as its set of conditions, whatever their order and however `and` and `exists` wrap them. It is
-# an instance of a template if the template's variables can be given the goal's so that both sets are equal.
 
 
 _Condition = tuple[str, ...]
@@ -88,7 +87,7 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
 
 
 def read_goal(section: list[Expression]) -> Goal:
-    """Read the `:goal` section. `ValueError` if it is none of the six templates."""
+    """The goal of the `:goal` section; `ValueError` if it fits none of the six templates."""
     conditions = frozenset(_conditions(section))
     if len(conditions) <= MAX_CONDITIONS:
         for task_type, template in _TEMPLATES.items():
@@ -96,7 +95,7 @@ def read_goal(section: list[Expression]) -> Goal:
             if binding is not None:
                 return Goal(task_type, binding["OBJECT"].removesuffix("Type"), binding["TARGET"].removesuffix("Type"))
     predicates = sorted({condition[0] for condition in conditions})
-    raise ValueError(f"the goal has none of the six known shapes; its conditions are {', '.join(predicates)[:200]}")
+    raise ValueError(f"the goal fits none of the six templates; its conditions are {', '.join(predicates)[:200]}")
 
 
 def _conditions(section: list[Expression]) -> Iterator[_Condition]:
@@ -116,7 +115,7 @@ def _conditions(section: list[Expression]) -> Iterator[_Condition]:
 
 
 def _unify(patterns: list[_Condition], conditions: frozenset[_Condition], binding: _Binding) -> _Binding | None:
-    """Pair every pattern with a condition of its own, leaving none over."""
+    """Bind every pattern to a different condition, so that none is left."""
     if len(patterns) != len(conditions):
         return None
     if not patterns:
@@ -138,9 +137,6 @@ def _bind(pattern: _Condition, condition: _Condition, binding: _Binding) -> _Bin
         if extended.setdefault(variable, value) != value:
             return None
     return extended
-
-
-# From a parsed PDDL problem to the things in a household, where they are, and the goal.
 
 
 OBJECT_PROPERTIES = frozenset(
@@ -176,11 +172,11 @@ _ARGUMENT_TYPES: dict[str, tuple[str, ...]] = {
     "receptacleType": ("receptacle", "rtype"),
 }
 
-_COSTS = "="  # (= (total-cost) 0) and distances: planners read them, players never notice
+_COSTS = "="  # (= (total-cost) 0) and distances, which only planners use
 
 
 class ProblemReader:
-    """The sections of one problem. Every method raises `ValueError` naming what it does not understand."""
+    """The sections of one problem. Methods raise `ValueError` for invalid content."""
 
     def __init__(self, problem: list[Expression]) -> None:
         sections = {
@@ -196,7 +192,7 @@ class ProblemReader:
         self._goal = sections[":goal"]
 
     def things(self) -> tuple[tuple[Receptacle, ...], tuple[GameObject, ...]]:
-        """Receptacles and objects about which at least one fact is stated, in the order of their declaration."""
+        """Receptacles and objects with at least one fact, in the order of their declaration."""
         mentioned = {argument for facts in self._facts.values() for fact in facts for argument in fact}
         receptacles = [identifier for identifier in self._of_type("receptacle") if identifier in mentioned]
         objects = [identifier for identifier in self._of_type("object") if identifier in mentioned]
@@ -208,17 +204,17 @@ class ProblemReader:
         return read_goal(self._goal)
 
     def can_contain(self) -> frozenset[tuple[str, str]]:
-        """Which kinds of receptacle take which kinds of object."""
+        """Pairs (receptacle kind, object kind that it can contain)."""
         return frozenset((_kind(receptacle), _kind(item)) for receptacle, item in self._facts["canContain"])
 
     def agent_location(self) -> str:
-        """Where the player starts."""
+        """The initial location of the agent."""
         if len(self._facts["atLocation"]) != 1:
             raise ValueError(f"the agent starts at {len(self._facts['atLocation'])} places, not one")
         return self._facts["atLocation"][0][1]
 
     def locations(self) -> tuple[str, ...]:
-        """All places one can stand at."""
+        """All locations."""
         return tuple(self._of_type("location"))
 
     def _of_type(self, name: str) -> Iterator[str]:
@@ -281,7 +277,7 @@ class ProblemReader:
             GameObject(
                 id=identifier,
                 name=names[identifier],
-                # Two published games mention an object without its kind: it exists, but is nowhere.
+                # Two published games mention an object without a kind; it exists without a place.
                 kind=_kind(kinds.get(identifier, "")),
                 receptacles=receptacles.get(identifier, ()),
                 location=locations.get(identifier),

@@ -1,9 +1,8 @@
-"""Reading a real `game.tw-pddl` file into a `Game`.
+"""Reads a `game.tw-pddl` file into a `Game`.
 
-The file is JSON with five entries: the planning domain (the rules), the problem (one household and its goal), a
-text grammar, whether the game can be won, and a walkthrough. Rules and grammar are the same in every
-published game, so they are not interpreted: it is checked that they have the actions and command words that
-the engine plays. Nothing in a file is ever evaluated.
+The file is JSON with five entries: the planning domain (the rules), the problem (one household and its goal), a text
+grammar, whether the game is solvable, and a walkthrough. Rules and grammar are the same in every published game and are
+not interpreted, only checked for the actions and command words of the engine. Nothing in a file is evaluated.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from hgpo.envs.alfworld.text import TASK_PREFIX
 from hgpo.envs.alfworld.tw_pddl.problem import ExpressionError, ProblemReader, parse_expression
 
 GAME_FILE = "game.tw-pddl"
-MAX_BYTES = 512 * 1024  # published files have at most 140 thousand, and this many are read within half a second
+MAX_BYTES = 512 * 1024  # published files have at most 140,000; a file of this size is read in half a second
 
 # Per action of the published domain, the fixed words of its command.
 _COMMAND_WORDS = {
@@ -52,16 +51,16 @@ _TASK = re.compile(r'"rhs"\s*:\s*"' + re.escape(TASK_PREFIX) + r'((?:[^"\\]|\\.)
 
 
 class GameFileError(ValueError):
-    """A game file that cannot be read; the message names the file, what is wrong with it and what to do."""
+    """A game file that cannot be read; the message names the file, the problem and a remedy."""
 
 
 def load_game(path: str | PathLike[str]) -> Game:
-    """Read a game file. `GameFileError` if it is missing, damaged or not a game this engine can play."""
+    """Read a game file. `GameFileError` if it is missing, damaged or not a game for this engine."""
     return parse_game(read_bounded(path), str(path))
 
 
 def read_bounded(path: str | PathLike[str]) -> bytes:
-    """The content of a game file. `GameFileError` if it cannot be read or is far bigger than any game."""
+    """The content of a game file. `GameFileError` if it cannot be read or is too large."""
     try:
         with Path(path).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -74,13 +73,13 @@ def read_bounded(path: str | PathLike[str]) -> bytes:
 
 
 def parse_game(text: str | bytes, name: str) -> Game:
-    """Read the content of a game file; `name` is what error messages and the game are called by."""
+    """Read the content of a game file; `name` is the name of the game, also in error messages."""
     _check_size(text, name)
     try:
         return _read(text, name)
     except ValueError as error:
         what = str(error)
-        if len(what) > _LONGEST_MESSAGE:  # it quotes the file, where a name can be as long as the file
+        if len(what) > _LONGEST_MESSAGE:  # it may quote a long name of the file
             what = f"{what[:_LONGEST_MESSAGE]} ..."
         raise GameFileError(f"{name}: {what}; {_REMEDY}") from error
 
@@ -144,7 +143,7 @@ def _entry(entries: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _check_characters(what: str, text: str) -> None:
-    """JSON can escape halves of characters, which could not be printed or stored later."""
+    """Reject lone surrogates, which JSON can escape and which cannot be printed or stored."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -157,7 +156,7 @@ def _check_rules(domain: str) -> None:
 
 
 def _check_command_words(grammar: str) -> None:
-    # Grammars also word some actions that the rules no longer have; those can never be played.
+    # Grammars also have actions that the rules no longer have; these are ignored.
     words = {
         f"{action}: {' '.join(_SLOT.sub(' ', template).split())}"
         for action, template in _TEMPLATE.findall(grammar)

@@ -1,7 +1,7 @@
-"""Writing a `Game` as a `game.tw-pddl` file, which this engine, ALFWorld and TextWorld all read.
+"""Writes a `Game` as a `game.tw-pddl` file, which this engine, ALFWorld and TextWorld read.
 
-The file holds all that is needed to play it: the rules (`household.pddl`) and the wording
-(`household.twl2`) are the project's own and the same in every file, the problem is the game.
+The rules (`household.pddl`) and the wording (`household.twl2`) are the project's own and the same in every file; the
+problem is the game.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hgpo.envs.alfworld.text import HELP, names_from_ids
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"
 _NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-_MARKUP = re.compile(r'[#{}\[\]|;"<>\\]|[^\x20-\x7e]')  # what the text grammar would take for its own signs
+_MARKUP = re.compile(r'[#{}\[\]|;"<>\\]|[^\x20-\x7e]')  # signs of the text grammar
 
 _PLACED = "(objectType ?item {object}Type) (receptacleType ?r {target}Type) (inReceptacle ?item ?r)"
 _LIT = (
@@ -39,9 +39,9 @@ _LIT = (
 def export_game(game: Game) -> str:
     """The text of a `game.tw-pddl` file: JSON with the five entries of the published files.
 
-    `ValueError` names an id, a kind, a thing's name or a task sentence that such a file cannot hold.
+    `ValueError` for an id, a kind, a name or a task sentence that the format does not allow.
     """
-    Layout.of(game)  # refuses ids that do not exist or stand for two things
+    Layout.of(game)  # rejects ids that do not exist or stand for two things
     _check(game)
     entries = {
         "pddl_domain": _rules("household.pddl"),
@@ -56,7 +56,7 @@ def export_game(game: Game) -> str:
 
 
 def trajectory_file(game: Game) -> str:
-    """The text of the `traj_data.json` beside a game file, in which ALFWorld looks for the task's type and kinds."""
+    """The text of the `traj_data.json` beside a game file, where ALFWorld reads the task's type and kinds."""
     lamp = game.goal.task_type == "look_at_obj_in_light"
     entries = {
         "task_type": game.goal.task_type,
@@ -114,7 +114,7 @@ def _declarations(game: Game) -> Mapping[str, list[str]]:
 
 
 def _locations(game: Game) -> list[str]:
-    """Every location that is mentioned, in the order of first mention."""
+    """Every location, in the order of first mention."""
     of_receptacles = [receptacle.location for receptacle in game.receptacles]
     of_objects = [thing.location for thing in game.objects if thing.location is not None]
     return list(dict.fromkeys([*game.locations, game.agent_location, *of_receptacles, *of_objects]))
@@ -122,7 +122,7 @@ def _locations(game: Game) -> list[str]:
 
 def _object_kinds(game: Game) -> list[str]:
     stated = {thing.kind for thing in game.objects if thing.kind} | {kind for _, kind in game.can_contain}
-    # The rules speak of knives and appliances, so these kinds exist in games that have none.
+    # The rules mention knives and appliances, so these kinds must be declared in games without them.
     return sorted(stated | {game.goal.object_kind} | KNIFE_KINDS | _lamp_kinds(game.goal))
 
 

@@ -36,7 +36,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     write_games(path, [game_from_json(line) for line in lines(2)])
     before = path.read_bytes()
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         write_games(path, [None])  # type: ignore[list-item]
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1

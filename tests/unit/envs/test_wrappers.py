@@ -6,7 +6,7 @@ import pytest
 
 from corridor import Corridor
 from hgpo.envs.base import Task
-from hgpo.envs.env_checker import EnvContractError, fault_of
+from hgpo.envs.env_checker import EnvContractError, wrapped_error
 from hgpo.envs.wrappers import LimitedEnv, LimitedSuite
 
 
@@ -142,7 +142,7 @@ def test_an_error_of_the_environment_names_task_call_and_line():
     with pytest.raises(EnvContractError, match=r"task 'train/1': reset\(\) raised OSError: the disk is gone"):
         environment.reset(seed=1)
     environment.reset(seed=2)
-    wanted = r"task 'train/1': step\('go right'\) raised KeyError: 'oops' \(test_limit.py, line \d+\)"
+    wanted = r"task 'train/1': step\('go right'\) raised KeyError: 'oops' \(test_wrappers.py, line \d+\)"
     with pytest.raises(EnvContractError, match=wanted) as caught:
         environment.step("go right")
     assert isinstance(caught.value.__cause__, KeyError)
@@ -278,5 +278,7 @@ class SuiteOf:
 
 
 def test_a_fault_that_says_itself_what_is_wrong_is_passed_on_with_the_task() -> None:
-    fault = fault_of("task 'train/0'", "step('go')", EnvContractError("the server is gone. Start it again"), below="")
+    fault = wrapped_error(
+        "task 'train/0'", "step('go')", EnvContractError("the server is gone. Start it again"), below=""
+    )
     assert str(fault) == "task 'train/0': the server is gone. Start it again"
