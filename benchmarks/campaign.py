@@ -36,7 +36,7 @@ from campaign_table import (
     tables,
 )
 from hgpo.config import load_config
-from hgpo.evaluation.eval_runs import run_evaluation
+from hgpo.evaluation.result_files import run_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
 from runs import train
 

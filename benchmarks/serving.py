@@ -6,7 +6,7 @@
 The server is a process of its own that knows every answer (`known_answers.py`), those of the environment's expert. In
 turn within each round,
 
-- "played" is the path of `hgpo eval --server`: `play_games` with a `ServerPolicy`, every game kept in a journal;
+- "played" is the path of `hgpo eval --server`: `play_tasks` with a `ServerPolicy`, every game in a log;
 - "asked" is openai's client alone, which sends the very same requests as fast as it can, as many at once.
 
 "added" is their difference: what environment, agent, policy and journal take beyond client and server. It is wall time.
@@ -37,11 +37,11 @@ from hgpo.agents import Agent
 from hgpo.assemble import agent_rules, build_agent, build_suite, evaluation_tasks
 from hgpo.config import Config
 from hgpo.envs.base import Expert, Task
-from hgpo.evaluation.eval_log import GameJournal
+from hgpo.evaluation.eval_log import EvalLog
 from hgpo.policies.base import AsyncPolicy, Request, Response
 from hgpo.policies.openai import Server, ServerPolicy
-from hgpo.rollout.games import Game, Player, play_games
 from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.runner import EvalTask, Player, play_tasks
 from hgpo.runs.load_settings import settings_for
 from known_answers import completion, serve
 
@@ -64,7 +64,7 @@ class ServedGames:
         rules: of every episode.
     """
 
-    games: list[Game]
+    games: list[EvalTask]
     ways: list[list[str]]
     agent: Agent
     rules: RolloutRules
@@ -76,7 +76,7 @@ class ServedGames:
         suite, agent, seed = build_suite(config), build_agent(config), config.evaluation.seeds[0]
         expert = suite.expert()
         assert expert is not None, f"{environment} has no expert"
-        games = [Game(task, place, seed) for place, task in enumerate(evaluation_tasks(suite, config))]
+        games = [EvalTask(task, place, seed) for place, task in enumerate(evaluation_tasks(suite, config))]
         ways = [_walk(game.task, expert) for game in games]
         return cls(games, ways, agent, agent_rules(config, agent, config.evaluation.temperature))
 
@@ -86,7 +86,7 @@ class ServedGames:
         return sum(map(len, self.ways))
 
     def play(self, policy: AsyncPolicy, at_once: int) -> float:
-        """Play all games and keep each in a journal, as `hgpo eval -o` does; the seconds that it took.
+        """Play all games and write each to a log, as `hgpo eval -o` does; the seconds that it took.
 
         Args:
             policy: answers.
@@ -95,16 +95,17 @@ class ServedGames:
         Raises:
             RuntimeError: a game failed or went another way than the expert's, so that nothing was measured.
         """
-        player = Player(policy, self.agent, self.rules, at_once=at_once)
+        player = Player(policy, self.agent, self.rules, max_concurrency=at_once)
         with tempfile.TemporaryDirectory() as folder:
-            journal = GameJournal.open(Path(folder) / "games.json", {})
+            log = EvalLog.open(Path(folder) / "games.json", {}, keep_steps=True)
             began = time.perf_counter()
-            asyncio.run(play_games(self.games, player, journal.add))
+            asyncio.run(play_tasks(self.games, player, lambda result: log.add(result.summary, result.steps)))
             seconds = time.perf_counter() - began
         for game, way in zip(self.games, self.ways, strict=True):
-            played = journal.games[game.id]
-            if played.failure or played.steps != len(way):
-                raise RuntimeError(f"{game.id}: {played.steps} steps of the expert's {len(way)}; {played.failure}")
+            played = log.episodes[game.id]
+            steps = played.counts.steps
+            if played.failure or steps != len(way):
+                raise RuntimeError(f"{game.id}: {steps} steps of the expert's {len(way)}; {played.failure}")
         return seconds
 
 

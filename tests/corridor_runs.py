@@ -34,7 +34,9 @@ def quiet():
 
 
 def evaluations(run):
-    return {path.stem: json.loads(path.read_text()) for path in run.evaluation("before").parent.iterdir()}
+    """Every evaluation of the run by name, without its wall time."""
+    paths = run.evaluation("before").parent.glob("*.json")
+    return {path.stem: {**json.loads(path.read_text()), "seconds": None} for path in paths}
 
 
 def start_folder(directory, *overrides):

@@ -10,11 +10,14 @@ from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.estimators import Advantages, compute_advantages
+from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, EvalConditions, Evaluator
+from hgpo.evaluation.rollout_monitor import PlayWatch
 from hgpo.policies.chat import Chat
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.steps import StepBatch
+from hgpo.utils.progress import Reporter
 
 
 def build_suite(config: Config) -> LimitedSuite:
@@ -68,6 +71,42 @@ def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:
     if wanted is not None and wanted > len(tasks):
         raise ConfigError(f"evaluation.games = {wanted}, but split {config.evaluation.split!r} has {len(tasks)} tasks")
     return tasks[:wanted]
+
+
+def build_evaluator(
+    config: Config,
+    suite: TaskSuite,
+    reporter: Reporter,
+    *,
+    budget: EvalBudget = NO_LIMIT,
+    monitor: PlayWatch | None = None,
+) -> Evaluator:
+    """What evaluates policies on the settings' evaluation set."""
+    settings, agent, policy = config.evaluation, build_agent(config), config.policy
+    return Evaluator(
+        evaluation_tasks(suite, config),
+        agent,
+        agent_rules(config, agent, settings.temperature),
+        split=settings.split,
+        seeds=settings.seeds,
+        temperature=settings.temperature,
+        reporter=reporter,
+        budget=budget,
+        monitor=monitor,
+        conditions=EvalConditions(
+            environment=config.environment.name,
+            agent=config.agent.name,
+            settings={
+                "environment_settings": config.environment.model_dump(mode="json"),
+                "agent_settings": config.agent.model_dump(mode="json"),
+                "revision": policy.revision,
+                "system_prompt": policy.system_prompt,
+                "chat_template_options": policy.chat_template_options,
+                "max_prompt_tokens": policy.max_prompt_tokens,
+                "max_response_tokens": policy.max_response_tokens,
+            },
+        ),
+    )
 
 
 def chat_of(config: Config) -> Chat:

@@ -26,7 +26,7 @@ import torch
 from hgpo.assemble import build_suite, evaluation_tasks
 from hgpo.config import load_config
 from hgpo.estimators import compute_advantages
-from hgpo.evaluation.eval_runs import stored_evaluation
+from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.policies.loading import load_model
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.storage.reading import read_rollouts

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 from verl_smoke import HGPO, end, expect, fail, log, tail
 
-from hgpo.evaluation.eval_runs import stored_evaluation
+from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
 
 TESTS = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from hgpo.evaluation.eval_runs import stored_evaluation
+from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import RunDirectory, read_metrics
 

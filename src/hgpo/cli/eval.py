@@ -1,4 +1,4 @@
-"""`hgpo eval`: held-out success of a run's policy, of any model, or of a served one, through any agent."""
+"""`hgpo eval`: success of a run's policy, of a model, or of a served model on an evaluation set."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from hgpo.utils.progress import Reporter
 
 DESCRIPTION = """\
-Play a split: each game exactly once per seed. Prints success with a 95 % interval, overall and per task type.
+Evaluate a policy on a split: each task is played exactly once per seed. Prints success with a 95 % interval, overall
+and per task type. The same policy gets the same figures in every way below and during training.
 
-A run's policy is played as it was trained, and the figures go to RUN/evaluations/. A model is a folder, a .gguf file or
-a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. It is asked
-through an agent: direct (each step a prompt of its own, with the last K steps), react (a thought before every action,
-the whole history in sight), reflexion (react, with several attempts at a lost game), or one of your own. A run's policy
-can be played through any of them, too.
+A run's policy is evaluated as it was trained, and the result goes to RUN/evaluations/. A model is a folder, a .gguf
+file or a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. A
+model needs an agent: direct (each step a prompt of its own, with the last K steps), react (a thought before every
+action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), or one of your own.
+A run's policy can be evaluated with any of them, too.
 
-With -o the figures go to that file, every step to NAME.rollouts.jsonl for `hgpo inspect`, every game to
-NAME.games.jsonl as soon as it has ended: the same command goes on where it was stopped.
+With -o the result goes to that file, every step to NAME.rollouts.jsonl for `hgpo inspect`, and every task to
+NAME.games.jsonl as soon as it has ended. The same command resumes an interrupted evaluation, with or without -o.
 
 A server's key is read from the environment variable OPENAI_API_KEY (policy.options.key_variable names another).
 
@@ -41,47 +42,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("policy", metavar="RUN_OR_MODEL", help="a run directory, or a model")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings, applied last")
-    parser.add_argument("--env", metavar="NAME", help="environment that a model plays: alfworld, webshop, …")
-    parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
+    parser.add_argument("--env", metavar="NAME", help="environment of a model: alfworld, webshop, …")
+    parser.add_argument("--server", metavar="URL", help="base address of the model's server")
     parser.add_argument("--agent", help="direct, react, reflexion, … (default: direct, or as the run was trained)")
-    parser.add_argument("--split", help="split to play (default: the run's evaluation split, or valid_unseen)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="the split is played once per seed (default: the run's)")
+    parser.add_argument("--split", help="split (default: the run's evaluation split, or valid_unseen)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="each task is played once per seed (default: the run's)")
     parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, 0.4)")
-    parser.add_argument("--games", type=int, help="only the first so many games")
+    parser.add_argument("--games", type=int, help="only the first N tasks")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="where the figures of a model go")
-    parser.add_argument("--at-once", type=int, default=64, metavar="N", help="most games under way (default: 64)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
     parser.add_argument(
-        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: gives the cost"
+        "--at-once", type=int, metavar="N", help="most tasks under way (default: 64 with --server, else 256)"
     )
-    parser.add_argument("--max-cost", type=float, help="stop once so much was spent; the same command goes on")
+    parser.add_argument(
+        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: adds the cost"
+    )
+    parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
-    _refuse_mistakes(arguments)
-    from hgpo.runs import load_settings as asking
+    _check_arguments(arguments)
+    from hgpo.runs.load_settings import is_run
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
-    is_run = arguments.server is None and asking.is_run(arguments.policy)
+    of_run = arguments.server is None and is_run(arguments.policy)
     config = _settings(arguments, reporter)
-    if is_run and arguments.output is None:
-        return _evaluate_run(arguments, config, reporter)
-    if arguments.output is None:
-        raise ValueError("-o FILE.json is needed: there is no run whose folder the figures could go to")
-    return _evaluate_prompted(arguments, config, reporter)
+    if arguments.output is not None:
+        return _evaluate(arguments, config, reporter)
+    if not of_run:
+        raise ValueError("-o FILE.json is needed: without a run there is no other place for the result")
+    if arguments.agent is not None or arguments.overrides:
+        raise ValueError("-o FILE.json is needed: with other settings these are no figures of the run")
+    return _evaluate(arguments, config, reporter)
 
 
-def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.output is not None and arguments.output.suffix != ".json":
         raise ValueError(f"--output {arguments.output}: the name ends in .json")
-    if arguments.at_once < 1:
-        raise ValueError(f"--at-once {arguments.at_once}: at least one game must be played at a time")
+    if arguments.at_once is not None and arguments.at_once < 1:
+        raise ValueError(f"--at-once {arguments.at_once}: at least one task must be under way")
     if arguments.max_cost is not None and not arguments.prices:
-        raise ValueError("--max-cost needs --prices: nobody knows else what tokens cost")
+        raise ValueError("--max-cost needs --prices: without prices the cost is unknown")
 
 
 def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
@@ -105,57 +110,45 @@ def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
     )
 
 
-def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
-    """The policy of a run, as it was trained; stored in the run."""
-    from hgpo.assemble import build_suite
-    from hgpo.evaluation.eval_runs import evaluate_policy
-    from hgpo.evaluation.summary import print_evaluation
-    from hgpo.runs.folder import RunDirectory
-    from hgpo.training.load import load_checkpoint_policy, use_threads
-
-    if arguments.agent is not None or arguments.overrides:
-        raise ValueError("-o FILE.json is needed: with other settings these are no figures of the run")
-    run_directory = RunDirectory(Path(arguments.policy))
-    use_threads(config)
-    suite = build_suite(config)
-    policy, checkpoint = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
-    settings = config.evaluation
-    name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
-    if arguments.games is not None:
-        name += f"-first{arguments.games}"  # beside the whole panel's, not in its place
-    evaluation = evaluate_policy(run_directory, name, policy, suite, config, reporter)
-    if not arguments.quiet:
-        print_evaluation(reporter.console, evaluation)
-    reporter.say(f"Stored in {run_directory.evaluation(name)}")
-    return 0
-
-
-def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
-    """Any policy through an agent; stored where the command line says."""
-    from hgpo.assemble import build_suite
-    from hgpo.evaluation.agent_eval import Terms, evaluate_prompted
-    from hgpo.evaluation.eval_log import rollouts_beside
-    from hgpo.evaluation.eval_runs import describe
+def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
+    from hgpo.assemble import build_evaluator, build_suite
+    from hgpo.evaluation.eval_log import rollouts_path
+    from hgpo.evaluation.evaluator import EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.pricing import FREE, Prices
     from hgpo.runs.load_settings import is_run
     from hgpo.training.load import asked_policy, check_model
 
-    if config.policy.backend != "server" and not is_run(arguments.policy):
-        check_model(config)  # before games are generated for it
+    served = config.policy.backend == "server"
+    if not served and not is_run(arguments.policy):
+        check_model(config)  # before tasks are generated for it
     suite = build_suite(config)
-    policy, model = asked_policy(arguments.policy, config, arguments.checkpoint)
+    policy, model, checkpoint = asked_policy(arguments.policy, config, arguments.checkpoint)
+    output = arguments.output or _output_in_run(arguments, config, checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
-    terms = Terms(prices, arguments.max_cost, arguments.at_once)
-    stored = evaluate_prompted(arguments.output, policy, suite, config, reporter, model=model, terms=terms)
+    budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))
+    evaluator = build_evaluator(config, suite, reporter, budget=budget)
+    keep_steps = arguments.output is not None
+    stored = evaluator.evaluate(policy, output, model=model, keep_going=True, keep_steps=keep_steps)
     if stored is None:
         return 1
     if not arguments.quiet:
         print_evaluation(reporter.console, stored.evaluation)
-    reporter.say(f"{model}, {config.agent.name}: {describe(stored.evaluation)}")
     for failure in stored.failures[:10]:
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
         reporter.say(f"{stored.failed} games failed and are not counted; the same command plays them again")
-    reporter.say(f"Stored in {arguments.output}; see the steps with `hgpo inspect {rollouts_beside(arguments.output)}`")
+    steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
+    reporter.say(f"Stored in {output}{steps}")
     return 0
+
+
+def _output_in_run(arguments: argparse.Namespace, config: Config, checkpoint: str) -> Path:
+    """The file in the run; its name says what was evaluated."""
+    from hgpo.runs.folder import RunDirectory
+
+    settings = config.evaluation
+    name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
+    if arguments.games is not None:
+        name += f"-first{arguments.games}"  # beside the whole set's, not in its place
+    return RunDirectory(Path(arguments.policy)).evaluation(name)

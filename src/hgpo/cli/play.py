@@ -73,7 +73,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     """A stored game, step by step."""
     import pyarrow.compute as pc
 
-    from hgpo.rollout.runner import step_text
+    from hgpo.rollout.records import step_text
     from hgpo.storage.reading import read_steps
     from hgpo.storage.step_batches import step_batch_from_table
 
@@ -113,9 +113,8 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     from dataclasses import asdict
 
     from hgpo.assemble import agent_rules, build_agent, build_suite
-    from hgpo.rollout.games import Game, Player, play_game
-    from hgpo.rollout.records import StepRecord
-    from hgpo.rollout.runner import step_text
+    from hgpo.rollout.records import StepRecord, step_text
+    from hgpo.rollout.runner import EvalTask, Player, play_task
     from hgpo.training.load import asked_policy
 
     def show(step: StepRecord) -> None:
@@ -126,12 +125,12 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
 
     tasks = build_suite(config).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, _ = asked_policy(source, config)
+    policy, *_ = asked_policy(source, config)
     agent = build_agent(config)
     player = Player(policy, agent, agent_rules(config, agent, config.evaluation.temperature), on_step=show)
-    played = asyncio.run(play_game(Game(task, arguments.game, arguments.seed), player)).game
-    _show(f"[{played.failure or ('won' if played.won else 'lost')}, {len(played.trials)} trials, {played.steps} steps]")
-    return 1 if played.failure else 0
+    end = asyncio.run(play_task(EvalTask(task, arguments.game, arguments.seed), player)).summary
+    _show(f"[{end.failure or ('won' if end.won else 'lost')}, {len(end.trials)} trials, {end.counts.steps} steps]")
+    return 1 if end.failure else 0
 
 
 def _game(chosen: int, games: int) -> int:

@@ -304,8 +304,8 @@ class TrackingSettings(Section):
 
     to: tuple[str, ...] | None = Field(
         None,
-        description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/language-models.md); default: none; verl '
-        "takes wandb where WANDB_API_KEY is set.",
+        description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/language-models.md); default: none; '
+        "verl takes wandb where WANDB_API_KEY is set.",
     )
 
     @field_validator("to")

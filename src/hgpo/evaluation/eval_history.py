@@ -7,7 +7,8 @@ import math
 import os
 from dataclasses import dataclass
 
-from hgpo.evaluation.eval_runs import panel_text, run_evaluation
+from hgpo.evaluation.eval_log import LOG_SUFFIX
+from hgpo.evaluation.result_files import describe_set, run_evaluation
 from hgpo.evaluation.statistics import Evaluation, Rate, gain
 from hgpo.runs.folder import RunDirectory, lost_evaluations
 
@@ -56,7 +57,8 @@ def _place_in_training(name: str) -> float | None:
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
     """Keep evaluations up to `update`; later ones are of a policy that is trained again, and are moved aside.
 
-    They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`.
+    They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`. Logs of
+    later evaluations that were interrupted are deleted.
     """
     superseded = run.path / "evaluations.superseded"
     for path in sorted(run.evaluation("before").parent.glob("*.json")):
@@ -66,6 +68,10 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
         superseded.mkdir(exist_ok=True)
         names = (superseded / f"{path.stem}.{number}.json" for number in itertools.count(1))
         os.replace(path, next(name for name in names if not name.exists()))
+    for log in run.evaluation("before").parent.glob(f"*{LOG_SUFFIX}"):
+        evaluated = update_of(log.name.removesuffix(LOG_SUFFIX), updates)
+        if evaluated is not None and evaluated > update:
+            log.unlink()
 
 
 def update_of(name: str, updates: int) -> int | None:
@@ -127,7 +133,7 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
             problems.append(f"an evaluation is left out: {error}")
     problems += _lost(run)
     found.sort(key=lambda one: (one[0], one[1] == "after"))
-    points = tuple(HeldOut(name, update, one.success, panel_text(one)) for update, name, one in found)
+    points = tuple(HeldOut(name, update, one.success, describe_set(one)) for update, name, one in found)
     return HeldOutResults(points, _gain([one for *_, one in found]), tuple(problems))
 
 

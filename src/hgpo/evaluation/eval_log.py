@@ -1,10 +1,10 @@
-"""Games that were played, on disk as soon as each has ended, so that an evaluation goes on where it was.
+"""The log of an evaluation: each episode is on disk as soon as it has ended, so that an evaluation can be resumed.
 
-    NAME.games.jsonl       first line: what is evaluated; then one line a game (`hgpo.rollout.records.PlayedGame`)
-    NAME.rollouts.jsonl    every step of every game, which `hgpo inspect` reads
+    NAME.games.jsonl       first line: the conditions of the evaluation; then one `EpisodeSummary` a line
+    NAME.rollouts.jsonl    every step of every episode, for `hgpo inspect`; only if the log keeps steps
 
-A game's steps are written before its line: steps without one are of a game that was cut off, and are dropped when the
-evaluation goes on. A game that failed is played again then; its line stays, since what it took was paid.
+An episode's steps are written before its summary: steps without one belong to an interrupted episode and are dropped
+when the evaluation is resumed. A failed episode is then played again; its line stays, since its requests were paid.
 """
 
 from __future__ import annotations
@@ -18,115 +18,124 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from hgpo.rollout.games import Played, game_id
-from hgpo.rollout.records import PlayedGame, append_rollouts
+from hgpo.rollout.records import EpisodeSummary, StepRecord, append_rollouts
+from hgpo.rollout.runner import eval_task_id
 from hgpo.utils.files import naming, whole_file, write_text
 
-_GAME = TypeAdapter(PlayedGame)
+LOG_SUFFIX = ".games.jsonl"
+_SUMMARY = TypeAdapter(EpisodeSummary)
 
 
-class JournalError(ValueError):
-    """The files are damaged, or of another evaluation; the message says what to do."""
+class EvalLogError(ValueError):
+    """The files are damaged, or belong to another evaluation; the message says what to do."""
 
 
-class GameJournal:
-    """The games of one evaluation.
+class EvalLog:
+    """The episodes of one evaluation.
 
     Attributes:
-        games: Those that were played to their end, or failed, by id; of a game that was played twice the later line.
-        cost: Of everything that was ever asked for.
+        episodes: Summaries by id (`eval_task_id`); of an episode that was played twice, the later one.
+        cost: Of all requests, those of failed episodes included.
     """
 
-    def __init__(self, lines: Path, rollouts: Path, games: Mapping[str, PlayedGame], cost: float) -> None:
-        self.lines, self.rollouts = lines, rollouts
-        self.games = dict(games)
-        self.cost = cost
+    def __init__(self, path: Path, rollouts: Path | None) -> None:
+        """Use `open`."""
+        self.path, self.rollouts = path, rollouts
+        self.episodes: dict[str, EpisodeSummary] = {}
+        self.cost = 0.0
 
     @classmethod
-    def open(cls, output: Path, what: Mapping[str, Any]) -> GameJournal:
-        """The journal beside `output`, begun or gone on with.
+    def open(cls, output: Path, conditions: Mapping[str, Any], *, keep_steps: bool = False) -> EvalLog:
+        """A new log beside `output`, or the one that is there.
 
         Args:
             output: the evaluation's file.
-            what: everything that decides what is played, in plain values.
+            conditions: everything that decides the episodes, in plain values.
+            keep_steps: write the steps, too.
 
         Raises:
-            JournalError: the files are of another evaluation, or damaged.
+            EvalLogError: the files belong to another evaluation, or are damaged.
         """
-        lines, rollouts = _beside(output, "games"), rollouts_beside(output)
-        if not lines.exists():
-            write_text(lines, json.dumps({"evaluation": dict(what)}) + "\n", durable=True)
-            rollouts.unlink(missing_ok=True)
-            return cls(lines, rollouts, {}, 0.0)
-        played = _read(lines, what)
-        games = {game_id(game.seed, game.task): game for game in played}
-        journal = cls(lines, rollouts, games, sum(game.spent.cost for game in played if game.spent))
-        journal._drop_other_steps()
-        return journal
+        log = cls(log_path(output), rollouts_path(output) if keep_steps else None)
+        if log.path.exists():
+            for summary in _read(log.path, conditions):
+                log._note(summary)
+            log._drop_unfinished_steps()
+        else:
+            write_text(log.path, json.dumps({"evaluation": dict(conditions)}) + "\n", durable=True)
+            if log.rollouts is not None:
+                log.rollouts.unlink(missing_ok=True)
+        return log
 
-    def finished(self, game: str) -> bool:
-        """Whether the game with this id was played to its end."""
-        return game in self.games and not self.games[game].failure
+    def finished(self, episode: str) -> bool:
+        """Whether the episode with this id was played to its end."""
+        return episode in self.episodes and not self.episodes[episode].failure
 
-    def add(self, played: Played) -> None:
-        """Note a game that has ended; on disk before this returns."""
-        game = played.game
-        if played.steps and not game.failure:
-            append_rollouts(self.rollouts, played.steps)
-        with naming(self.lines), self.lines.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(asdict(game)) + "\n")
+    def add(self, summary: EpisodeSummary, steps: list[StepRecord]) -> None:
+        """Write an episode that has ended; it is on disk when this returns."""
+        if self.rollouts is not None and steps and not summary.failure:
+            append_rollouts(self.rollouts, steps)
+        with naming(self.path), self.path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(summary)) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
-        self.games[game_id(game.seed, game.task)] = game
-        self.cost += game.spent.cost if game.spent else 0.0
+        self._note(summary)
 
-    def _drop_other_steps(self) -> None:
-        """Keep the steps of finished games alone."""
-        if not self.rollouts.exists():
+    def delete(self) -> None:
+        """Delete the log of an evaluation whose result is written."""
+        self.path.unlink(missing_ok=True)
+
+    def _note(self, summary: EpisodeSummary) -> None:
+        self.episodes[eval_task_id(summary.seed, summary.task)] = summary
+        self.cost += summary.usage.cost
+
+    def _drop_unfinished_steps(self) -> None:
+        if self.rollouts is None or not self.rollouts.exists():
             return
         with whole_file(self.rollouts, durable=True) as kept, kept.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(f"{line}\n" for line in _whole_lines(self.rollouts) if self._is_of_finished(line))
+            file.writelines(f"{line}\n" for line in _whole_lines(self.rollouts) if self._is_finished(line))
 
-    def _is_of_finished(self, line: str) -> bool:
+    def _is_finished(self, line: str) -> bool:
         try:
             return self.finished(json.loads(line)["group"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise JournalError(f"{self.rollouts} is damaged ({error}); delete it and {self.lines}") from error
+            raise EvalLogError(f"{self.rollouts} is damaged ({error}); delete it and {self.path}") from error
 
 
-def rollouts_beside(output: Path) -> Path:
-    """Where the steps of the evaluation with this file are."""
-    return _beside(output, "rollouts")
+def log_path(output: Path) -> Path:
+    """The log of the evaluation with this file."""
+    return output.with_name(output.stem + LOG_SUFFIX)
 
 
-def _beside(output: Path, kind: str) -> Path:
-    return output.with_name(f"{output.stem}.{kind}.jsonl")
+def rollouts_path(output: Path) -> Path:
+    """The steps of the evaluation with this file."""
+    return output.with_name(f"{output.stem}.rollouts.jsonl")
 
 
-def _read(path: Path, what: Mapping[str, Any]) -> list[PlayedGame]:
-    """The games of a journal; a last line that was cut off is taken out of the file."""
+def _read(path: Path, conditions: Mapping[str, Any]) -> list[EpisodeSummary]:
+    """The episodes of a log; an incomplete last line is removed from the file."""
     lines = list(_whole_lines(path))
     try:
         documents = [json.loads(line) for line in lines]
         begun = dict(documents[0]["evaluation"])
-        games = [_GAME.validate_json(json.dumps(document)) for document in documents[1:]]  # of JSON a list is a tuple
+        summaries = [_SUMMARY.validate_json(line) for line in lines[1:]]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ValidationError) as error:
-        raise JournalError(
-            f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to begin anew"
+        raise EvalLogError(
+            f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to start anew"
         ) from error
-    wanted = json.loads(json.dumps(dict(what)))
+    wanted = json.loads(json.dumps(dict(conditions)))
     if begun != wanted:
         names = sorted(key for key in {*begun, *wanted} if begun.get(key) != wanted.get(key))
-        raise JournalError(
-            f"{path} is of an evaluation with other settings ({', '.join(names)}): choose another output, or delete it "
-            "to begin anew"
+        raise EvalLogError(
+            f"{path} belongs to an evaluation with other settings ({', '.join(names)}): choose another output, or "
+            "delete it to start anew"
         )
     write_text(path, "".join(f"{line}\n" for line in lines), durable=True)
-    return games
+    return summaries
 
 
 def _whole_lines(path: Path) -> Iterator[str]:
-    """Lines that end as lines do: what is killed while it writes leaves half of one."""
+    """Lines with a line end: a process killed while writing leaves an incomplete last line."""
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             if line.endswith("\n") and line != "\n":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hgpo.config import Config, dump_config
-from hgpo.evaluation.eval_runs import percent, seeds_text, stored_evaluation
+from hgpo.evaluation.result_files import percent, seeds_text, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
 

@@ -1,20 +1,24 @@
-"""The file of an evaluation: what a panel showed and, where that is known, who played it and what it cost.
+"""The file of an evaluation: its figures, the model and agent, tokens, costs and failures.
 
-It is one JSON object: the keys of `Evaluation`, and beside them those of `StoredEvaluation`. A run's evaluations of its
-own policy have the former alone. Keys that are not known are passed over, so that a later version may add some.
+It is one JSON object with the keys of `Evaluation` and `StoredEvaluation`, the same for a run's evaluations and for
+those of `hgpo eval -o`. Unknown keys are ignored, so that a later version may add some.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hgpo.evaluation.statistics import Evaluation, Rate
-from hgpo.runs.folder import check_schema, read_json, write_json
+import numpy as np
 
-_PANEL_KEYS = tuple(field.name for field in fields(Evaluation))
+from hgpo.evaluation.statistics import Evaluation, Rate, summarise
+from hgpo.rollout.records import EpisodeSummary
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, write_json
+
+_REQUIRED_KEYS = tuple(field.name for field in fields(Evaluation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +69,22 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvaluation:
-    """An evaluation as a file holds it. What is None was not recorded.
+    """An evaluation with what is known of its episodes. None: not recorded.
 
     Attributes:
-        evaluation: What the panel showed.
-        model: Name of the model that played.
-        agent: What made prompts of observations, e.g. "react".
+        evaluation: The figures.
+        model: Name of the model.
+        agent: Name of the agent, e.g. "react".
         environment: Name of the environment.
-        episodes: Played to the end; the figures are theirs.
-        failed: Episodes that were not.
-        failures: Which these were, and why.
+        episodes: Number of episodes played to the end; the figures are theirs.
+        failed: Number of the other episodes.
+        failures: The other episodes, each with its error.
         tokens: Of all requests.
-        requests: How many answers were asked for.
-        cost: In the currency that prices were given in.
-        seconds: Wall time of the whole panel.
+        requests: Number of requests.
+        cost: In the currency of the prices.
+        seconds: Wall time; None where a part was played by an earlier process.
         latency: Of a request.
-        success_by_trial: Success after the first trial, the second and so on, 0-1.
+        success_by_trial: Success after the first trial, the second and so on, 0-1; None with one trial.
     """
 
     evaluation: Evaluation
@@ -105,11 +109,61 @@ class StoredEvaluation:
         return self.evaluation.success.tasks * len(self.evaluation.seeds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: the panel's keys and, if any further one is known, all of these."""
+        """Plain values for JSON."""
         further = asdict(self)
         del further["evaluation"]
-        known = any(value is not None and value != () for value in further.values())
-        return {**self.evaluation.as_dict(), **(further if known else {})}
+        return {**self.evaluation.as_dict(), **further}
+
+
+def summarise_evaluation(
+    episodes: Sequence[EpisodeSummary],
+    *,
+    split: str,
+    seeds: Sequence[int],
+    temperature: float,
+    model: str,
+    agent: str | None = None,
+    environment: str | None = None,
+    cost: float | None = None,
+    seconds: float | None = None,
+) -> StoredEvaluation:
+    """Figures, usage and failures of an evaluation's episodes, whoever played them.
+
+    Args:
+        episodes: one for each task and seed.
+        split: of the tasks.
+        seeds: of the evaluation.
+        temperature: of the sampling.
+        model, agent, environment: names.
+        cost: of all requests.
+        seconds: wall time.
+
+    Raises:
+        ValueError: no episode was played to its end.
+    """
+    ended = [episode for episode in episodes if not episode.failure]
+    failed = [episode for episode in episodes if episode.failure]
+    if not ended:
+        raise ValueError(f"none of {len(episodes)} episodes was played to its end: {failed[0].failure}")
+    usage = [episode.usage for episode in episodes]  # failed episodes cost tokens, too
+    latencies = [seconds for one in usage for seconds in one.latencies]
+    trials = max(len(episode.trials) for episode in ended)
+    by_trial = [float(np.mean([any(one.trials[: trial + 1]) for one in ended])) for trial in range(trials)]
+    return StoredEvaluation(
+        summarise(ended, split=split, seeds=seeds, temperature=temperature),
+        model=model,
+        agent=agent,
+        environment=environment,
+        episodes=len(ended),
+        failed=len(failed),
+        failures=tuple(Failure(one.task, one.seed, one.failure) for one in failed),
+        tokens=TokenCount(sum(one.prompt_tokens for one in usage), sum(one.response_tokens for one in usage)),
+        requests=sum(one.requests for one in usage),
+        cost=cost,
+        seconds=seconds,
+        latency=Latency(float(np.mean(latencies)), float(np.quantile(latencies, 0.95))) if latencies else None,
+        success_by_trial=tuple(by_trial) if trials > 1 else None,
+    )
 
 
 def write_evaluation(path: Path, stored: StoredEvaluation) -> None:
@@ -118,7 +172,7 @@ def write_evaluation(path: Path, stored: StoredEvaluation) -> None:
 
 
 def read_evaluation(path: Path) -> StoredEvaluation:
-    """What the file holds. Nothing that it names is imported; its texts are as untrusted as the file.
+    """Read an evaluation. Nothing that it names is imported; its texts are as untrusted as the file.
 
     Half a surrogate pair, which is no character, becomes a question mark.
 
@@ -126,7 +180,7 @@ def read_evaluation(path: Path) -> StoredEvaluation:
         ValueError: It is not JSON, not an evaluation, or an evaluation that is damaged; the message names the place.
     """
     value = read_json(path, parse_constant=_finite, parse_float=_finite, parse_int=_bounded)
-    missing = [key for key in _PANEL_KEYS if key not in value]
+    missing = [key for key in _REQUIRED_KEYS if key not in value]
     if missing:
         raise ValueError(f"{path} is not an evaluation: it has no {', '.join(map(repr, missing))}")
     further = {key: content for key, content in value.items() if content is not None}
@@ -137,6 +191,50 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return stored
+
+
+def run_evaluation(run: RunDirectory, name: str) -> StoredEvaluation:
+    """The evaluation `name` of a run.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    return read_evaluation(run.evaluation(name))
+
+
+def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
+    """The figures of a run's evaluation `name`; None if the run has none of that name."""
+    if not run.evaluation(name).exists():
+        return None
+    try:
+        return run_evaluation(run, name).evaluation
+    except ValueError as error:
+        raise RunDirectoryError(f"{error}; delete it and resume to play it again") from error
+
+
+def describe(evaluation: Evaluation) -> str:
+    """Success with its interval, and what was evaluated, in one line."""
+    success = evaluation.success
+    interval = f"{percent(success.low)} to {percent(success.high)}"
+    return f"success {percent(success.mean)} [95 % {interval}] on {describe_set(evaluation)}"
+
+
+def describe_set(evaluation: Evaluation) -> str:
+    """The evaluation set in words: `256 games of valid_unseen, temperature 0.4, seed 123`."""
+    return (
+        f"{evaluation.success.tasks} games of {evaluation.split}, temperature {evaluation.temperature:g}, "
+        f"{seeds_text(evaluation.seeds)}"
+    )
+
+
+def percent(fraction: float) -> str:
+    """`0.4375` as `43.8 %`."""
+    return f"{100 * fraction:.1f} %"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`seed 123` or `seeds 123, 456`."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _finite(text: str) -> float:
@@ -154,16 +252,16 @@ def _bounded(text: str) -> int:
 
 
 def _check_figures(stored: StoredEvaluation) -> None:
-    """What types do not tell: a panel has tasks and seeds, and fractions are 0-1."""
-    panel = stored.evaluation
-    if not panel.seeds:
+    """Check what types do not: there are tasks and seeds, and fractions are 0-1."""
+    figures = stored.evaluation
+    if not figures.seeds:
         raise ValueError("'seeds' is empty")
-    if not panel.tasks_won:
+    if not figures.tasks_won:
         raise ValueError("'tasks_won' is empty")
-    rates = {"success": panel.success} | {f"by_task_type.{kind}": rate for kind, rate in panel.by_task_type.items()}
+    rates = {"success": figures.success} | {f"by_task_type.{kind}": rate for kind, rate in figures.by_task_type.items()}
     for place, rate in rates.items():
         _check_rate(place, rate)
-    for task, won in panel.tasks_won.items():
+    for task, won in figures.tasks_won.items():
         _check_fraction(f"tasks_won.{task}", won)
     for name in ("episodes", "failed", "requests", "cost", "seconds"):
         if (getattr(stored, name) or 0) < 0:

@@ -1,29 +1,23 @@
-"""Held-out success: a fixed panel of tasks, each played exactly once per seed.
+"""Statistics of an evaluation: a fixed set of tasks, each played exactly once per seed.
 
 The interval is over tasks, the unit that generalises: with one seed it is Wilson's, with several it is the normal
 interval of the per-task means (clustered by task, so that playing a task three times does not count as three tasks).
-A difference of two evaluations has the interval that these two give together (`gain`).
+`gain` combines the intervals of two evaluations into that of their difference.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Task
-from hgpo.policies.base import AnyPolicy
-from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import PlayedGame, StepRecord, played_episodes
-from hgpo.rollout.runner import OnStep, collect
+from hgpo.rollout.records import EpisodeSummary, StepCounts
 
 NORMAL_95 = 1.959963984540054
-EVALUATED_TOGETHER = 256
-"""Games that are under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,21 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a panel showed. Fractions are 0-1; `by_seed` holds one success per seed, in the order of `seeds`."""
+    """Figures of an evaluation. Fractions are 0-1.
+
+    Attributes:
+        split: Split of the tasks.
+        temperature: Of the sampling; 0 is greedy.
+        seeds: Each task is played once per seed.
+        success: Over tasks, with its interval.
+        score: Mean of the environment's grade.
+        by_seed: Success per seed, in the order of `seeds`.
+        by_task_type: Success per task type.
+        episode_length: Mean number of steps.
+        valid_actions: Share of responses that had the required form.
+        admissible_actions: Share of actions that the environment had listed; None if it lists none.
+        tasks_won: Per task the share of seeds in which it was won.
+    """
 
     split: str
     temperature: float
@@ -50,7 +58,7 @@ class Evaluation:
     episode_length: float
     valid_actions: float
     admissible_actions: float | None
-    tasks_won: dict[str, float]  # per task: share of seeds in which it was won
+    tasks_won: dict[str, float]
 
     @property
     def seed_deviation(self) -> float | None:
@@ -62,74 +70,28 @@ class Evaluation:
         return {**asdict(self), "seed_deviation": self.seed_deviation}
 
 
-def evaluate(
-    tasks: Sequence[Task],
-    policy: AnyPolicy,
-    rules: RolloutRules,
-    *,
-    split: str,
-    seeds: Sequence[int],
-    temperature: float,
-    batch: int = EVALUATED_TOGETHER,
-    on_progress: Callable[[int, int], None] | None = None,
-    on_step: OnStep | None = None,
+def summarise(
+    episodes: Sequence[EpisodeSummary], *, split: str, seeds: Sequence[int], temperature: float
 ) -> Evaluation:
-    """Play each task once per seed, `batch` side by side.
-
-    `on_progress(done, total)` counts episodes after every turn, `on_step` is told of every step.
-    """
-    if not tasks:
-        raise ValueError(f"split {split!r} has no tasks to evaluate on")
-    if len({task.id for task in tasks}) != len(tasks):
-        raise ValueError(f"split {split!r} names a task twice; every task must be played exactly once per seed")
-    rules = replace(rules, temperature=temperature)
-    played: list[list[StepRecord]] = []
-    total = len(tasks) * len(seeds)
-    done = 0
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        steps: list[StepRecord] = []
-        for first in range(0, len(tasks), batch):
-            panel = tasks[first : first + batch]
-
-            def within(ended: int, _: int, before: int = done) -> None:
-                if on_progress is not None:
-                    on_progress(before + ended, total)
-
-            steps += collect(panel, policy, rules, rng, on_progress=within, on_step=on_step)
-            done += len(panel)
-        played.append(steps)
-    return summarise_panel(played, split=split, seeds=seeds, temperature=temperature)
-
-
-def summarise_panel(
-    played: Sequence[Sequence[StepRecord]], *, split: str, seeds: Sequence[int], temperature: float
-) -> Evaluation:
-    """The figures of a panel from its steps, one list of steps per seed."""
-    games = [game for seed, steps in zip(seeds, played, strict=True) for game in played_episodes(steps, seed)]
-    return summarise_games(games, split=split, seeds=seeds, temperature=temperature)
-
-
-def summarise_games(games: Sequence[PlayedGame], *, split: str, seeds: Sequence[int], temperature: float) -> Evaluation:
-    """The figures of a panel from the games that were played to their end."""
-    won = _mean_by_task(games)
-    types = {game.task: game.kind for game in games}
-    listed = sum(game.listed for game in games)
-    panels = [[game.won for game in games if game.seed == seed] for seed in seeds]
+    """The figures of the episodes that were played to their end."""
+    won = _mean_by_task(episodes)
+    types = {episode.task: episode.kind for episode in episodes}
+    counts = sum((episode.counts for episode in episodes), StepCounts())
+    by_seed = [[episode.won for episode in episodes if episode.seed == seed] for seed in seeds]
     return Evaluation(
         split=split,
         temperature=temperature,
         seeds=tuple(seeds),
         success=rate(list(won.values()), len(seeds)),
-        score=float(np.mean([game.score for game in games])),
-        by_seed=tuple(float(np.mean(panel)) for panel in panels if panel),
+        score=float(np.mean([episode.score for episode in episodes])),
+        by_seed=tuple(float(np.mean(wins)) for wins in by_seed if wins),
         by_task_type={
             kind: rate([won[task] for task in won if types[task] == kind], len(seeds))
             for kind in sorted(set(types.values()))
         },
-        episode_length=float(np.mean([game.steps for game in games])),
-        valid_actions=sum(game.valid for game in games) / sum(game.steps for game in games),
-        admissible_actions=sum(game.admissible for game in games) / listed if listed else None,
+        episode_length=counts.steps / len(episodes),
+        valid_actions=counts.valid_share,
+        admissible_actions=counts.admissible_share,
         tasks_won=won,
     )
 
@@ -203,7 +165,7 @@ def student_95(freedom: float) -> float:
 
 
 def _joined(one: float, other: float, correlation: float) -> float:
-    """How far a difference reaches whose two sides reach so far each."""
+    """Distance of a difference's limit from its mean, from those of its two sides."""
     return math.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0))
 
 
@@ -217,8 +179,8 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return shared / size if size > 0.0 else 0.0
 
 
-def _mean_by_task(games: Sequence[PlayedGame]) -> dict[str, float]:
+def _mean_by_task(episodes: Sequence[EpisodeSummary]) -> dict[str, float]:
     won: dict[str, list[bool]] = defaultdict(list)
-    for game in games:
-        won[game.task].append(game.won)
+    for episode in episodes:
+        won[episode.task].append(episode.won)
     return {task: float(np.mean(values)) for task, values in won.items()}

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hgpo.config import Config
 from hgpo.evaluation.eval_history import training_evaluations
-from hgpo.evaluation.eval_runs import percent, stored_evaluation
+from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation, Rate, gain
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.utils.progress import Reporter

@@ -18,16 +18,7 @@ import numpy as np
 import torch
 
 from hgpo.messages import Conversation
-from hgpo.policies.base import (
-    AnyPolicy,
-    AsyncPolicy,
-    BatchPolicy,
-    PolicyWrapper,
-    Request,
-    Response,
-    check_temperature,
-    is_async,
-)
+from hgpo.policies.base import Request, Response, check_temperature
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.padding import TokenIds
 from hgpo.policies.weights import computes_in_bfloat16
@@ -213,44 +204,3 @@ def computing_type(language_model: LanguageModel) -> torch.dtype:
     model = language_model.model
     low = computes_in_bfloat16(language_model.limits.precision, model.device, model.config)
     return torch.bfloat16 if low else model.dtype
-
-
-def answering_apart(policy: AnyPolicy) -> AsyncPolicy:
-    """The policy as an `AsyncPolicy`."""
-    return policy if is_async(policy) else AsyncBatcher(policy)  # type: ignore[arg-type]  # it is a `BatchPolicy` then
-
-
-class AsyncBatcher(PolicyWrapper[BatchPolicy]):
-    """An `AsyncPolicy` that batches concurrent requests for a `BatchPolicy`."""
-
-    def __init__(self, policy: BatchPolicy) -> None:
-        """Wrap `policy`."""
-        super().__init__(policy)
-        self._waiting: dict[float, list[tuple[Request, asyncio.Future[Response]]]] = {}  # by temperature
-
-    async def respond(self, request: Request, *, temperature: float) -> Response:
-        """The response to one request.
-
-        Raises:
-            PromptTooLong: the prompt exceeds `max_prompt_tokens`.
-        """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Response] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._answer)  # after all coroutines with a response have sent their next request
-        self._waiting.setdefault(temperature, []).append((request, answer))
-        return await answer
-
-    def _answer(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for temperature, asked in waiting.items():
-            try:
-                responses = self._policy.generate([request for request, _ in asked], temperature=temperature)
-            except Exception as error:  # of every request in the batch
-                for _, answer in asked:
-                    if not answer.done():
-                        answer.set_exception(error)
-                continue
-            for (_, answer), response in zip(asked, responses, strict=True):
-                if not answer.done():
-                    answer.set_result(response)

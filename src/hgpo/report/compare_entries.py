@@ -15,8 +15,7 @@ from typing import Any
 
 from hgpo.config import Config, as_tree
 from hgpo.evaluation.eval_history import evaluation_names, newest_evaluation, update_of
-from hgpo.evaluation.eval_runs import run_evaluation
-from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
 from hgpo.utils.text import visible

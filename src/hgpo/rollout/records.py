@@ -1,4 +1,4 @@
-"""What a rollout leaves behind: one record per step, one per episode."""
+"""Records of steps and episodes, their files, and the one aggregation of step counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
+from hgpo.utils.text import visible_lines
 
 _NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
@@ -153,24 +154,104 @@ def _plain(value: Any) -> Any:
     return value if not isinstance(value, str) else value.encode("utf-8", "replace").decode()
 
 
-# A game that was played, in figures: what an evaluation is made of, and what is kept of it on disk.
+# Counts of steps, and the summary of an episode that an evaluation keeps.
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedGame:
+class StepCounts:
+    """Counts of steps; they can be added.
+
+    Attributes:
+        steps: All steps.
+        valid: Steps whose response had the required form.
+        listed: Steps at which the environment listed admissible commands.
+        admissible: Those of them whose action was on the list.
+        cut: Steps whose response was cut at the response limit.
+    """
+
+    steps: int = 0
+    valid: int = 0
+    listed: int = 0
+    admissible: int = 0
+    cut: int = 0
+
+    @classmethod
+    def of(cls, steps: Sequence[StepRecord]) -> StepCounts:
+        """The counts of step records."""
+        return count_steps(
+            np.array([step.valid for step in steps], dtype=bool),
+            np.array([np.nan if step.admissible is None else step.admissible for step in steps], dtype=np.float64),
+            np.array([step.finished for step in steps], dtype=bool),
+        )
+
+    def __add__(self, other: StepCounts) -> StepCounts:
+        return StepCounts(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(StepCounts)))
+
+    @property
+    def valid_share(self) -> float:
+        """Share of valid steps, 0-1."""
+        return self.valid / self.steps
+
+    @property
+    def cut_share(self) -> float:
+        """Share of steps with a cut response, 0-1."""
+        return self.cut / self.steps
+
+    @property
+    def admissible_share(self) -> float | None:
+        """Share of the listed steps whose action was admissible, 0-1; None if the environment lists no commands."""
+        return self.admissible / self.listed if self.listed else None
+
+
+def count_steps(valid_N: np.ndarray, admissible_N: np.ndarray, finished_N: np.ndarray) -> StepCounts:
+    """Count steps from their columns.
+
+    Args:
+        valid_N: bool[N], the response had the required form.
+        admissible_N: float64[N], 1 or 0; NaN where the environment lists no commands.
+        finished_N: bool[N], the response was not cut.
+    """
+    return StepCounts(
+        steps=len(valid_N),
+        valid=int(np.count_nonzero(valid_N)),
+        listed=int(np.count_nonzero(~np.isnan(admissible_N))),
+        admissible=int(np.nansum(admissible_N)),
+        cut=int(np.count_nonzero(~finished_N)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TotalUsage:
+    """Tokens, requests, time and cost of all responses of an episode, reflections and repeated requests included.
+
+    Attributes:
+        prompt_tokens, response_tokens: As counted by the policy or its server.
+        requests: Number of requests sent.
+        latencies: Seconds until each response; empty where the policy does not report it.
+        cost: Of the tokens.
+    """
+
+    prompt_tokens: int
+    response_tokens: int
+    requests: int
+    latencies: tuple[float, ...] = ()
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
     """One task played with one seed, all trials of it.
 
     Attributes:
-        task, kind, seed: which game.
-        trials: whether each was won; the first that was ended them.
-        score: the environment's grade at the end, 0-1.
-        steps: of all trials; so are the figures below.
-        valid: steps whose response had the right form.
-        listed: steps at which the environment listed what can be done.
-        admissible: those of them whose action was on the list.
-        spent: what the answers took; None where nobody counted.
-        seconds: wall time, waiting for others included.
-        failure: why it could not be played to its end; empty: it was.
+        task: Id of the task.
+        kind: Type of the task.
+        seed: Seed of the evaluation.
+        trials: Whether each trial was won; the first success ends them.
+        score: The environment's grade at the end, 0-1.
+        counts: Steps of all trials.
+        usage: Of all responses.
+        seconds: Wall time, including waiting for other episodes.
+        failure: Why it could not be played to its end; empty if it was.
     """
 
     task: str
@@ -178,11 +259,8 @@ class PlayedGame:
     seed: int
     trials: tuple[bool, ...]
     score: float
-    steps: int
-    valid: int
-    listed: int
-    admissible: int
-    spent: TotalUsage | None = None
+    counts: StepCounts
+    usage: TotalUsage
     seconds: float = 0.0
     failure: str = ""
 
@@ -192,61 +270,85 @@ class PlayedGame:
         return any(self.trials)
 
 
-@dataclass(frozen=True, slots=True)
-class TotalUsage:
-    """Tokens, requests, time and cost of all responses of a game, reflections and repeated requests included.
-
-    Attributes:
-        prompt_tokens, response_tokens: as counted by whoever answered.
-        requests: that were sent.
-        latencies: seconds that each answer took; empty where the policy does not say.
-        cost: of the tokens.
-    """
-
-    prompt_tokens: int
-    response_tokens: int
-    requests: int
-    latencies: tuple[float, ...]
-    cost: float
-
-
-def played_game(
+def summarise_episode(
     steps: Sequence[StepRecord],
     *,
     task: str,
     kind: str,
     seed: int,
     trials: Sequence[bool],
-    spent: TotalUsage | None = None,
+    usage: TotalUsage,
     seconds: float = 0.0,
     failure: str = "",
-) -> PlayedGame:
-    """A game's figures from its steps, which are in order."""
-    listed = [step.admissible for step in steps if step.admissible is not None]
-    return PlayedGame(
-        task=task,
-        kind=kind,
-        seed=seed,
-        trials=tuple(trials),
-        score=steps[-1].score if steps else 0.0,
-        steps=len(steps),
-        valid=sum(step.valid for step in steps),
-        listed=len(listed),
-        admissible=sum(listed),
-        spent=spent,
-        seconds=seconds,
-        failure=failure,
-    )
+) -> EpisodeSummary:
+    """The summary of an episode from its steps, which are in order."""
+    score = steps[-1].score if steps else 0.0
+    return EpisodeSummary(task, kind, seed, tuple(trials), score, StepCounts.of(steps), usage, seconds, failure)
 
 
-def played_episodes(steps: Sequence[StepRecord], seed: int) -> list[PlayedGame]:
-    """Each trajectory of `steps` as a game of one trial, in order of first appearance."""
+def summarise_trajectories(steps: Sequence[StepRecord], seed: int) -> list[EpisodeSummary]:
+    """Each trajectory of `steps` as an episode of one trial, in order of first appearance."""
     by_trajectory: dict[str, list[StepRecord]] = {}
     for step in steps:
         by_trajectory.setdefault(step.trajectory, []).append(step)
-    games = []
+    summaries = []
     for trajectory in by_trajectory.values():
         trajectory.sort(key=lambda step: step.step)
         end = trajectory[-1]
-        games.append(played_game(trajectory, task=end.task_id, kind=end.task_type, seed=seed, trials=[end.won]))
-    return games
+        usage = TotalUsage(
+            prompt_tokens=sum(len(step.prompt_ids) for step in trajectory),
+            response_tokens=sum(len(step.token_ids) for step in trajectory),
+            requests=len(trajectory),
+        )
+        summaries.append(
+            summarise_episode(
+                trajectory, task=end.task_id, kind=end.task_type, seed=seed, trials=[end.won], usage=usage
+            )
+        )
+    return summaries
+
+
+# A step as text for a terminal. Everything in it is untrusted.
+
+
+MOST_SHOWN = 2_000
+"""Characters of one text; a response may be endless."""
+
+
+def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
+    """A step as text: prompt, response, action, next observation.
+
+    Args:
+        step: columns of a stored step, or the fields of a `StepRecord`; missing ones are left out.
+        whole_prompt: the whole prompt instead of its length.
+    """
+    prompt = str(step.get("prompt") or "")
+    parts = [f"── step {step['step'] + 1} " + "─" * 50]
+    if whole_prompt:
+        parts.append(_indented("asked", prompt, most=len(prompt)))
+    elif prompt:
+        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
+    parts.append(_indented("answer", step.get("response")))
+    fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
+    parts.append(_indented("action", f"{step.get('action')}{fault}"))
+    parts.append(_indented("seen", step.get("next_observation")))
+    parts.append(f"reward    {step['reward']:g}{_end(step)}")
+    return "\n".join(part for part in parts if part)
+
+
+def _end(step: Mapping[str, Any]) -> str:
+    if step.get("won"):
+        return ", won"
+    if step.get("terminated"):
+        return ", over"
+    return ", cut at the step limit" if step.get("truncated") else ""
+
+
+def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
+    """A text beside its name; empty where there is none."""
+    shown = visible_lines(str(text or "")).strip()
+    if not shown:
+        return ""
+    if len(shown) > most:
+        shown = f"{shown[:most]}… ({len(shown):,} characters)"
+    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)

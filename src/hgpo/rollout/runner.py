@@ -1,67 +1,45 @@
-"""One step of an episode as people read it in a terminal. Everything in it is untrusted text."""
+"""Plays episodes: groups for training, episodes of an evaluation set, and expert demonstrations.
+
+With a policy that answers batches, `collect` makes one model call a turn for all live episodes. With an async policy,
+and in evaluations always, each episode continues as soon as its own response is complete.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from hgpo.agents import AgentContext
+from hgpo.agents import Agent, AgentContext
 from hgpo.envs.base import Env, Expert, StepResult, Task
-from hgpo.policies.base import AnyPolicy, AsyncPolicy, BatchPolicy, Response, draw_requests, is_async
+from hgpo.envs.env_checker import EnvContractError
+from hgpo.policies.base import (
+    AnyPolicy,
+    AsyncPolicy,
+    BatchPolicy,
+    PromptTooLong,
+    RequestUsage,
+    Response,
+    draw_requests,
+    is_async,
+)
+from hgpo.policies.openai import AnswerFailed
+from hgpo.policies.pricing import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.prompts import RolloutRules, fit_prompts
-from hgpo.rollout.records import StepRecord
-from hgpo.utils.text import visible_lines
+from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
+from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, summarise_episode
 
-MOST_SHOWN = 2_000
-"""Characters of one text; a response may be endless."""
-
-
-def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
-    """What was asked, answered, done and seen.
-
-    Args:
-        step: columns of a stored step, or the fields of a `StepRecord`; what is missing is left out.
-        whole_prompt: show all of the prompt in place of its length.
-    """
-    prompt = str(step.get("prompt") or "")
-    parts = [f"── step {step['step'] + 1} " + "─" * 50]
-    if whole_prompt:
-        parts.append(_indented("asked", prompt, most=len(prompt)))
-    elif prompt:
-        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
-    parts.append(_indented("answer", step.get("response")))
-    fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
-    parts.append(_indented("action", f"{step.get('action')}{fault}"))
-    parts.append(_indented("seen", step.get("next_observation")))
-    parts.append(f"reward    {step['reward']:g}{_end(step)}")
-    return "\n".join(part for part in parts if part)
-
-
-def _end(step: Mapping[str, Any]) -> str:
-    if step.get("won"):
-        return ", won"
-    if step.get("terminated"):
-        return ", over"
-    return ", cut at the step limit" if step.get("truncated") else ""
-
-
-def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
-    """A text beside its name; empty where there is none."""
-    shown = visible_lines(str(text or "")).strip()
-    if not shown:
-        return ""
-    if len(shown) > most:
-        shown = f"{shown[:most]}… ({len(shown):,} characters)"
-    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)
-
-
-# One episode beside a policy that answers in its own time: it goes on as soon as its own answer is there.
+MAX_LESSON_CHARACTERS = 1_000
+Result = TypeVar("Result")
+OnProgress = Callable[[int, int], None]
+"""Receives the number of ended episodes and that of all, after every turn or episode."""
+OnStep = Callable[[StepRecord], None]
+"""Receives every step as soon as it is done."""
 
 
 async def play(
@@ -71,15 +49,15 @@ async def play(
     rules: RolloutRules,
     rng: np.random.Generator | None = None,
 ) -> AsyncIterator[tuple[StepRecord, Response]]:
-    """Play `episode` to its end, and yield each step with the response it was made of.
+    """Play `episode` to its end, and yield each step with its response.
 
     Args:
         episode: at its start.
-        step: carries one action out.
+        step: carries out one action.
         policy: answers.
         rules: the episode's.
-        rng: the episode's own, so that nothing depends on which episode is answered first; None for a policy that
-            draws by itself.
+        rng: the episode's own, so that results do not depend on the order of responses; None for a policy that draws
+            its own random numbers.
     """
     while not episode.ended:
         [prompt] = fit_prompts([episode.context()], policy, rules.template.render)
@@ -89,18 +67,27 @@ async def play(
         yield episode.finish(answer, await step(answer.action.action)), response
 
 
-# Plays episodes, many environments side by side, with a policy of either form.
-#
-# With a policy that answers batches, every turn is one model call for all live episodes; an environment that has
-# ended
-# costs nothing more. With one that answers each request in its own time, no episode waits for another.
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
+    """The coroutine's result, also where this thread already runs an event loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
-Result = TypeVar("Result")
-OnProgress = Callable[[int, int], None]
-"""Told after every turn how many episodes have ended, and of how many."""
-OnStep = Callable[[StepRecord], None]
-"""Told of every step as soon as it is done."""
+async def _gather(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """All results, in order; the first error cancels the others and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+    return [task.result() for task in tasks]
+
+
+# Groups of episodes for training.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +99,8 @@ class _Live:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Who is told what, if anybody is."""
+class _Callbacks:
+    """Optional callbacks."""
 
     on_progress: OnProgress | None
     on_step: OnStep | None
@@ -157,10 +144,10 @@ def collect(
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
-    told = _Told(on_progress, on_step)
+    callbacks = _Callbacks(on_progress, on_step)
     if is_async(policy):
-        return _run(_collect_apart(live, policy, rules, rng, told))
-    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, told)
+        return run_async(_collect_async(live, policy, rules, rng, callbacks))
+    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, callbacks)
 
 
 def _start(
@@ -182,7 +169,7 @@ def _collect_in_turns(
     policy: BatchPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    told: _Told,
+    callbacks: _Callbacks,
 ) -> list[StepRecord]:
     """One batch of requests a turn, of the live episodes alone."""
     total = len(live)
@@ -193,20 +180,20 @@ def _collect_in_turns(
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
             answer = one.episode.answer(prompt, response)
-            steps.append(told.step(one.episode.finish(answer, one.environment.step(answer.action.action))))
+            steps.append(callbacks.step(one.episode.finish(answer, one.environment.step(answer.action.action))))
         live = [one for one in live if not one.episode.ended]
-        told.progress(total - len(live), total)
+        callbacks.progress(total - len(live), total)
     return steps
 
 
-async def _collect_apart(
+async def _collect_async(
     live: list[_Live],
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    told: _Told,
+    callbacks: _Callbacks,
 ) -> list[StepRecord]:
-    """Every episode by itself, with a generator of its own: which answer comes first changes nothing."""
+    """Each episode has its own generator: the order of responses changes nothing."""
     ended = 0
 
     async def play_one(one: _Live, own: np.random.Generator) -> list[StepRecord]:
@@ -215,34 +202,208 @@ async def _collect_apart(
         async def step(action: str) -> StepResult:
             return one.environment.step(action)
 
-        records = [told.step(record) async for record, _ in play(one.episode, step, policy, rules, own)]
+        records = [callbacks.step(record) async for record, _ in play(one.episode, step, policy, rules, own)]
         ended += 1
-        told.progress(ended, len(live))
+        callbacks.progress(ended, len(live))
         return records
 
     seeds = rng.integers(2**63, size=len(live))
+    played = await _gather(
+        [play_one(one, np.random.default_rng(int(seed))) for one, seed in zip(live, seeds, strict=True)]
+    )
+    return [record for records in played for record in records]
+
+
+# Episodes of an evaluation set.
+
+
+@dataclass(frozen=True, slots=True)
+class EvalTask:
+    """One task of an evaluation set, to be played with one seed.
+
+    Attributes:
+        task: what is played.
+        place: index of the task in its split.
+        seed: of the evaluation.
+    """
+
+    task: Task
+    place: int
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """The id, which is also the group of its steps."""
+        return eval_task_id(self.seed, self.task.id)
+
+
+def eval_task_id(seed: int, task: str) -> str:
+    """The id of a task played with a seed. Example: `eval_task_id(123, "valid_unseen/3") == "123/valid_unseen/3"`."""
+    return f"{seed}/{task}"
+
+
+def evaluation_randomness(seed: int, place: int) -> tuple[int, np.random.Generator]:
+    """Reset seed and generator of an evaluation's episode, whatever else is played and in whatever order.
+
+    Args:
+        seed: of the evaluation.
+        place: index of the task in its split.
+
+    Returns:
+        The seed for the environment's `reset`, the same in every trial, and the generator of the policy's draws.
+    """
+    rng = np.random.default_rng((seed, place))
+    return int(rng.integers(2**31)), rng
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """A task that was played.
+
+    Attributes:
+        summary: its figures.
+        steps: of all trials, in order.
+        error: why it failed; None where it was played to the end.
+    """
+
+    summary: EpisodeSummary
+    steps: list[StepRecord]
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Trials:
+    """The trials of a task so far."""
+
+    won: list[bool] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    lessons: list[str] = field(default_factory=list)
+    usage: list[RequestUsage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Who plays evaluation tasks, and how.
+
+    Attributes:
+        policy: answers.
+        agent: makes the prompts, and limits the trials of a task.
+        rules: of every episode.
+        max_concurrency: most episodes under way, and so most concurrent requests.
+        on_step: see `OnStep`.
+    """
+
+    policy: AsyncPolicy
+    agent: Agent
+    rules: RolloutRules
+    max_concurrency: int = 1
+    on_step: OnStep = lambda step: None
+
+
+async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Callable[[EpisodeResult], None]) -> bool:
+    """Play every task. Failures are isolated per task.
+
+    Args:
+        tasks: what is played.
+        player: see `Player`.
+        on_result: receives each result as soon as the task has ended; an exception from it ends everything.
+
+    Returns:
+        Whether all were played; False where the cost limit was reached before. Tasks under way at that moment are
+        passed to `on_result` as failed, since their requests were paid.
+
+    Raises:
+        ServerRefused: the server answers no request; other errors that concern all tasks are raised, too.
+    """
+    free = asyncio.Semaphore(player.max_concurrency)
+    over_budget = asyncio.Event()
+
+    async def play_one(task: EvalTask) -> None:
+        async with free:
+            if over_budget.is_set():
+                return
+            result = await play_task(task, player)
+            if isinstance(result.error, OverBudget):
+                over_budget.set()
+            on_result(result)
+
+    await _gather([play_one(task) for task in tasks])
+    return not over_budget.is_set()
+
+
+async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
+    """Play one task until it is won, at most `player.agent.trials` times.
+
+    A request without an answer, a prompt over the policy's limit, an environment that breaks its contract, and the
+    cost limit end the task as failed.
+
+    Raises:
+        ServerRefused: see `play_tasks`.
+    """
+    reset_seed, rng = evaluation_randomness(task.seed, task.place)
+    trials = _Trials()
+    began = time.perf_counter()
+    failure: Exception | None = None
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(play_one(one, np.random.default_rng(int(seed))))
-                for one, seed in zip(live, seeds, strict=True)
-            ]
-    except ExceptionGroup as failed:  # the others were cancelled; the first says what is wrong
-        raise failed.exceptions[0] from failed
-    return [record for task in tasks for record in task.result()]
+        while len(trials.won) < player.agent.trials and not any(trials.won):
+            await _play_trial(task, player, reset_seed, rng, trials)
+    except (AnswerFailed, PromptTooLong, EnvContractError, RolloutError, OverBudget) as error:
+        failure = error
+    summary = summarise_episode(
+        trials.steps,
+        task=task.task.id,
+        kind=task.task.kind,
+        seed=task.seed,
+        trials=trials.won,
+        usage=_total_usage(trials.usage),
+        seconds=time.perf_counter() - began,
+        failure=f"{type(failure).__name__}: {failure}" if failure else "",
+    )
+    return EpisodeResult(summary, trials.steps, failure)
 
 
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
-    """The coroutine's result, also where this thread runs an event loop already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+async def _play_trial(
+    task: EvalTask, player: Player, reset_seed: int, rng: np.random.Generator, trials: _Trials
+) -> None:
+    """One trial; if it is lost and another follows, also the agent's lesson from it."""
+    environment = task.task.make()
+    ids = EpisodeIds(task.id, f"{task.id}#{len(trials.won)}", task.task.id, task.task.kind)
+    episode = Episode(ids, player.rules, *environment.reset(seed=reset_seed), lessons=tuple(trials.lessons))
+
+    async def step(action: str) -> StepResult:
+        return environment.step(action)
+
+    async for record, response in play(episode, step, player.policy, player.rules, rng):
+        trials.steps.append(record)
+        player.on_step(record)
+        trials.usage.append(usage_of(response))
+    trials.won.append(trials.steps[-1].won)
+    if not trials.won[-1] and len(trials.won) < player.agent.trials:
+        trials.lessons.append(await _lesson(episode, player, rng, trials))
 
 
-# Noisy expert demonstrations: what the agent would have been told at each step, and what was done.
+async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, trials: _Trials) -> str:
+    """The agent's reflection on a lost trial."""
+    assert player.agent.reflect is not None, "an agent with several trials reflects"
+    [prompt] = fit_prompts([episode.context()], player.policy, player.agent.reflect)
+    temperature = player.rules.temperature
+    [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)
+    response = await player.policy.respond(request, temperature=temperature)
+    trials.usage.append(usage_of(response))
+    return " ".join(response.text.split())[:MAX_LESSON_CHARACTERS]
+
+
+def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:
+    return TotalUsage(
+        prompt_tokens=sum(one.prompt_tokens for one in usage),
+        response_tokens=sum(one.response_tokens for one in usage),
+        requests=sum(one.requests for one in usage),
+        latencies=tuple(one.seconds for one in usage if one.seconds),
+        cost=sum(one.cost for one in usage),
+    )
+
+
+# Expert demonstrations.
 
 
 def demonstrate(
@@ -250,8 +411,8 @@ def demonstrate(
 ) -> list[tuple[AgentContext, str]]:
     """Play each task once; every step gives one pair of context and command.
 
-    With probability `noise` a random admissible command is carried out, and shown, instead of the expert's: the
-    imitator meets states off the expert's path, and what it learns leaves room to improve.
+    With probability `noise` a random admissible command replaces the expert's: the demonstrations then contain states
+    off the expert's path, and the imitating policy leaves room to improve.
 
     Raises:
         EnvContractError: an environment or the expert breaks its contract.

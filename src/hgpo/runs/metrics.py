@@ -1,4 +1,4 @@
-"""The row of `metrics.jsonl` that an update leaves, whichever engine made it. docs/reference/metrics.md explains every key."""
+"""Rows of `metrics.jsonl`, the same for both engines; docs/reference/metrics.md explains every key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from hgpo.config import Config
 from hgpo.estimators import Advantages
 from hgpo.estimators.diagnostics import summarise_levels
-from hgpo.rollout.records import StepRecord, outcomes, write_rollouts
+from hgpo.rollout.records import StepCounts, StepRecord, outcomes, write_rollouts
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, open_run_directory, read_metrics
 from hgpo.steps import StepBatch
 from hgpo.storage.discover import number_ranges
@@ -90,23 +90,23 @@ def update_row(facts: UpdateFacts) -> dict[str, Any]:
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     """Success, reward, lengths and how well responses kept to the format."""
     played = outcomes(steps)
-    listed = [record.admissible for record in steps if record.admissible is not None]
+    counts = StepCounts.of(steps)
     metrics = {
         "success": float(np.mean([episode.won for episode in played])),
         "score": float(np.mean([episode.score for episode in played])),
         "reward": float(np.mean([episode.total_reward for episode in played])),
         "episode_length": float(np.mean([episode.length for episode in played])),
         "episodes": len(played),
-        "steps": len(steps),
-        "valid_actions": float(np.mean([record.valid for record in steps])),
-        "cut_responses": float(np.mean([not record.finished for record in steps])),
+        "steps": counts.steps,
+        "valid_actions": counts.valid_share,
+        "cut_responses": counts.cut_share,
         "steps_with_forgotten_memory": sum(record.forgotten > 0 for record in steps),
         "forgotten_pairs": sum(record.forgotten for record in steps),
         "prompt_tokens": sum(len(record.prompt_ids) for record in steps),
         "response_tokens": sum(len(record.token_ids) for record in steps),
     }
-    if listed:
-        metrics["admissible_actions"] = float(np.mean(listed))
+    if counts.admissible_share is not None:
+        metrics["admissible_actions"] = counts.admissible_share
     return metrics
 
 

@@ -8,7 +8,7 @@ import torch
 
 from hgpo.assemble import chat_of
 from hgpo.config import Config, ConfigError
-from hgpo.policies.async_engine import answering_apart
+from hgpo.policies.async_batcher import as_async
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy, AsyncPolicy
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
@@ -211,8 +211,8 @@ def _nothing_to_play(run: RunDirectory, config: Config, checkpoint: str) -> str:
 # Any policy that can be asked: a run's, a model's, or a served one's.
 
 
-def asked_policy(source: str, config: Config, checkpoint: str = "newest") -> tuple[AsyncPolicy, str]:
-    """What answers, and its name for tables.
+def asked_policy(source: str, config: Config, checkpoint: str = "newest") -> tuple[AsyncPolicy, str, str]:
+    """What answers, its name for tables, and the name of a run's checkpoint, else "".
 
     Args:
         source: see `hgpo.runs.load_settings.settings_for`.
@@ -227,10 +227,10 @@ def asked_policy(source: str, config: Config, checkpoint: str = "newest") -> tup
         use_threads(config)
     if is_run(source):
         policy, found = load_checkpoint_policy(RunDirectory(Path(source)), config, checkpoint)
-        return answering_apart(policy), f"{Path(source).resolve().name} ({found})"
+        return as_async(policy), f"{Path(source).resolve().name} ({found})", found
     if served:
         asked = config.policy
         usage = {"max_response_tokens": asked.max_response_tokens, "system_prompt": asked.system_prompt}
-        return server_policy(asked.model, asked.options, **usage), asked.model
+        return server_policy(asked.model, asked.options, **usage), asked.model, ""
     language_model = load_language_model(config.policy.model, config, trained=False)
-    return answering_apart(run_policy(config, language_model)), source
+    return as_async(run_policy(config, language_model)), source, ""

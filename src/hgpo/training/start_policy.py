@@ -6,6 +6,7 @@ import copy
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,15 @@ from hgpo.assemble import rollout_rules
 from hgpo.config import Config, TrainingSettings
 from hgpo.envs.base import Task
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.evaluation.eval_runs import percent
-from hgpo.evaluation.statistics import evaluate
+from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
 from hgpo.policies.lora import has_adapter, merge_adapter
 from hgpo.policies.weights import computes_in_bfloat16
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
-from hgpo.rollout.runner import demonstrate
+from hgpo.rollout.records import outcomes
+from hgpo.rollout.runner import collect, demonstrate
 from hgpo.runs.folder import RunDirectory, write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, run_policy, with_adapter
@@ -160,14 +161,14 @@ def _imitate(
 
         def success() -> float:
             policy.take_weights(language_model.model)
-            evaluation = evaluate(
-                *(probe, policy, rules),
-                split="probe",
-                seeds=(config.run.seed,),
-                temperature=config.evaluation.temperature,
-                on_progress=lambda done, games: count(taken, settings.max_updates, f"looking: {done} of {games} games"),
+            steps = collect(
+                probe,
+                policy,
+                replace(rules, temperature=config.evaluation.temperature),
+                np.random.default_rng(config.run.seed),
+                on_progress=lambda done, games: count(taken, settings.max_updates, f"probing: {done} of {games} games"),
             )
-            won = evaluation.success.mean
+            won = float(np.mean([episode.won for episode in outcomes(steps)]))
             reporter.say(f"  warm start: success {percent(won)} on {len(probe)} games it was not shown")
             return won
 

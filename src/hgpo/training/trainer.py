@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.assemble import estimate, record_environment, training_suite
+from hgpo.assemble import build_evaluator, estimate, record_environment, training_suite
 from hgpo.config import Config, check_names
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations, training_evaluations
-from hgpo.evaluation.eval_runs import evaluate_policy, stored_evaluation
+from hgpo.evaluation.result_files import stored_evaluation
+from hgpo.evaluation.rollout_monitor import PlayWatch
+from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel
@@ -117,6 +119,16 @@ def _run(
         trackers.evaluation(config.training.updates, after)
     write_summary(run, config, before, after, seconds=trainer.progress.seconds + time.monotonic() - started)
     return run
+
+
+def evaluate_policy(
+    run: RunDirectory, name: str, policy: AnyPolicy, suite: LimitedSuite, config: Config, reporter: Reporter
+) -> Evaluation:
+    """Evaluate `policy`, and store the result as `evaluations/<name>.json`."""
+    evaluator = build_evaluator(config, suite, reporter, monitor=PlayWatch(reporter, config))
+    stored = evaluator.evaluate(policy, run.evaluation(name), model=f"{run.path.name} ({name})")
+    assert stored is not None, "no cost limit"
+    return stored.evaluation
 
 
 @dataclass(frozen=True, slots=True)

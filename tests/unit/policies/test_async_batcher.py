@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from hgpo.policies.async_engine import AsyncBatcher, answering_apart
+from hgpo.policies.async_batcher import AsyncBatcher, as_async
 from hgpo.policies.base import Request
 from scripted_policy import ScriptedPolicy
 
@@ -58,6 +58,6 @@ def test_an_error_is_theirs_who_asked():
 
 def test_a_policy_that_answers_apart_already_stays_as_it_is():
     apart = AsyncBatcher(Counting())
-    assert answering_apart(apart) is apart
-    assert isinstance(answering_apart(Counting()), AsyncBatcher)
+    assert as_async(apart) is apart
+    assert isinstance(as_async(Counting()), AsyncBatcher)
     assert np.isscalar(apart.numbers_per_response)

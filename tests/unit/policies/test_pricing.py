@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from hgpo.policies.async_engine import AsyncBatcher
+from hgpo.policies.async_batcher import AsyncBatcher
 from hgpo.policies.base import Request, RequestUsage
 from hgpo.policies.pricing import OverBudget, PricedPolicy, Prices, usage_of
 from scripted_policy import ScriptedPolicy

@@ -31,6 +31,7 @@ from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.runner import evaluation_randomness
 from hgpo.rollout.sampling import task_indices
 
 
@@ -88,7 +89,7 @@ def training_rows(
 def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]:
     """Every task of a panel exactly once, for one evaluation seed."""
     return [
-        TaskRow(f"s{seed}/{index}/{task.id}", task.id, task.kind, split, index, _environment_seed(seed, index))
+        TaskRow(f"s{seed}/{index}/{task.id}", task.id, task.kind, split, index, evaluation_randomness(seed, index)[0])
         for index, task in enumerate(tasks)
     ]
 

@@ -22,8 +22,9 @@ from verl.utils.py_functional import rename_dict
 from hgpo.assemble import build_suite, estimate, evaluation_tasks
 from hgpo.config import check_names
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations
-from hgpo.evaluation.eval_runs import store_evaluation, stored_evaluation
-from hgpo.evaluation.statistics import Evaluation, summarise_panel
+from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.result_files import describe, stored_evaluation, summarise_evaluation, write_evaluation
+from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.integrations.verl.checkpoints import (
@@ -49,7 +50,8 @@ from hgpo.integrations.verl.queue import (
 )
 from hgpo.integrations.verl.verl_owned_settings import update_needs_entropy
 from hgpo.rollout.prompts import RolloutError
-from hgpo.rollout.records import StepRecord
+from hgpo.rollout.records import StepRecord, summarise_trajectories
+from hgpo.rollout.runner import eval_task_id
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
@@ -270,24 +272,38 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return evaluation_figures(evaluation)
 
     def _evaluate(self, name: str) -> Evaluation:
+        """Play what the evaluation's log lacks, and write the result."""
         settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)
-        played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
-        evaluation = summarise_panel(
-            played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
+        output, model = self.run.evaluation(name), f"{self.run.path.name} ({name})"
+        log = EvalLog.open(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
+        for seed in settings.seeds:
+            self._play_panel(panel_rows(tasks, settings.split, seed=seed), seed, log)
+        stored = summarise_evaluation(
+            [log.episodes[eval_task_id(seed, task.id)] for seed in settings.seeds for task in tasks],
+            split=settings.split,
+            seeds=settings.seeds,
+            temperature=settings.temperature,
+            model=model,
+            agent=self.recipe.agent.name,
+            environment=self.recipe.environment.name,
         )
-        store_evaluation(self.run, name, evaluation, self.reporter)
-        return evaluation
+        write_evaluation(output, stored)
+        log.delete()
+        self.reporter.say(f"Evaluation ({name}): {describe(stored.evaluation)}")
+        return stored.evaluation
 
-    def _play_panel(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
-        """Every game exactly once: one whose environment was lost is played again."""
-        batch, records, pending = validation_batch(self.recipe), [], list(rows)
+    def _play_panel(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
+        """Every task exactly once: one whose environment was lost is played again."""
+        batch, pending = validation_batch(self.recipe), list(rows)
         for _ in range(_PANEL_ATTEMPTS):
+            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
             for first in range(0, len(pending), batch):
-                records += self._play_validation(pending[first : first + batch])
-            seen = {record.group for record in records}
-            pending = [row for row in pending if row.group not in seen]
+                records = self._play_validation(pending[first : first + batch])
+                for episode in summarise_trajectories(records, seed):
+                    log.add(episode, [])
+            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
             if not pending:
-                return records
+                return
             logger.warning("%d validation games were lost and are played again", len(pending))
         raise RolloutError(
             f"{len(pending)} validation games were lost {_PANEL_ATTEMPTS} times over, {pending[0].task_id!r} among "

@@ -1,4 +1,4 @@
-"""Games of an agent, each by itself."""
+"""Episodes of an evaluation set, each independent of the others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 from corridor import CorridorSuite
 from hgpo.agents import Agent, get_template
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.async_engine import AsyncBatcher
+from hgpo.policies.async_batcher import AsyncBatcher
 from hgpo.policies.base import RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.pricing import PricedPolicy, Prices
-from hgpo.rollout.games import Game, Player, play_games
 from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import StepCounts
+from hgpo.rollout.runner import EvalTask, Player, play_tasks
 from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12
-GAMES = [Game(task, place, seed=7) for place, task in enumerate(TASKS)]
+GAMES = [EvalTask(task, place, seed=7) for place, task in enumerate(TASKS)]
 COMPACT = get_template("compact")
 PLAIN = Agent(COMPACT, 0)
 REFLECTING = Agent(COMPACT, 0, trials=3, reflect=lambda context: f"lost at: {COMPACT.render(context)}")
@@ -46,29 +47,29 @@ class Answering(AsyncBatcher):
 def play(policy, games=GAMES, agent=PLAIN, **player):
     played = []
     rules = RolloutRules(agent.template, agent.history_length, temperature=1.0)
-    finished = asyncio.run(play_games(games, Player(policy, agent, rules, **player), played.append))
-    return finished, {one.game.task: one for one in played}
+    finished = asyncio.run(play_tasks(games, Player(policy, agent, rules, **player), played.append))
+    return finished, {one.summary.task: one for one in played}
 
 
 def test_every_game_is_handed_over_with_its_steps_and_what_it_took():
     finished, played = play(PricedPolicy(Answering(), Prices(prompt=1e6, response=1e5)))
     assert finished
-    assert {task: one.game.won for task, one in played.items()} == {
+    assert {task: one.summary.won for task, one in played.items()} == {
         f"held_out/{goal}": goal <= 8 for goal in (2, 4, 6, 8, 10, 12)
     }
     one = played["held_out/4"]
     assert [step.action for step in one.steps] == ["go right"] * 4 + ["open door"]
-    assert one.game.steps == one.game.valid == one.game.admissible == one.game.listed == 5
-    assert one.game.spent.prompt_tokens == 50
-    assert one.game.spent.latencies == (0.25,) * 5
-    assert one.game.spent.cost == pytest.approx(50.5)
+    assert one.summary.counts == StepCounts(steps=5, valid=5, listed=5, admissible=5, cut=0)
+    assert one.summary.usage.prompt_tokens == 50
+    assert one.summary.usage.latencies == (0.25,) * 5
+    assert one.summary.usage.cost == pytest.approx(50.5)
     assert {step.group for step in one.steps} == {"7/held_out/4"}
 
 
 def test_neither_order_nor_company_changes_what_a_game_draws():
-    def drawn(games, at_once):
+    def drawn(games, max_concurrency):
         policy = Answering()
-        play(policy, games, at_once=at_once)
+        play(policy, games, max_concurrency=max_concurrency)
         return {(request.prompt, request.seed) for request in policy.asked}
 
     assert drawn(GAMES, 64) == drawn(GAMES[::-1], 2)
@@ -86,11 +87,11 @@ def test_a_lost_game_is_tried_again_with_what_was_learnt():
 
     _, played = play(Answering(learns), GAMES[:1], REFLECTING)
     [one] = played.values()
-    assert one.game.trials == (False, False, False)
+    assert one.summary.trials == (False, False, False)
     assert len(lessons) == 2  # none after the last trial
     assert lessons[0] == "lost at: task : open the door at place 2 now : you are at place -9"
-    assert one.game.steps == 27
-    assert one.game.spent.requests == 29
+    assert one.summary.counts.steps == 27
+    assert one.summary.usage.requests == 29
     assert sorted({step.trajectory for step in one.steps}) == [f"7/held_out/2#{trial}" for trial in range(3)]
 
 
@@ -109,7 +110,7 @@ def test_lessons_reach_the_next_trials_prompts():
 
 def test_a_game_that_is_won_is_not_tried_again():
     _, played = play(Answering(), GAMES[:1], REFLECTING)
-    assert played["held_out/2"].game.trials == (True,)
+    assert played["held_out/2"].summary.trials == (True,)
 
 
 def test_an_answer_that_does_not_come_fails_its_game_alone():
@@ -124,10 +125,10 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
 
     finished, played = play(OneByOne())
     assert finished
-    assert {task for task, one in played.items() if one.game.failure} == {"held_out/6"}
-    assert played["held_out/6"].game.failure == "AnswerFailed: no luck"
-    assert played["held_out/6"].game.spent.requests == 3
-    assert not played["held_out/6"].game.won
+    assert {task for task, one in played.items() if one.summary.failure} == {"held_out/6"}
+    assert played["held_out/6"].summary.failure == "AnswerFailed: no luck"
+    assert played["held_out/6"].summary.usage.requests == 3
+    assert not played["held_out/6"].summary.won
 
 
 def test_a_server_that_refuses_everybody_ends_all():
@@ -150,18 +151,18 @@ def test_no_more_games_are_under_way_than_said():
             under_way[0] -= 1
             return await super().respond(request, temperature=temperature)
 
-    play(Slow(), at_once=3)
+    play(Slow(), max_concurrency=3)
     assert most[0] == 3
 
 
 def test_what_a_game_cost_that_was_under_way_when_the_money_was_spent_is_handed_over():
     prices = Prices(prompt=1e5)  # an answer costs 1
     policy = PricedPolicy(Answering(), prices, limit=8)
-    finished, played = play(policy, at_once=1)
+    finished, played = play(policy, max_concurrency=1)
     assert not finished
-    assert {task: one.game.failure.split(":")[0] for task, one in played.items()} == {
+    assert {task: one.summary.failure.split(":")[0] for task, one in played.items()} == {
         "held_out/2": "",
         "held_out/4": "",
         "held_out/6": "OverBudget",
     }
-    assert policy.cost == sum(one.game.spent.cost for one in played.values()) == 8
+    assert policy.cost == sum(one.summary.usage.cost for one in played.values()) == 8

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.evaluation.eval_runs import stored_evaluation
 from hgpo.evaluation.result_files import (
     Failure,
     Latency,
     StoredEvaluation,
     TokenCount,
     read_evaluation,
+    stored_evaluation,
     write_evaluation,
 )
 from hgpo.runs.folder import RunDirectory, RunDirectoryError

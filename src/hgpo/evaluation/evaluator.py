@@ -1,0 +1,204 @@
+"""The one evaluator: plays an evaluation set with any policy, resumes, and writes the result.
+
+`hgpo eval` of runs, models and servers and the evaluations during training all use it. Reset seed and random numbers
+of an episode depend on the evaluation's seed and the task's place in the split alone
+(`hgpo.rollout.runner.evaluation_randomness`), so neither the order of episodes nor their number matters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hgpo.agents import Agent
+from hgpo.envs.base import Task
+from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
+from hgpo.evaluation.rollout_monitor import PlayWatch
+from hgpo.policies.async_batcher import as_async
+from hgpo.policies.base import AnyPolicy
+from hgpo.policies.pricing import FREE, PricedPolicy, Prices
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import StepRecord
+from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async
+from hgpo.utils.files import check_writable
+from hgpo.utils.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class EvalBudget:
+    """Limits of an evaluation.
+
+    Attributes:
+        prices: Of the policy's tokens.
+        max_cost: No request is sent once this much was spent; None: no limit.
+        max_concurrency: Most episodes under way, and so most concurrent requests.
+    """
+
+    prices: Prices = FREE
+    max_cost: float | None = None
+    max_concurrency: int = 256
+
+
+NO_LIMIT = EvalBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class EvalConditions:
+    """What an evaluation's file names, and what must not change when the evaluation is resumed.
+
+    Attributes:
+        environment: Name of the environment.
+        agent: Name of the agent.
+        settings: Further settings that decide the episodes, in plain values.
+    """
+
+    environment: str | None = None
+    agent: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Evaluator:
+    """Plays each task of an evaluation set exactly once per seed."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        agent: Agent,
+        rules: RolloutRules,
+        *,
+        split: str,
+        seeds: Sequence[int],
+        temperature: float,
+        reporter: Reporter,
+        budget: EvalBudget = NO_LIMIT,
+        monitor: PlayWatch | None = None,
+        conditions: EvalConditions = EvalConditions(),
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            tasks: the first tasks of the split; those of a `LimitedSuite`, which checks the environment contract.
+            agent: makes the prompts.
+            rules: of every episode; `temperature` replaces theirs.
+            split: name of the split.
+            seeds: the set is played once per seed.
+            temperature: of the sampling; 0 is greedy.
+            reporter: prints progress.
+            budget: see `EvalBudget`.
+            monitor: warns of problems that all responses share.
+            conditions: see `EvalConditions`.
+
+        Raises:
+            ValueError: there are no tasks, or one occurs twice.
+        """
+        if not tasks:
+            raise ValueError(f"split {split!r} has no tasks to evaluate on")
+        if len({task.id for task in tasks}) != len(tasks):
+            raise ValueError(f"split {split!r} names a task twice; every task must be played exactly once per seed")
+        self._episodes = [EvalTask(task, place, seed) for seed in seeds for place, task in enumerate(tasks)]
+        self._agent, self._rules = agent, replace(rules, temperature=temperature)
+        self._split, self._seeds, self._temperature = split, tuple(seeds), temperature
+        self._reporter, self._budget, self._monitor, self._conditions = reporter, budget, monitor, conditions
+
+    def evaluate(
+        self, policy: AnyPolicy, output: Path, *, model: str, keep_going: bool = False, keep_steps: bool = False
+    ) -> StoredEvaluation | None:
+        """Play what the log beside `output` lacks, and write the result to `output`.
+
+        Args:
+            policy: answers, in either form.
+            output: a .json file.
+            model: name of the policy.
+            keep_going: a failed episode is named in the result instead of ending the evaluation; the next call plays
+                it again.
+            keep_steps: keep every step and the log beside `output`; otherwise the log is deleted once all episodes are
+                in the result.
+
+        Returns:
+            The result; None where the cost limit was reached before all episodes were played.
+
+        Raises:
+            EvalLogError: the log belongs to another evaluation, or is damaged.
+            ValueError: no episode was played to its end.
+            EnvContractError, RolloutError, PromptTooLong, AnswerFailed: an episode failed, unless `keep_going`.
+        """
+        check_writable(output)
+        log = EvalLog.open(output, self._log_conditions(model), keep_steps=keep_steps)
+        missing = [task for task in self._episodes if not log.finished(task.id)]
+        total, done = len(self._episodes), len(self._episodes) - len(missing)
+        if done:
+            self._reporter.say(f"{done} of {total} games were played before; {len(missing)} are left")
+        prices, max_cost = self._budget.prices, self._budget.max_cost
+        priced = PricedPolicy(as_async(policy), prices, limit=max_cost, cost=log.cost)
+        began = time.perf_counter()
+        if not self._play(missing, priced, log, keep_going=keep_going):
+            played = sum(log.finished(task.id) for task in self._episodes)
+            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} games are played")
+            return None
+        stored = summarise_evaluation(
+            [log.episodes[task.id] for task in self._episodes],
+            split=self._split,
+            seeds=self._seeds,
+            temperature=self._temperature,
+            model=model,
+            agent=self._conditions.agent,
+            environment=self._conditions.environment,
+            cost=log.cost if prices != FREE else None,
+            seconds=None if done else time.perf_counter() - began,
+        )
+        write_evaluation(output, stored)
+        if not keep_steps and not stored.failed:
+            log.delete()
+        self._reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
+        return stored
+
+    def _log_conditions(self, model: str) -> dict[str, Any]:
+        return {
+            "model": model,
+            "environment": self._conditions.environment,
+            "agent": self._conditions.agent,
+            "split": self._split,
+            "tasks": len(self._episodes) // len(self._seeds),
+            "seeds": list(self._seeds),
+            "temperature": self._temperature,
+            **self._conditions.settings,
+        }
+
+    def _play(self, tasks: Sequence[EvalTask], policy: PricedPolicy, log: EvalLog, *, keep_going: bool) -> bool:
+        """Whether all tasks were played."""
+        total, before = len(self._episodes), len(self._episodes) - len(tasks)
+        outcomes: Counter[str] = Counter()
+        with self._reporter.counting(f"evaluating on {self._split}") as count:
+
+            def show(ended: int, _: int, note: str) -> None:
+                failed = f", {outcomes['failed']} failed" if outcomes["failed"] else ""
+                count(before + ended, total, f"{outcomes['won']} won{failed}" + (note and f", {note}"))
+
+            concurrency = self._budget.max_concurrency
+            batch = self._monitor.begin(len(tasks), show, concurrency) if self._monitor and tasks else None
+
+            def on_step(record: StepRecord) -> None:
+                if batch is not None:
+                    batch.step(record)
+
+            def on_result(result: EpisodeResult) -> None:
+                summary = result.summary
+                if result.error is not None and not keep_going:
+                    raise result.error
+                log.add(summary, result.steps)
+                outcomes["failed" if summary.failure else "won" if summary.won else "lost"] += 1
+                if batch is None:
+                    show(outcomes.total(), len(tasks), "")
+                else:
+                    batch.progress(outcomes.total(), len(tasks))
+
+            player = Player(policy, self._agent, self._rules, concurrency, on_step)
+            all_played = run_async(play_tasks(tasks, player, on_result))
+            if batch is not None:
+                batch.finish()
+        return all_played
