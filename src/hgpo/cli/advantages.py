@@ -1,4 +1,4 @@
-"""`hgpo advantages`: the estimators on stored rollouts, without model or environment."""
+"""`hgpo advantages`: advantages of stored rollouts, without a model or an environment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +16,36 @@ from hgpo.cli import add_file_arguments
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hgpo.columns import IntArray
+    from hgpo.estimators import Advantages
     from hgpo.estimators.base import Level
     from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
+    from hgpo.steps import StepBatch
+    from hgpo.storage.reading import StoredBatch
 
 DESCRIPTION = """\
-Compute advantages from stored rollouts alone: a run directory, a parquet or JSONL file, a folder of them, files with
-one trajectory or conversation a line, or the rollout dumps of verl. Needed columns: group, trajectory, step,
-observation, reward; used where present: action, prompt, penalty, value, next_observation, success. What a row lacks of
-penalty, value, success or prompt, all rows have to lack;
-action and next_observation may be missing where there is none.
+Compute advantages from stored rollouts, without a model or an environment. ROLLOUTS is a run directory, a parquet or
+JSONL file, a folder of such files, files with one trajectory or conversation per line, or rollout dumps of verl. Each
+file is one batch (one update): steps of different files are never compared.
 
-Prints what the groups of every level had to say (docs/inspect.md explains each figure). --output writes the rows
-with these columns added:
+Required columns: group, trajectory, step, observation, reward. Optional: action, prompt, penalty, value,
+next_observation, success. penalty, value, success and prompt must be in all rows of a file or in none; action and
+next_observation may be empty.
+
+Prints figures of the groups of every level (docs/inspect.md explains them). --output writes the rows with these
+columns added:
 
   advantage, return     the final advantage and the discounted return of the step
-  level_K_group         number of the step's group at level K; -1: it has none
-  level_K_size          members of the group, the step included; 0: none
-  level_K_trajectories  different trajectories among them
-  level_K_mean, _std    of what is compared in the group, the returns for most estimators; empty: no group
+  level_K_group         number of the step's group at level K; -1: no group
+  level_K_size          steps in the group, this one included; 0: no group
+  level_K_trajectories  different trajectories in the group
+  level_K_mean, _std    of the values compared in the group, for most estimators the returns; empty: no group
   level_K_advantage     advantage inside the group
-  level_K_weight        what it was multiplied by
-  level_K_unused        why the level said nothing about the step: no_context (fewer than K steps came before), alone
-                        (in its group), dropped (its advantage is 0), only_trajectory (of the task); empty: it is used
-  episode_…             the same for the episode level, where the estimator has one
+  level_K_weight        weight of that advantage
+  level_K_unused        why the level is unused for the step: no_context (fewer than K steps before it), alone (in its
+                        group), dropped (its advantage is 0), only_trajectory (of the task); empty: used
+  episode_…             the same for the episode level, if the estimator has one
+  update                number of the file, if there are several
 
 examples:
   hgpo advantages runs/quickstart --estimator hgpo -o advantages.parquet
@@ -50,7 +58,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Add the arguments of the verb."""
     from hgpo.estimators import names
 
     parser.description = DESCRIPTION
@@ -67,49 +75,135 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Run the verb and return the exit status."""
     from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.runs.metrics import missing_notes
-    from hgpo.storage.reading import parse_columns, read_steps
+    from hgpo.storage.discover import find_step_files
+    from hgpo.storage.reading import parse_columns, read_batch
     from hgpo.storage.schema import check_output
-    from hgpo.storage.step_batches import step_batch_from_table
-    from hgpo.storage.tables import check_writable, write_table
+    from hgpo.storage.tables import check_json_types, write_table
 
     if arguments.output is not None:
         check_output(arguments.output, arguments.force)
     options: dict[str, Any] = {}
     for option in arguments.option:
         apply_override(options, option)
-    steps = read_steps(arguments.rollouts, arguments.format, parse_columns(arguments.column))
-    if arguments.output is not None:
-        check_writable(arguments.output, steps.table.schema)
+    columns = parse_columns(arguments.column)
+    stored = [read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format)]
+    table = joined_table(stored) if arguments.output is not None else None
+    if table is not None:
+        check_json_types(arguments.output, table.schema)
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
-    batch = step_batch_from_table(steps.table, str(arguments.rollouts), steps.place)
-    advantages = compute_advantages(batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
-    if arguments.output is not None:
-        columns: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}
+    computed = [
+        compute_advantages(steps.batch, estimator=arguments.estimator, gamma=arguments.gamma, **options)
+        for steps in stored
+    ]
+    batch, advantages = joined([steps.batch for steps in stored], computed)
+    if table is not None:
+        added: dict[str, Any] = {"advantage": advantages.values, "return": advantages.returns}
         for level in advantages.terms:
-            columns |= level_columns(dataclasses.replace(level, batch_trajectory=batch.trajectory))
-        write_table(arguments.output, with_columns(steps.table, columns))
+            added |= level_columns(dataclasses.replace(level, batch_trajectory=batch.trajectory))
+        write_table(arguments.output, with_columns(table, added))
     summary = summarise_levels(batch, advantages)
+    updates = [steps.update for steps in stored]
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
-        sys.stdout.write(json.dumps(described | summary.to_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(described | {"updates": updates} | summary.to_dict(), indent=2) + "\n")
     else:
-        print_summary(arguments.estimator, summary)
+        print_summary(arguments.estimator, summary, len(updates))
     return 0
 
 
-_OUR_COLUMNS = re.compile(
+def joined_table(stored: Sequence[StoredBatch]) -> pa.Table:
+    """The rows of all files; those of several files get a column `update`, if they have none."""
+    import pyarrow as pa
+
+    from hgpo.storage.tables import join_tables
+
+    tables = [steps.table for steps in stored]
+    if len(stored) > 1 and not any("update" in table.column_names for table in tables):
+        updates = [pa.array([steps.update] * steps.table.num_rows, pa.int64()) for steps in stored]
+        tables = [table.append_column("update", update) for table, update in zip(tables, updates, strict=True)]
+    return join_tables(tables, [steps.path for steps in stored])
+
+
+def joined(batches: Sequence[StepBatch], computed: Sequence[Advantages]) -> tuple[StepBatch, Advantages]:
+    """Several batches and their advantages as one, for figures over all steps.
+
+    Rows keep their order. Groups and trajectories are renumbered, so that none spans two batches. The batch has
+    only the columns that the figures use.
+    """
+    import numpy as np
+
+    from hgpo.estimators import Advantages
+    from hgpo.steps import StepBatch
+
+    if len(batches) == 1:
+        return batches[0], computed[0]
+    first_row = np.cumsum([0, *map(len, batches)])
+
+    def numbered(column: str) -> Any:
+        numbers = [getattr(batch, column) for batch in batches]
+        if any(part is None for part in numbers):
+            return None
+        offsets = np.cumsum([0, *(int(part.max()) + 1 for part in numbers)])
+        return np.concatenate([part + offset for part, offset in zip(numbers, offsets, strict=False)])
+
+    batch = StepBatch.from_columns(
+        **{name: numbered(name) for name in ("group", "trajectory", "observation", "prompt")},
+        step=np.concatenate([batch.step for batch in batches]),
+        reward=np.concatenate([batch.reward for batch in batches]),
+    )
+    terms = [_joined_level(levels, first_row) for levels in zip(*(part.terms for part in computed), strict=True)]
+    has_episode = computed[0].episode is not None
+    return batch, Advantages(
+        np.concatenate([part.values for part in computed]),
+        np.concatenate([part.returns for part in computed]),
+        tuple(terms[1:] if has_episode else terms),
+        terms[0] if has_episode else None,
+    )
+
+
+def _joined_level(parts: Sequence[Level], first_row: IntArray) -> Level:
+    """One level of several batches; `first_row` has the number of the first row of each."""
+    import numpy as np
+
+    def column(values: Sequence[Any], default: Any = None) -> Any:
+        """The values of all parts, in group order; `default` replaces None in some of them."""
+        if all(value is None for value in values):
+            return None
+        filled = [default if value is None else value for value in values]
+        return np.concatenate([np.broadcast_to(v, len(part.row_N)) for v, part in zip(filled, parts, strict=True)])
+
+    compared = [part.compared for part in parts]
+    has_magnitudes = any(values.magnitude_N is not None for values in compared)
+    return dataclasses.replace(
+        parts[0],
+        row_N=np.concatenate([part.row_N + row for part, row in zip(parts, first_row, strict=False)]),
+        starts_N=column([part.starts_N for part in parts]),
+        compared=dataclasses.replace(
+            compared[0],
+            value_N=column([values.value_N for values in compared]),
+            magnitude_N=column([values.summed_N for values in compared]) if has_magnitudes else None,
+            share_N=column([values.share_N for values in compared], default=1.0),
+        ),
+        advantage_N=column([part.advantage_N for part in parts]),
+        weight_N=column([part.weight_N for part in parts]),
+        used_N=column([part.used_N for part in parts]),
+        present_N=column([part.present_N for part in parts], default=True),
+    )
+
+
+_ADDED_COLUMNS = re.compile(
     r"advantage|return|(episode|level_\d+)_(group|size|trajectories|mean|std|advantage|weight|unused)"
 )
 
 
 def level_columns(level: Level) -> dict[str, Any]:
-    """The columns of one level by name, each [N]; null where the step has no group or the level is used."""
+    """The output columns of one level, N values each; see `DESCRIPTION`."""
     import numpy as np
     import pyarrow as pa
 
@@ -130,31 +224,32 @@ def level_columns(level: Level) -> dict[str, Any]:
 
 
 def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """The table with the new columns; those that an earlier call wrote, perhaps for more levels, are left out."""
+    """The table with the new columns, without those of an earlier call (which may have had more levels)."""
     import pyarrow as pa
 
-    table = table.drop_columns([name for name in table.column_names if _OUR_COLUMNS.fullmatch(name)])
+    table = table.drop_columns([name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)])
     for name, values in columns.items():
         table = table.append_column(name, pa.array(values))
     return table
 
 
-_SAID = (
-    *("usable", "no\ncontext", "alone", "dropped", "mean\nweight", "variance\nexplained", "\nadjusted"),
+_USE = (
+    *("usable", "no\ncontext", "alone", "dropped", "mean\nweight", "explained,\nraw", "explained,\nadjusted"),
     *("sign as\nprevious", "sign as\nfinal"),
 )
 _SIZES = ("groups", "single", "mean\nsize", "trajec-\ntories", "10 %", "50 %", "90 %", "largest", "prompts\ndiffer")
 
 
-def print_summary(estimator: str, summary: BatchSummary) -> None:
-    """Spread of the advantages, and what each level had to work with."""
+def print_summary(estimator: str, summary: BatchSummary, updates: int) -> None:
+    """Print the spread of the advantages and the figures of each level."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     console.print(
-        f"{estimator}: {summary.steps:,} steps of {summary.trajectories:,} trajectories, {summary.tasks:,} tasks\n"
+        f"{estimator}: {summary.steps:,} steps of {summary.trajectories:,} trajectories, {summary.tasks:,} tasks"
+        f"{f' in {updates:,} updates' if updates > 1 else ''}\n"
         f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
         f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
         f"{percent(summary.advantage_zero_share)}"
@@ -163,8 +258,8 @@ def print_summary(estimator: str, summary: BatchSummary) -> None:
         return
     console.print("levels: " + "; ".join(f"{level.label}, {level.name}" for level in summary.terms))
     for title, headings, cells in (
-        ("What the levels had to say, in shares of steps", _SAID, _said),
-        ("Their groups: how many, how large for a step, how alike", _SIZES, _sizes),
+        ("Use of the levels, in shares of steps", _USE, _use),
+        ("Groups: number, size for a step, prompts", _SIZES, _sizes),
     ):
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("\nlevel")
@@ -175,7 +270,7 @@ def print_summary(estimator: str, summary: BatchSummary) -> None:
         console.print(table)
 
 
-def _said(level: LevelSummary) -> list[str]:
+def _use(level: LevelSummary) -> list[str]:
     return [
         percent(level.usable_share),
         percent(level.no_context_share),

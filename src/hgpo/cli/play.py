@@ -74,12 +74,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     import pyarrow.compute as pc
 
     from hgpo.rollout.records import step_text
-    from hgpo.storage.reading import read_steps
-    from hgpo.storage.step_batches import step_batch_from_table
+    from hgpo.storage.discover import find_step_files
+    from hgpo.storage.reading import read_batch
 
-    steps = read_steps(Path(arguments.what))
-    step_batch_from_table(steps.table, arguments.what, steps.place)  # refuses what is no step
-    table = steps.table
+    table = read_batch(find_step_files(Path(arguments.what))[0]).table
     trajectories = pc.unique(table["trajectory"]).to_pylist()
     if not 0 <= arguments.game < len(trajectories):
         raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")

@@ -17,7 +17,7 @@ from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_cons
 from hgpo.report.estimator_comparison import ShownEstimator, level_estimator, paper_settings
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
-from hgpo.storage.reading import UpdateSteps
+from hgpo.storage.reading import StoredBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,19 @@ class AnalysedUpdate:
         consistency: by level of HGPO.
     """
 
-    steps: UpdateSteps
+    steps: StoredBatch
     batch: StepBatch
     figures: UpdateFigures
     advantages: Mapping[str, Advantages]
     consistency: tuple[Consistency, ...]
 
 
-def analyse(steps: UpdateSteps, estimators: Sequence[ShownEstimator], gamma: float) -> AnalysedUpdate:
+def analyse(steps: StoredBatch, estimators: Sequence[ShownEstimator], gamma: float) -> AnalysedUpdate:
     """Compute every estimator that the columns allow, on all steps of the update.
 
     Raises:
-        ValueError: the update has no readable steps, or lacks a column that the estimator whose levels are followed
-            needs.
+        ValueError: the update lacks a column that the estimator whose levels are followed needs.
     """
-    if steps.batch is None:
-        raise ValueError(f"update {steps.update} has no readable steps")
     batch = steps.batch
     followed = level_estimator(estimators)
     advantages = {

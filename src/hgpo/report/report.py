@@ -12,8 +12,8 @@ from hgpo.columns import IntArray
 from hgpo.report.analysis import UpdateFigures, analyse
 from hgpo.report.estimator_comparison import ShownEstimator, Training, level_estimator, shown_estimators
 from hgpo.report.shown import ShownSteps, shown_steps
-from hgpo.storage.discover import NoRolloutsError, StepFile, chosen_updates, find_step_files
-from hgpo.storage.reading import count_rows, read_update
+from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
+from hgpo.storage.reading import count_rows, read_intact
 from hgpo.storage.schema import Notice
 
 MAX_STEPS = 20_000
@@ -85,8 +85,8 @@ def build_report(
         max_steps: show at most so many steps, as whole tasks (but at least one task); the figures count all.
         updates: only these, None for all.
         notices: what the caller had to leave out already.
-        format: see `hgpo.storage.reading.read_steps`.
-        columns: see there.
+        format: see `hgpo.storage.discover.find_step_files`.
+        columns: see `hgpo.storage.reading.read_batch`.
 
     Raises:
         ValueError: an update of `updates` is not there, or there is nothing that can be read; the message says which
@@ -96,13 +96,11 @@ def build_report(
     known = training is not None and bool(training.metrics)
     files: list[StepFile] = []
     try:
-        files = find_step_files(path, format)
+        files = find_step_files(path, format, updates)
     except NoRolloutsError as error:
         if updates is not None or not known:
             raise
         found.append(Notice(f"{error}. There are figures of its updates and no steps"))
-    if updates is not None:
-        files = chosen_updates(path, files, updates)
     estimators = shown_estimators(training)
     gamma = training.gamma if training else 0.95
     total = sum(count_rows(file.path) for file in files)
@@ -111,9 +109,9 @@ def build_report(
     figures: list[UpdateFigures] = []
     shown: list[ShownSteps] = []
     for file in files:
-        steps = read_update(file, columns)
-        found += steps.notices
-        if steps.batch is None:
+        steps, file_notices = read_intact(file, columns)
+        found += file_notices
+        if steps is None:
             continue
         analysed = analyse(steps, estimators, gamma)
         figures.append(analysed.figures)

@@ -154,7 +154,7 @@ def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
         update=update.steps.update,
         task_ids=tuple(_text(batch.labels["group"][task]) or "" for task in tasks),
         trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
-        task_types=tuple(_text(_value(update.steps.texts.get("task_type"), row)) or "" for row in first_row),
+        task_types=tuple(_text(value) or "" for value in update.steps.values("task_type", first_row)),
         success_M=won(batch)[trajectory_M],
         task_S=task_of[batch.group[row_S]],
         trajectory_S=trajectory_S.reshape(-1),
@@ -226,13 +226,8 @@ def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | Non
         if column is not None:
             texts[name] = tuple(_text(batch.labels[name][code]) for code in column[row_S])
     for name in ("response", "fault"):
-        if name in update.steps.texts:
-            texts[name] = tuple(_text(update.steps.texts[name][row]) for row in row_S)
+        texts[name] = tuple(map(_text, update.steps.values(name, row_S)))
     return texts
-
-
-def _value(column: list[Any] | None, row: int) -> Any:
-    return None if column is None else column[row]
 
 
 def _text(value: Any) -> str | None:

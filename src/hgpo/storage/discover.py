@@ -1,4 +1,4 @@
-"""From a path to the files of steps that it stands for: which update each is, and whose format it has."""
+"""The files of steps in a path: which update each belongs to, and its format."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import pyarrow.parquet as pq
 from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, StorageError, suffix_of
 from hgpo.storage.tables import parsed_line
 
-_RUN_FILES = ("metrics.jsonl", "metrics.superseded.jsonl")
-"""Files of a run directory that end like rollouts and hold none."""
+_METRICS = ("metrics.jsonl", "metrics.superseded.jsonl")
+"""Files of a run directory that have the suffix of rollouts and contain none."""
 
 _KEYS_OF_DUMPS = {"input", "output"}
 _LISTS_OF_TRAJECTORIES = {"messages", "steps"}
 
 
 class NoRolloutsError(StorageError):
-    """There are no files of steps, perhaps not yet."""
+    """The path contains no files of steps (a run may not have written any yet)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFile:
-    """A file whose steps were compared with each other.
+    """A file whose steps are one batch: advantages compare steps within a file, never between files.
 
     Attributes:
-        update: Which update they belong to.
-        path: Where it is.
+        update: The update that its steps were collected for.
+        path: The file.
         format: "hgpo", this project's columns in parquet or JSONL; "verl", a rollout dump of verl or verl-agent; or
-            "trajectories", one trajectory a line.
+            "trajectories", one trajectory per line.
     """
 
     update: int
@@ -40,20 +40,23 @@ class StepFile:
     format: str
 
 
-def find_step_files(path: Path, format: str = "auto") -> list[StepFile]:
-    """The files that `path` stands for, by update: itself, those of a folder, or those of a run directory.
+def find_step_files(path: Path, format: str = "auto", updates: Sequence[int] | None = None) -> list[StepFile]:
+    """The files of steps in `path`, by update.
 
-    The update is the number in a file's name (00040.parquet, verl's 40.jsonl); files are counted from 1 in the order of
-    their names where one has none or two have the same.
+    The update is the number in a file's name (00040.parquet, verl's 40.jsonl). Files whose names have no number, or the
+    same one, are numbered from 1 in the order of their names.
 
     Args:
-        path: a file, a folder of files or a run directory; the metrics of a run are no steps.
-        format: "hgpo", "verl" or "trajectories" for all files; "auto": each file's own.
+        path: A file, a folder of files or a run directory. The metrics of a run are not steps.
+        format: "hgpo", "verl" or "trajectories" for all files; "auto": the format of each file is taken from the names
+            in its first row. A row with a list `messages` or `steps` is a trajectory; one with `input` and `output` in
+            JSONL is verl's, unless it has the columns of a step.
+        updates: Only these; None for all.
 
     Raises:
-        ValueError: an unknown format.
-        NoRolloutsError: (a StorageError) there are no files of steps.
-        StorageError: nothing is there, or a file of another kind.
+        ValueError: Unknown format, or `path` has no file of one of `updates`; the message names those it has.
+        NoRolloutsError: (a StorageError) `path` contains no files of steps.
+        StorageError: `path` does not exist, or is a file with another suffix.
     """
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
@@ -64,33 +67,23 @@ def find_step_files(path: Path, format: str = "auto") -> list[StepFile]:
         files = sorted(file for file in _entries(path) if file.suffix.lower() in SUFFIXES and not file.is_dir())
     else:
         raise StorageError(f"no such file or folder: {path}")
-    files = [file for file in files if file.name not in _RUN_FILES]
+    files = [file for file in files if file.name not in _METRICS]
     if format == "verl":
         files = [file for file in files if suffix_of(file) == ".jsonl"]
     if not files:
-        raise NoRolloutsError(_nothing(path, format))
-    updates = zip(_numbers(files), files, strict=True)
-    found = [StepFile(update, file, _format(file) if format == "auto" else format) for update, file in updates]
-    return sorted(found, key=lambda file: file.update)
-
-
-def chosen_updates(path: Path, files: Sequence[StepFile], updates: Sequence[int]) -> list[StepFile]:
-    """The files of these updates.
-
-    Raises:
-        ValueError: `path` has no rollouts of one of them; the message names those it has.
-    """
-    missing = sorted(set(updates) - {file.update for file in files})
-    if missing:
-        raise ValueError(
-            f"{path} holds no rollouts of update {', '.join(map(str, missing))}; it holds those of "
-            f"{number_ranges([file.update for file in files])}"
-        )
-    return [file for file in files if file.update in set(updates)]
+        raise NoRolloutsError(_no_files(path, format))
+    numbered = sorted(zip(_numbers(files), files, strict=True))
+    if updates is not None:
+        _check_updates(path, [update for update, _ in numbered], updates)
+    return [
+        StepFile(update, file, _format(file) if format == "auto" else format)
+        for update, file in numbered
+        if updates is None or update in updates
+    ]
 
 
 def number_ranges(numbers: Sequence[int]) -> str:
-    """Numbers in few words: `number_ranges([1, 2, 3, 7, 10])` is "1 to 3, 7, 10"."""
+    """Numbers as ranges: `number_ranges([1, 2, 3, 7, 10])` is "1 to 3, 7, 10"."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and number == ranges[-1][1] + 1:
@@ -101,14 +94,13 @@ def number_ranges(numbers: Sequence[int]) -> str:
 
 
 def _entries(path: Path) -> Iterable[Path]:
-    """What lies where `path` keeps its rollouts: a run directory has a folder of its own for them, perhaps not yet."""
+    """The entries of the folder that contains the rollouts: `rollouts/` in a run directory, which may not exist yet."""
     if (path / "rollouts").is_dir():
         return (path / "rollouts").iterdir()
     return () if (path / "config.toml").is_file() else path.iterdir()
 
 
-def _nothing(path: Path, format: str) -> str:
-    """Why there may be no files."""
+def _no_files(path: Path, format: str) -> str:
     if format == "verl":
         return f"{path} holds no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
     return (
@@ -117,14 +109,21 @@ def _nothing(path: Path, format: str) -> str:
     )
 
 
+def _check_updates(path: Path, found: Sequence[int], wanted: Sequence[int]) -> None:
+    if missing := sorted(set(wanted) - set(found)):
+        raise ValueError(
+            f"{path} holds no rollouts of update {', '.join(map(str, missing))}; it holds those of "
+            f"{number_ranges(found)}"
+        )
+
+
 def _numbers(files: Sequence[Path]) -> list[int]:
-    """The number in each file's name; 1, 2, … where they do not tell the files apart."""
+    """The number in each file's name; 1, 2, … if these are not distinct."""
     numbers = [int(digits[1]) for file in files if (digits := re.search(r"(\d{1,9})\D*$", file.stem))]
     return numbers if len(set(numbers)) == len(files) else list(range(1, len(files) + 1))
 
 
 def _format(file: Path) -> str:
-    """What the first readable row tells: one that is a step of this project makes it this project's."""
     keys, lists = _first_keys(file)
     if keys >= set(BATCH_COLUMNS):
         return "hgpo"
@@ -134,7 +133,7 @@ def _format(file: Path) -> str:
 
 
 def _first_keys(file: Path) -> tuple[set[str], set[str]]:
-    """The keys of the first row that can be read, and those of lists; none where no row can, which its reader tells."""
+    """The keys of the first readable row, and those of lists among them; the file's reader reports unreadable rows."""
     if suffix_of(file) == ".parquet":
         try:
             schema = pq.read_schema(file)

@@ -1,13 +1,37 @@
-"""What is wrong with files of steps: an error for who needs every row, notices for who takes what is readable."""
+"""Files of steps: names, formats, columns, schema version, values, and the errors and notices about them."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from hgpo.utils.files import check_writable
+
+SCHEMA_VERSION = 1
+UPDATE_KEY = b"hgpo_update"
+"""Metadata of a parquet file that training wrote: the update that its steps were collected for."""
+VERSION_KEY = b"hgpo_schema_version"
+FORMATS = ("auto", "hgpo", "verl", "trajectories")
+BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
+OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
+SUFFIXES = (".parquet", ".jsonl")
+_TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
+
+
+def suffix_of(path: Path) -> str:
+    """ ".parquet" or ".jsonl", in lower case.
+
+    Raises:
+        StorageError: `path` has another suffix.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(SUFFIXES)}; choose one of them")
+    return suffix
 
 
 def place_of(file: Path | str, row: int | None = None) -> str:
@@ -17,16 +41,38 @@ def place_of(file: Path | str, row: int | None = None) -> str:
     return f"{file} {'line' if str(file).lower().endswith('.jsonl') else 'row'} {row}"
 
 
+def other_version(version: object) -> str:
+    """The message about steps of another schema version."""
+    return (
+        f"schema version {version}; this release reads {SCHEMA_VERSION}: write it again with this release, or read it "
+        "with the release that wrote it"
+    )
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Check before a computation that its result can be written to `path`.
+
+    Raises:
+        StorageError: The suffix is neither .parquet nor .jsonl, `path` is a folder, or it exists and `overwrite` is
+            false.
+        OSError: The folder is not writable.
+    """
+    suffix_of(path)
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not overwrite:
+        raise StorageError(f"{path} exists already; choose another name or add --force")
+    check_writable(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the reader of a report must know: what was left out of which file, and why.
+    """What was left out of a file, and why.
 
     Attributes:
-        message: What is wrong.
+        message: The problem.
         file: Name of the file, "" for the whole input.
-        row: First row it is about, None for the whole file; counted as `place_of` says.
-
-    Example: `str(Notice("not JSON", "00007.jsonl", 12))` is "00007.jsonl line 12: not JSON".
+        row: First affected row, None for the whole file; counted as in `place_of`.
     """
 
     message: str
@@ -51,18 +97,15 @@ class StorageError(ValueError):
 
 
 class Problems:
-    """What is wrong with the rows of one file: strict, the first is a `StorageError`; tolerant, each is kept.
+    """Collects the problems of one file: strict, the first raises a `StorageError`; otherwise each is recorded.
 
-    Problems of one `kind`, by default of one message, become one notice, so that a million bad rows do not give a
-    million.
+    Problems of one `kind`, by default of one message, become one notice, so the number of notices stays small.
 
     Attributes:
         file: The file that is read.
         strict: Whether the first problem is raised.
         rows_are_lost: Whether some rows cannot be read, so that trajectories may lack a step.
-        faulty: Rows with a value that cannot be used, by number: (kind, message). Whole trajectories go with them.
-
-    Example: a tolerant one has one notice after `lost(2, "not JSON")` and `lost(5, "not JSON")`: row 2 and one more.
+        faulty: Rows with an unusable value, by number: (kind, message). Their trajectories are left out.
     """
 
     def __init__(self, file: Path, strict: bool) -> None:
@@ -74,7 +117,7 @@ class Problems:
         self._trajectories: dict[str, set[Hashable]] = {}
 
     def lost(self, row: int, message: str, kind: str = "") -> None:
-        """A row cannot be read."""
+        """Record a row that cannot be read."""
         if self.strict:
             raise StorageError(message, self.file, row)
         self.rows_are_lost = True
@@ -82,19 +125,19 @@ class Problems:
         self._rows[kind or message] += 1
 
     def fault(self, row: int, message: str, kind: str = "") -> None:
-        """A row is there, with a value that cannot be used; null takes the value's place."""
+        """Record a row with an unusable value; the reader replaces the value with null."""
         if self.strict:
             raise StorageError(message, self.file, row)
         self.faulty.setdefault(row, (kind or message, message))
 
     def left_out(self, trajectory: Hashable, row: int, problem: tuple[str, str]) -> None:
-        """A trajectory is left out because of the (kind, message) of one of its rows."""
+        """Record a trajectory that is left out because of the (kind, message) of one of its rows."""
         kind, message = problem
         self._first.setdefault(kind, (row, message))
         self._trajectories.setdefault(kind, set()).add(trajectory)
 
     def notices(self) -> list[Notice]:
-        """One notice per kind of problem, in the order of their appearance."""
+        """One notice per kind of problem, in order of appearance."""
         first = self._first.items()
         return [Notice(message + self._extent(kind), self.file.name, row) for kind, (row, message) in first]
 
@@ -105,50 +148,47 @@ class Problems:
         return f"; so are {self._rows[kind] - 1} more rows; all are left out" if self._rows[kind] > 1 else ""
 
 
-# What a file of steps is: its names, its formats, its columns and its version.
+def identifier(value: object) -> str:
+    """An id as text. This and the next functions raise TypeError or ValueError for a value they cannot convert."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise TypeError(f"expected text or an integer as an id, got {value!r}")
+    return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids equal
 
 
-SCHEMA_VERSION = 1
-UPDATE_KEY = b"hgpo_update"
-"""In the metadata of a parquet file that training wrote: which update its steps are of."""
-VERSION_KEY = b"hgpo_schema_version"
-FORMATS = ("auto", "hgpo", "verl", "trajectories")
-BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
-OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
-SUFFIXES = (".parquet", ".jsonl")
+def text(value: object) -> str:
+    """Text; characters that UTF-8 cannot encode become question marks."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return value.encode("utf-8", "replace").decode()
 
 
-def suffix_of(path: Path) -> str:
-    """ ".parquet" or ".jsonl", in whatever case `path` spells it.
-
-    Raises:
-        StorageError: it ends in something else; the message names both.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(SUFFIXES)}; choose one of them")
-    return suffix
+def text_or_json(value: object) -> str:
+    """Text as it is, any other JSON value as JSON text with sorted keys."""
+    return text(value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False))
 
 
-def other_version(version: object) -> str:
-    """What is said of steps of another schema version."""
-    return (
-        f"schema version {version}; this release reads {SCHEMA_VERSION}: write it again with this release, or read it "
-        "with the release that wrote it"
-    )
+def number(value: object) -> float:
+    """A finite number, or its text: verl writes values that JSON does not know as text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise TypeError(f"expected a number, got {value!r}")
+    if not isfinite(converted := float(value)):
+        raise ValueError(f"expected a finite number, got {value!r}")
+    return converted
 
 
-def check_output(path: Path, overwrite: bool) -> None:
-    """Refuse what cannot be written to, before anything is computed.
+def whole(value: object) -> int:
+    """An integer of at least 0 and below 2**31."""
+    if (converted := number(value)) != int(converted) or not 0 <= converted < 2**31:
+        raise ValueError(f"expected an integer of at least 0 and below 2**31, got {value!r}")
+    return int(converted)
 
-    Raises:
-        StorageError: the name ends in neither .parquet nor .jsonl, is a folder's, or something is there that is not to
-            be overwritten.
-        OSError: nothing can be written there.
-    """
-    suffix_of(path)
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder; give the name of a file")
-    if path.exists() and not overwrite:
-        raise StorageError(f"{path} exists already; choose another name or add --force")
-    check_writable(path)
+
+def truth(value: object) -> bool:
+    """true, false, 1, 0, or the text of one of them."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _TRUTHS:
+        return _TRUTHS[value]
+    if (converted := number(value)) not in (0.0, 1.0):
+        raise ValueError(f"expected true or false, got {value!r}")
+    return converted == 1.0

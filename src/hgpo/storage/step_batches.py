@@ -1,20 +1,22 @@
-"""Stored columns as the estimators' input.
+"""Stored columns as the estimators' input, and the trajectories that remain of a damaged file.
 
-A value that a row lacks, whether its key is absent or null:
+A missing value (the key is absent or null)
 
-- in `action` and `next_observation`, it is None: there was no action, nothing came after;
-- in `penalty`, `value`, `success` (or `won`) and `prompt`, it is an error if any row has one, because no number may be
-  made up for it; a column without a single value counts as not there;
-- in a column that is needed, it is an error.
+- in `action` and `next_observation` means None: no action, or no next observation;
+- in `penalty`, `value`, `success` (or `won`) and `prompt` is an error if any row has a value, because no default is
+  correct; a column without any value counts as absent;
+- in a required column is an error.
 
-`hgpo.storage.trajectory_files` leaves out what is an error here.
+A trajectory without one of its steps has wrong returns and histories, so `undamaged_trajectories` leaves it out as a
+whole, with a notice that names the first row that is the reason.
 
 Shapes: N rows, U distinct values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,9 @@ import pyarrow as pa
 
 from hgpo.columns import ColumnError
 from hgpo.steps import StepBatch
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, StorageError
+from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, Problems, StorageError, place_of
 
-IN_ALL_ROWS_OR_NONE = {
+_IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
     "value": "write the critic's estimate of every step",
     "success": "write true or false in every row",
@@ -33,32 +35,36 @@ IN_ALL_ROWS_OR_NONE = {
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
+_UNFINISHED = "the end of its trajectory is in the part that cannot be read"
+
+Faults = dict[int, tuple[str, str]]
+"""Damaged rows, and the (kind, message) of the problem of each."""
 
 
 def step_batch_from_table(
     table: pa.Table, source: str = "rollouts", place: Callable[[int], str] | None = None
 ) -> StepBatch:
-    """The estimators' input from stored columns; this project's rollouts say `won` for `success`.
+    """The estimators' input from stored columns; `won`, as in this project's rollouts, is read as `success`.
 
     Args:
-        table: one row per step. See the module for what a missing value means.
-        source: what the table is called in messages.
-        place: where a row of the table was read from, such as "rollouts.jsonl line 3"; only called for messages.
+        table: One row per step. The module's docstring describes missing values.
+        source: Name of the table, for messages.
+        place: Where a row of the table was read from, such as "rollouts.jsonl line 3", for messages.
 
     Raises:
-        StorageError: a column is missing, or has values in some rows only.
-        ValueError: as `StepBatch.from_columns`; with `place`, a `StorageError` that names it.
+        StorageError: A column is missing, or has values in some rows only.
+        ValueError: As `StepBatch.from_columns`; with `place`, a `StorageError` that names the place.
     """
-    stored = stored_columns(table, source)
+    stored = _stored_columns(table, source)
     if not table.num_rows:
         raise StorageError(f"{source}: no rows; one row per step is needed")
     named = place or (lambda row: f"{source} row {row}")
     values = {}
     for name, key in stored.items():
         column = table.column(key)
-        if name in IN_ALL_ROWS_OR_NONE and column.null_count:
+        if name in _IN_ALL_ROWS_OR_NONE and column.null_count:
             first = int(np.argmax(column.is_null().to_numpy()))
-            raise StorageError(missing_value(name, key, first).message_at(named))
+            raise StorageError(_missing_value(name, key, first).message_at(named))
         values[name] = _values(column, name, key, named)
     try:
         return StepBatch.from_columns(**values)
@@ -68,14 +74,38 @@ def step_batch_from_table(
         raise StorageError(error.message_at(place)) from error
 
 
-def stored_columns(table: pa.Table, source: str = "rollouts") -> dict[str, str]:
-    """The columns of a batch that the table has, and the name under which it has each.
+def undamaged_trajectories(
+    table: pa.Table, numbers: Sequence[int], problems: Problems
+) -> tuple[StepBatch | None, pa.Table]:
+    """The batch of all undamaged trajectories, None if there are none, and its rows.
+
+    Args:
+        table: The rows that could be read.
+        numbers: The number of each row in the file.
+        problems: The problems found while reading; records what is left out here.
 
     Raises:
-        StorageError: one that is needed is missing.
+        StorageError: A required column is missing, or the trajectories do not form a batch together.
     """
+    stored = _stored_columns(table, problems.file.name)
+    faults = _unfinished(table) if problems.rows_are_lost else {}
+    if problems.faulty:
+        faults |= {row: problems.faulty[number] for row, number in enumerate(numbers) if number in problems.faulty}
+    table, numbers = _without(faults, table, numbers, problems)
+    try:
+        return _batch(table), table
+    except ValueError:  # only then is each trajectory checked by itself
+        table, numbers = _without(_damaged(table, stored, numbers, problems), table, numbers, problems)
+    try:
+        return _batch(table), table
+    except ValueError as error:
+        raise StorageError(f"the readable rows do not form a batch: {error}", problems.file) from error
+
+
+def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
+    """The columns of a batch that the table has, and the name of each in the table."""
     names = [name for name in (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS) if name in table.column_names]
-    stored = {name: name for name in names if name not in IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
+    stored = {name: name for name in names if name not in _IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
     if "success" not in stored and "won" in table.column_names and not _is_empty(table.column("won")):
         stored["success"] = "won"
     missing = [name for name in BATCH_COLUMNS if name not in stored]
@@ -87,9 +117,8 @@ def stored_columns(table: pa.Table, source: str = "rollouts") -> dict[str, str]:
     return stored
 
 
-def missing_value(name: str, key: str, row: int) -> ColumnError:
-    """The error about a row without a value in one of `IN_ALL_ROWS_OR_NONE`, which is stored as `key`."""
-    remedy = f"{IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
+def _missing_value(name: str, key: str, row: int) -> ColumnError:
+    remedy = f"{_IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
     return ColumnError(key, row, f"missing value, though other rows have one; {remedy}")
 
 
@@ -101,7 +130,8 @@ def _values(column: pa.ChunkedArray, name: str, key: str, place: Callable[[int],
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
-    repeats = _is_text(column.type) or pa.types.is_dictionary(column.type)
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    repeats = is_text or pa.types.is_dictionary(column.type)
     try:
         return _shared_values(column) if name in _REPETITIVE and repeats and len(column) else column.to_pylist()
     except UnicodeDecodeError as error:
@@ -110,7 +140,7 @@ def _values(column: pa.ChunkedArray, name: str, key: str, place: Callable[[int],
 
 
 def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
-    """The column as objects, equal values being one object: less memory, and faster to compare, than one per row."""
+    """The column as objects, one per distinct value: less memory than one per row, and faster to compare."""
     encoded = (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).unify_dictionaries()
     values = [*encoded.chunk(0).dictionary.to_pylist(), None]  # the None is for missing values
     value_U = np.empty(len(values), dtype=object)
@@ -120,10 +150,6 @@ def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
     return shared_N
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _first_undecodable(column: pa.ChunkedArray) -> int:
     for row, value in enumerate(column):
         try:
@@ -131,3 +157,62 @@ def _first_undecodable(column: pa.ChunkedArray) -> int:
         except UnicodeDecodeError:
             return row
     raise AssertionError("only called for a column that is not UTF-8")
+
+
+def _batch(table: pa.Table) -> StepBatch | None:
+    return step_batch_from_table(table) if table.num_rows else None
+
+
+def _without(
+    faults: Faults, table: pa.Table, numbers: Sequence[int], problems: Problems
+) -> tuple[pa.Table, Sequence[int]]:
+    """The rows of trajectories without a fault, and their numbers; records the other trajectories."""
+    if not faults:
+        return table, numbers
+    trajectory = [_key(value) for value in table.column("trajectory").to_pylist()]
+    for row, problem in faults.items():
+        problems.left_out(trajectory[row], numbers[row], problem)
+    lost = {trajectory[row] for row in faults}
+    kept = [row for row in range(len(trajectory)) if trajectory[row] not in lost]
+    return table.take(pa.array(kept, pa.int64())), [numbers[row] for row in kept]
+
+
+def _unfinished(table: pa.Table) -> Faults:
+    """The last readable row of each trajectory that is not marked as ended, in a file that marks ends."""
+    ended = [table.column(name).to_pylist() for name in ("terminated", "truncated") if name in table.column_names]
+    last: dict[Any, tuple[int, int]] = {}
+    places = zip(table.column("trajectory").to_pylist(), table.column("step").to_pylist(), strict=True)
+    for row, (trajectory, step) in enumerate(places if ended else ()):
+        if isinstance(step, int):
+            last[_key(trajectory)] = max(last.get(_key(trajectory), (step, row)), (step, row))
+    return {row: (_UNFINISHED, _UNFINISHED) for _, row in last.values() if not any(column[row] for column in ended)}
+
+
+def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
+    """The first wrong row of each trajectory that does not form a batch by itself."""
+    values = {name: table.column(key).to_pylist() for name, key in stored.items()}
+    rows_of: defaultdict[Any, list[int]] = defaultdict(list)
+    for row, trajectory in enumerate(values["trajectory"]):
+        rows_of[_key(trajectory)].append(row)
+    faults: Faults = {}
+    for rows in rows_of.values():
+        columns = {name: [column[row] for row in rows] for name, column in values.items()}
+        places = [place_of(problems.file.name, numbers[row]) for row in rows]
+        try:
+            for name in _IN_ALL_ROWS_OR_NONE.keys() & columns.keys():
+                if None in columns[name]:
+                    raise _missing_value(name, stored[name], columns[name].index(None))
+            StepBatch.from_columns(**columns)
+        except ColumnError as error:
+            message = error.message_at(places.__getitem__).removeprefix(f"{places[error.row]}: ")
+            faults[rows[error.row]] = (f"column {error.column!r}", message)
+    return faults
+
+
+def _key(value: Any) -> Any:
+    """The value, or its text if it is not hashable."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value

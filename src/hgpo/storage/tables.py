@@ -1,4 +1,11 @@
-"""Parquet files: read as a whole, or the row groups that can be read."""
+"""Tables in parquet and JSONL files: reading whole or damaged files, writing, joining.
+
+Of a damaged parquet file, whole row groups can be read; of a JSONL file (one object per line), lines. A key that a line
+lacks is null in that row. Problems are reported with file, line, column and remedy; the search for a value that does
+not fit its column runs only after an error, so it costs nothing for a good file.
+
+Text columns hold untrusted model and environment output: code that displays them must escape them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ import json
 import os
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -20,6 +27,10 @@ from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Prob
 from hgpo.utils.files import naming, whole_file
 
 _DAMAGE = (pa.ArrowException, OSError)
+_INT64 = range(-(2**63), 2**63)
+_SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
+_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
+_NUMERIC_TRUTHS = ("success", "won", "reward", "penalty", "value")  # in these, true counts as 1
 
 
 def read_parquet(
@@ -28,16 +39,16 @@ def read_parquet(
     """The rows of a parquet file and their numbers, from 0.
 
     Args:
-        path: the file.
-        problems: takes row groups that cannot be read; for a tolerant reader, texts that are not UTF-8 are damage, too.
-        wanted: columns to read, None for all.
+        path: The file.
+        problems: Records row groups that cannot be read; unless it is strict, text that is not UTF-8 is also damage.
+        wanted: Columns to read, None for all.
 
     Raises:
-        StorageError: no row can be read, or the file is of another schema version.
+        StorageError: No row can be read, or the file has another schema version.
     """
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
-    except _DAMAGE as error:  # the index of a parquet file is its end: without it no row can be found
+    except _DAMAGE as error:  # without the index at its end, no row can be found
         raise StorageError(f"no row can be read; it is no parquet file or was cut off ({error})", path) from error
     with file:
         version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
@@ -47,7 +58,9 @@ def read_parquet(
         try:
             table = file.read(names)
             if not problems.strict:
-                table.validate(full=True)  # that texts are UTF-8; the strict reader asks of the columns that are used
+                table.validate(
+                    full=True
+                )  # checks that texts are UTF-8; `step_batch_from_table` checks the columns it uses
         except _DAMAGE:
             return _whole_groups(file, names, problems)
         return table, range(table.num_rows)
@@ -72,22 +85,10 @@ def _whole_groups(file: pq.ParquetFile, names: list[str], problems: Problems) ->
     return pa.concat_tables(tables), numbers
 
 
-# JSONL: one object per line, one column per key that any line has.
-#
-# A key that a line lacks is null there, as if the line said so. What cannot be read is reported with file, line,
-# column
-# and remedy; finding a value that does not fit is left to the error path, so that a good file costs nothing for it.
-
-
-_INT64 = range(-(2**63), 2**63)
-_ONE_KIND = "write one kind of value per column: ids as text, numbers without quotes"
-_MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
-
-
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
-    """The rows of a file and the numbers of their lines, from 1; blank lines are no rows.
+    """The rows of a JSONL file and their line numbers, from 1; blank lines are skipped.
 
-    A line that cannot be read or has another schema version goes to `problems`.
+    `problems` records lines that cannot be read or have another schema version.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -107,7 +108,7 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
-    """The object that a line holds, or the (kind, message) of what is wrong with it."""
+    """The object in a line, or the (kind, message) of its problem."""
     try:
         row = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -125,22 +126,22 @@ def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
 def read_json_lines(
     path: Path, problems: Problems, wanted: Collection[str] | None = None
 ) -> tuple[pa.Table, list[int]]:
-    """The rows of a JSONL file and their line numbers; columns in the order of first appearance.
+    """The rows of a JSONL file and their line numbers; columns in order of first appearance.
 
     Args:
-        path: the file.
-        problems: takes lines that cannot be read, and values that do not go with the others of their column.
-        wanted: columns to read, None for all.
+        path: The file.
+        problems: Records lines that cannot be read, and values whose type differs from the rest of their column.
+        wanted: Columns to read, None for all.
 
     Raises:
-        StorageError: no row has a column that is wanted, or the values of one make no column.
+        StorageError: No row has a wanted column, or the values of one have no common type.
     """
     rows, numbers = read_lines(path, problems)
     found = list(dict.fromkeys(chain.from_iterable(rows)))
     names = found if wanted is None else [name for name in found if name in wanted]
     if rows and not names:
         raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
-    complete = set(map(len, rows)) == {len(found)}  # as nearly all files are, and quicker to take apart
+    complete = set(map(len, rows)) == {len(found)}  # true for nearly all files, and faster
     columns = {}
     for name in names:
         if not _fits(name):
@@ -153,7 +154,7 @@ def read_json_lines(
 
 
 def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
-    """The values as a column, null where one does not go with the others."""
+    """The values as a column, null for those whose type differs from the others."""
     try:
         return pa.array(values)
     except _MISFITS:
@@ -163,17 +164,17 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
     try:
         return pa.array(values)
     except _MISFITS as error:
-        raise StorageError(f"column {name!r}: {error}; {_ONE_KIND}", problems.file) from error
+        raise StorageError(f"column {name!r}: {error}; {_SAME_TYPE}", problems.file) from error
 
 
 def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
-    """(row, kind of problem, message) of each value that does not go with the usual one of the column."""
+    """(row, kind of problem, message) of each value that does not fit the most frequent type of the column."""
     [(kind, _)] = Counter(_kind(value) for value in values if value is not None).most_common(1)
     usual = next((value for value in values if _kind(value) == kind and _fits(value)), None)
     for row, value in enumerate(values):
         try:
             pa.array([value, usual])
-            pa.array([usual, value])  # Arrow takes a truth after a number, and none before
+            pa.array([usual, value])  # Arrow accepts a boolean after a number, but not before
         except UnicodeEncodeError:
             problem = "text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
             yield row, "half", f"{reprlib.repr(value)}, {problem}text.encode('utf-8', 'replace').decode()"
@@ -182,11 +183,11 @@ def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
                 yield row, "large", f"{reprlib.repr(value)}, which 64 bits cannot hold; write such ids as text"
             else:
                 reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
-                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_ONE_KIND}"
+                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_SAME_TYPE}"
 
 
 def _kind(value: Any) -> type:
-    """What the values of a column have in common."""
+    """The type of a value; integers and floats go together."""
     return float if type(value) is int else type(value)
 
 
@@ -199,21 +200,16 @@ def _fits(value: Any) -> bool:
     return True
 
 
-# Tables of steps to files: one row per step, parquet or JSONL, with a schema version.
-#
-# Text columns hold untrusted model and environment output; whoever shows them escapes them.
-
-
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write any table with the schema version, by way of a temporary file, so that readers never see half of it.
+    """Write a table with the schema version through a temporary file, so that readers never see a partial file.
 
-    A name in .jsonl makes JSONL, any other parquet; whoever takes the name from a user asks `suffix_of` first.
-    Parquet pages carry the format's own checksums, which `hgpo.storage.tables` verifies.
+    The suffix .jsonl selects JSONL, any other parquet; check a user's file name with `suffix_of` first. Parquet pages
+    have checksums, which `read_parquet` verifies.
 
     Raises:
-        StorageError: JSON has no form for a column (see `check_writable`), or parquet has none.
+        StorageError: A column has a type that JSON (see `check_json_types`) or parquet cannot represent.
     """
-    check_writable(path, table.schema)
+    check_json_types(path, table.schema)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
     with whole_file(path) as partial:
         if path.suffix.lower() == ".jsonl":
@@ -226,9 +222,9 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def append_rows(path: Path, table: pa.Table) -> None:
-    """Append the rows of `table` to a JSONL file, on disk before this returns.
+    """Append the rows of `table` to a JSONL file and flush them to disk.
 
-    A process that is killed while it writes may leave half a line.
+    A process that is killed while writing may leave a partial line.
     """
     with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json_lines(path, table))
@@ -240,17 +236,17 @@ def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
     """A table's rows as lines of JSON, each with the schema version.
 
     Raises:
-        StorageError: a column is not UTF-8.
+        StorageError: A column is not UTF-8.
     """
     for row in _rows(path, table):
         yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
 
 
-def check_writable(path: Path, schema: pa.Schema) -> None:
-    """Ask before a long computation whether its result can be written to `path`.
+def check_json_types(path: Path, schema: pa.Schema) -> None:
+    """Check before a long computation that a table with `schema` can be written to `path`.
 
     Raises:
-        StorageError: `path` is to be JSONL, and JSON has no form for the values of a column, such as times or bytes.
+        StorageError: `path` ends in .jsonl, and JSON cannot represent the values of a column, such as times or bytes.
     """
     if path.suffix.lower() != ".jsonl":
         return
@@ -259,6 +255,79 @@ def check_writable(path: Path, schema: pa.Schema) -> None:
             raise StorageError(
                 f"{path}: JSON has no form for column {field.name!r} ({field.type}); write .parquet, or leave it out"
             )
+
+
+def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
+    """All rows of `tables`, which were read from `files`, in order; null in a column that a table lacks.
+
+    Numbers of different width, text and dictionaries of text, and booleans and numbers in columns where true counts as
+    1 are joined. Numbers and text are not: equal ids would become different ones.
+
+    Raises:
+        StorageError: A column has types that cannot be joined; the message names the column and two files.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    plain = _comparable(tables)
+    try:
+        return pa.concat_tables(plain, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise StorageError(_disagreement(plain, files) or f"{files[0].parent}: {error}") from error
+
+
+def _comparable(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The tables with dictionaries and views as text, and booleans as numbers, in columns whose types differ."""
+    types: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for field in table.schema:
+            types.setdefault(field.name, set()).add(field.type)
+    return [_retyped(table, types) for table in tables]
+
+
+def _retyped(table: pa.Table, types: Mapping[str, set[pa.DataType]]) -> pa.Table:
+    for place, field in enumerate(table.schema):
+        kind = _plain_type(field.name, field.type, types[field.name])
+        if kind != field.type:
+            table = table.set_column(place, field.name, table.column(place).cast(kind))
+    return table
+
+
+def _plain_type(name: str, kind: pa.DataType, others: set[pa.DataType]) -> pa.DataType:
+    if others == {kind}:
+        return kind
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_boolean(kind) and name in _NUMERIC_TRUTHS and not others <= {kind, pa.null()}:
+        return pa.int8()
+    return kind
+
+
+def _disagreement(tables: Sequence[pa.Table], files: Sequence[Path]) -> str | None:
+    """The first column that cannot be joined, as a message."""
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        seen: dict[pa.DataType, int] = {}
+        for place, table in enumerate(tables):
+            if name not in table.column_names:
+                continue
+            kind = table.schema.field(name).type
+            for other, first in seen.items() if kind not in seen else ():
+                if not _can_join(tables[first].select([name]), table.select([name])):
+                    return (
+                        f"{files[place]}: column {name!r} is {kind}, but {other} in {files[first]}; write values of "
+                        "one type in all files: ids as text, numbers without quotes"
+                    )
+            seen.setdefault(kind, place)
+    return None
+
+
+def _can_join(first: pa.Table, second: pa.Table) -> bool:
+    try:
+        pa.concat_tables([first, second], promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _rows(path: Path, table: pa.Table) -> Iterator[dict[str, Any]]:

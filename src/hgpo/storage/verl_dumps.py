@@ -1,99 +1,34 @@
-"""The values of verl's dumps, which keep what JSON does not know as text.
+"""JSONL files that verl writes to `trainer.rollout_data_dir` and `trainer.validation_data_dir`, as a table of steps.
 
-Each function raises TypeError or ValueError for what it cannot convert.
+One file per update, `<update>.jsonl`, one row per model response. Source: the code of verl 0.9.1 and verl-agent.
+
+- Every row has `input`, `output`, `score` (sum of the response's token rewards), `step` (the trainer's global step: an
+  *update* here) and, in verl, `gts` (ground truth).
+- Trainer V1 (verl's default) adds `uid` = `<prompt uuid>_<session>_<index>`: group, trajectory and step in one key.
+  Rows that only fill up the batch have a uid that begins with `pad`; they are left out. `score` is the last response's
+  in all rows of a trajectory. Training dumps have no other keys. Validation dumps add `reward` (= `score`) and the keys
+  of `reward_extra_info`, but with the values of the *last* response in all rows of its trajectory.
+- Trainer V0 and verl-agent add the keys of `reward_extra_info` row by row, and ids only if these are among them. Values
+  that JSON does not know are written as text ("1.0", "True"), large arrays with their middle left out, so observations
+  should be text. verl-agent repeats random rows to fill up the batch; a row equal to an earlier one is left out.
+
+If the dump lacks a key that a step needs, the error names the key and how to make verl write it.
+
+Shapes: N rows.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from hgpo.storage.schema import Problems, StorageError, place_of
+from hgpo.storage.schema import Problems, StorageError, identifier, number, place_of, text, text_or_json, truth, whole
 from hgpo.storage.tables import read_lines
-
-_TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
-
-
-def identifier(value: object) -> str:
-    """An id as text; it has to be text that UTF-8 can hold, or an integer."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise TypeError(f"expected text or an integer as an id, got {value!r}")
-    return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids one
-
-
-def text(value: object) -> str:
-    """Text that UTF-8 can hold; what it cannot becomes a question mark."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value.encode("utf-8", "replace").decode()
-
-
-def text_or_json(value: object) -> str:
-    """Text as it is, any other JSON value as JSON text with sorted keys."""
-    return text(value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False))
-
-
-def number(value: object) -> float:
-    """A finite number, which may have been written as text."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise TypeError(f"expected a number, got {value!r}")
-    if not isfinite(converted := float(value)):
-        raise ValueError(f"expected a finite number, got {value!r}")
-    return converted
-
-
-def whole(value: object) -> int:
-    """An integer of at least 0 and below 2**31."""
-    if (converted := number(value)) != int(converted) or not 0 <= converted < 2**31:
-        raise ValueError(f"expected an integer of at least 0 and below 2**31, got {value!r}")
-    return int(converted)
-
-
-def truth(value: object) -> bool:
-    """true, false, 1, 0, or the text of one of them."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value in _TRUTHS:
-        return _TRUTHS[value]
-    if (converted := number(value)) not in (0.0, 1.0):
-        raise ValueError(f"expected true or false, got {value!r}")
-    return converted == 1.0
-
-
-# The JSONL files that verl writes to `trainer.rollout_data_dir` and `trainer.validation_data_dir`, as a rollout
-# table.
-#
-# One file per update, `<update>.jsonl`, one row per model response. Read from the sources of verl 0.9.1 and verl-
-# agent:
-#
-# - Every row has `input`, `output`, `score` (sum of the response's token rewards), `step` (the trainer's global step:
-#  an
-#   *update* here) and, in verl, `gts` (ground truth).
-# - Trainer V1 (verl's default) adds `uid` = `<prompt uuid>_<session>_<index>`: group, trajectory and step in one key.
-#   Rows that only fill up the batch have a uid that begins with `pad`; they are left out. `score` is the last
-#   response's
-#   in all rows of a trajectory. Nothing else is written in training. In validation, `reward` (= `score`) and the keys
-#    of
-#   `reward_extra_info` follow, but those of the *last* response, in all rows of its trajectory.
-# - Trainer V0 and verl-agent add the keys of `reward_extra_info`, row by row, and no id unless it is among them.
-# Values
-#   that JSON does not know are written as text ("1.0", "True"), large arrays with their middle left out: let
-#   observations
-#   be text. verl-agent repeats random rows to fill up the batch; a row equal to an earlier one in everything is left
-#   out.
-#
-# What a step needs and the dump does not have is an error that says which key is missing and how verl comes to write
-# it.
-#
-# Shapes: N rows.
-
 
 COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Any], pa.DataType]] = {
     "update": (("step",), whole, pa.int64()),  # the trainer's global step
@@ -112,7 +47,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Any], pa.DataType]]
     "success": (("success", "won"), truth, pa.bool_()),
     "next_observation": (("next_observation",), text_or_json, pa.large_string()),
 }
-"""The keys that may hold a column, whichever occurs; how a value is read; as what it is kept."""
+"""Per column: the keys that may contain it (one of them), how a value is converted, its type in the table."""
 
 _IDS = ("update", "group", "trajectory", "step")
 _NEEDED = ("observation", "reward", "prompt", "response")
@@ -137,22 +72,22 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
     """The steps of one dump, without padding and repeated rows, and the numbers of their lines.
 
     Group and trajectory ids become `u<update>/<group>` and `u<update>/<group>/<trajectory>`, so that updates never mix
-    and a trajectory's id need only be unique within its group.
+    and a trajectory's id must be unique only within its group.
 
     Args:
-        path: a JSONL file.
-        keys: columns of `COLUMNS` that are read from another key, which then has to occur.
-        problems: takes rows that cannot be read or identified, and values that cannot be used.
+        path: A JSONL file.
+        keys: Columns of `COLUMNS` that are read from another key, which must occur.
+        problems: Records rows that cannot be read or identified, and values that cannot be used.
 
     Returns:
-        update, group, trajectory, step, observation, reward, prompt, response; score, action, penalty, valid, success
-        and next_observation where the dump has them; dump_file and dump_line, where the row comes from.
+        The columns update, group, trajectory, step, observation, reward, prompt, response; score, action, penalty,
+        valid, success and next_observation where the dump has them; dump_file and dump_line: the row's file and line.
 
     Raises:
-        StorageError: something that is needed is in no row, or keys contradict each other.
+        StorageError: A needed key is in no row, or keys contradict each other.
     """
     dump = _Dump(*read_lines(path, problems), keys, problems)
-    dump = dump.taken([at for at, row in enumerate(dump.rows) if not _match(_PADDING, row)])
+    dump = dump.subset([at for at, row in enumerate(dump.rows) if not _match(_PADDING, row)])
     dump, ids = _identified(dump) if dump.rows else (dump, [])
     if not dump.rows:
         return pa.table({}), []
@@ -174,54 +109,53 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Dump:
-    """Rows of a dump, the numbers of their lines, the keys that were chosen, and what is wrong."""
+    """Rows of a dump, their line numbers, the chosen keys by column, and the problems of the file."""
 
     rows: list[dict[str, Any]]
     numbers: list[int]
     chosen: Mapping[str, str]
     problems: Problems
 
-    def taken(self, places: Sequence[int]) -> _Dump:
-        """Some of the rows."""
+    def subset(self, places: Sequence[int]) -> _Dump:
         return replace(self, rows=[self.rows[at] for at in places], numbers=[self.numbers[at] for at in places])
 
     def error(self, at: int, message: str) -> StorageError:
-        """An error about the whole file that the row at this place shows."""
+        """An error about the whole file; names the row as an example."""
         return StorageError(message, self.problems.file, self.numbers[at])
 
     def place(self, at: int) -> str:
-        """Where a row is, for messages."""
+        """File and line of a row, for messages."""
         return place_of(self.problems.file, self.numbers[at])
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """The keys that may hold a column."""
+        """The keys that may contain a column."""
         return (self.chosen[name],) if name in self.chosen else COLUMNS[name][0]
 
     def has(self, name: str) -> bool:
-        """Whether a column is to be read: its key was chosen, or one of the usual ones occurs."""
+        """Whether a column can be read: its key was chosen, or one of the usual keys occurs."""
         return name in self.chosen or self._key(name) is not None
 
     def read(self, name: str) -> list[Any]:
-        """A column's values, converted; None where there is none or, which is reported, none that can be used.
+        """A column's converted values; None for a missing value and, with a problem recorded, an unusable one.
 
-        A row whose ids cannot be read is lost. Text is kept as it is and other values as their JSON, so ids and
-        observations have to be text in all rows or in none.
+        A row without readable ids is lost. Text stays text and other values become JSON, so ids and observations must
+        be text in all rows or in none.
         """
         key, convert = self._key(name), COLUMNS[name][1]
         if key is None:
             raise self.error(0, self._missing(name, self.keys(name), self.rows[0]))
         report = self.problems.lost if name in _IDS else self.problems.fault
-        is_text = convert in (identifier, text_or_json) and any(isinstance(row.get(key), str) for row in self.rows)
+        must_be_text = convert in (identifier, text_or_json) and any(isinstance(row.get(key), str) for row in self.rows)
         values = [None] * len(self.rows)
         for at, (line, row) in enumerate(zip(self.numbers, self.rows, strict=True)):
             value = row.get(key)
             if value is None:
-                if name != "next_observation" or key not in row:  # there is none after the last step
+                if name != "next_observation" or key not in row:  # absent after the last step
                     report(line, self._missing(name, (key,), row), kind=f"no {name}")
                 continue
             try:
                 converted = convert(value)
-                if is_text and not isinstance(value, str):
+                if must_be_text and not isinstance(value, str):
                     raise TypeError(f"expected text, as in other rows, got {value!r}")
                 values[at] = converted
             except (ValueError, TypeError, OverflowError) as error:
@@ -229,20 +163,20 @@ class _Dump:
         return values
 
     def _key(self, name: str) -> str | None:
-        """The one of a column's keys that occurs, None where no row has any."""
+        """The key of a column that occurs, None if no row has one."""
         present = [key for key in self.keys(name) if any(key in row for row in self.rows)]
         if len(present) > 1:
-            raise StorageError(f"both {' and '.join(present)} occur; say which one counts", self.problems.file)
+            raise StorageError(f"both {' and '.join(present)} occur; choose one with --column", self.problems.file)
         return present[0] if present else None
 
     def _missing(self, name: str, keys: Sequence[str], row: Mapping[str, Any]) -> str:
         wanted = " or ".join(map(repr, keys)) or "no key"
-        there = f"{wanted} is missing or null; there are {', '.join(row)}"
-        return f"no {name}: {there}. Name another key ({name}=KEY){_REMEDIES.get(name, '')}"
+        missing = f"{wanted} is missing or null; the row has {', '.join(row)}"
+        return f"no {name}: {missing}. Name another key ({name}=KEY){_REMEDIES.get(name, '')}"
 
 
 def _identified(dump: _Dump) -> tuple[_Dump, list[tuple[int, str, str, int]]]:
-    """The rows that have ids and are no copies; update, group, trajectory and step of each."""
+    """The rows with ids, without copies; update, group, trajectory and step of each."""
     update_N = dump.read("update")
     _check_updates(dump, update_N)
     parts = _compound_uids(dump)
@@ -255,11 +189,11 @@ def _identified(dump: _Dump) -> tuple[_Dump, list[tuple[int, str, str, int]]]:
             found[name] = dump.read(name)
     ids = list(zip(*found.values(), strict=True))
     kept = _without_copies(dump, ids)
-    return dump.taken(kept), [ids[at] for at in kept]
+    return dump.subset(kept), [ids[at] for at in kept]
 
 
 def _check_updates(dump: _Dump, update_N: Sequence[int | None]) -> None:
-    """verl names a file after its update; another number inside means that another value took the key's place."""
+    """verl names a file after its update; another number inside means that `step` has another meaning."""
     name, stem = dump.problems.file.name, dump.problems.file.stem
     if "update" in dump.chosen or not stem.isdecimal():
         return
@@ -273,7 +207,7 @@ def _check_updates(dump: _Dump, update_N: Sequence[int | None]) -> None:
 
 
 def _compound_uids(dump: _Dump) -> list[tuple[str, str, str]]:
-    """(prompt uuid, session, index) of each row where verl's trainer V1 wrote them, else nothing."""
+    """(prompt uuid, session, index) of each row of verl's trainer V1, [] for dumps of other trainers."""
     matches = [_match(_COMPOUND, row) for row in dump.rows]
     parts = [(match[1], match[2], match[3]) for match in matches if match is not None]
     if parts and len(parts) < len(matches):
@@ -287,7 +221,7 @@ def _compound_uids(dump: _Dump) -> list[tuple[str, str, str]]:
 
 
 def _without_copies(dump: _Dump, ids: Sequence[tuple[Any, ...]]) -> list[int]:
-    """The rows that have ids and repeat no earlier one; the same step with other content is a fault."""
+    """The rows with ids that repeat no earlier one; the same step with different content is a fault."""
     first: dict[tuple[Any, ...], int] = {}
     kept = []
     for at, row_ids in enumerate(ids):
@@ -303,7 +237,7 @@ def _without_copies(dump: _Dump, ids: Sequence[tuple[Any, ...]]) -> list[int]:
 
 
 def _check_steps_differ(dump: _Dump, trajectory_N: Sequence[str], observation_N: Sequence[str]) -> None:
-    """Refuse trainer V1's validation dumps with extra info, which repeat the last step's values in all steps."""
+    """Reject trainer V1's validation dumps with extra info: all steps have the values of the last one."""
     if "reward" not in dump.rows[0] or _match(_COMPOUND, dump.rows[0]) is None:
         return
     seen: dict[str, set[str]] = {}

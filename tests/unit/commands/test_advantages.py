@@ -16,6 +16,7 @@ from hgpo.estimators import compute_advantages
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
+from house import write_rows
 
 ROWS = [
     {"group": "task", "trajectory": name, "step": step, "observation": seen, "prompt": f"{step}: {seen}", "reward": won}
@@ -84,6 +85,33 @@ def test_columns_of_an_earlier_call_do_not_stay(rollouts: Path, tmp_path: Path) 
     advantages(deep, "--estimator", "gigpo", "-o", shallow)
     levels = {name for name in pq.read_schema(shallow).names if name.startswith("level_")}
     assert levels == {f"level_0_{column}" for column in COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options"), [("hgpo", ("history_length=1", "base_group=true")), ("reinforce", ()), ("gigpo", ())]
+)
+def test_every_file_is_a_batch_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], estimator: str, options: tuple[str, ...]
+) -> None:
+    """Ids and rewards of the second file differ, so that a joint batch would give other advantages."""
+    words = ["--estimator", estimator, *(word for option in options for word in ("--option", option))]
+    second = [{**row, "reward": -2.0 * row["reward"], "penalty": 0.5 * row["step"]} for row in ROWS]
+    for number, content in ((2, ROWS), (10, second)):
+        write_rows(tmp_path / "runs" / f"{number}.jsonl", content)
+        advantages(tmp_path / "runs" / f"{number}.jsonl", *words, "-o", tmp_path / f"{number}.parquet")
+    advantages(tmp_path / "runs", *words, "-o", tmp_path / "both.parquet")
+    capsys.readouterr()
+    alone, both = [rows(tmp_path / f"{number}.parquet") for number in (2, 10)], rows(tmp_path / "both.parquet")
+    assert [row["update"] for row in both] == [2] * len(ROWS) + [10] * len(ROWS)
+    for name in alone[0][0].keys() - {"penalty"}:
+        if not name.endswith("_group"):
+            assert [row[name] for row in both] == [row[name] for part in alone for row in part], name
+            continue
+        groups = [{row[name] for row in both if row["update"] == update} - {-1} for update in (2, 10)]
+        assert not groups[0] & groups[1]
+        assert [len(part) for part in groups] == [len({row[name] for row in part} - {-1}) for part in alone]
+    advantages(tmp_path / "runs", *words)
+    assert "14 steps of 6 trajectories, 2 tasks in 2 updates" in capsys.readouterr().out
 
 
 def test_json_is_the_summary_and_nothing_else(

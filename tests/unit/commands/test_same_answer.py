@@ -1,18 +1,25 @@
-"""`hgpo advantages` and `hgpo inspect` read the same steps from the same place, or say the same about it."""
+"""`hgpo advantages` and `hgpo inspect` read equal batches from the same path, or report the same problem."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import hgpo.estimators
+import hgpo.report.report
 from hgpo.cli.inspect import configure, report_of
 from hgpo.cli.main import main
+from hgpo.steps import StepBatch
 from hgpo.storage.tables import write_table
 from house import house, write_rows
 
@@ -24,12 +31,21 @@ def parquet(path: Path, update: int) -> None:
     write_table(path, pa.Table.from_pylist(house(update)))
 
 
-def dump(path: Path, update: int) -> None:
+def dump(path: Path, update: int, **extra: Any) -> None:
     """As verl-agent writes it."""
     keys = {"group": "uid", "trajectory": "traj_uid", "step": "step_index", "observation": "anchor_obs"}
     keys |= {"prompt": "input", "response": "output", "reward": "step_reward"}
     rows = [{key: row[name] for name, key in keys.items()} for row in house(update)]
-    write_rows(path, [{**row, "score": 1.0, "step": update} for row in rows])
+    write_rows(path, [{**row, "score": 1.0, "step": update, **extra} for row in rows])
+
+
+def lines_of_trajectories(update: int) -> list[dict[str, Any]]:
+    lines: dict[str, dict[str, Any]] = {}
+    for row in house(update):
+        whose = {name: row[name] for name in ("group", "trajectory")}
+        line = lines.setdefault(row["trajectory"], {**whose, "steps": []})
+        line["steps"].append({name: row[name] for name in ("observation", "prompt", "response", "action", "reward")})
+    return list(lines.values())
 
 
 def run_with_rollouts(path: Path) -> None:
@@ -87,8 +103,8 @@ def folder_of_dumps(path: Path) -> None:
 
 
 def dumps_beside_rollouts(path: Path) -> None:
-    """Without a column that has values in one of them only: `advantages` takes all files as one batch."""
-    write_table(path / "1.parquet", pa.Table.from_pylist(house(1)).drop_columns("won"))
+    """Their columns differ: `won` is in one of them only."""
+    write_table(path / "1.parquet", pa.Table.from_pylist(house(1)))
     dump(path / "2.jsonl", 2)
 
 
@@ -99,6 +115,37 @@ def one_file(path: Path) -> Path:
 def one_dump(path: Path) -> Path:
     dump(path / "7.jsonl", 7)
     return path / "7.jsonl"
+
+
+def updates_with_equal_ids(path: Path) -> None:
+    """Ids are unique within an update only, and files without numbers are counted."""
+    for name in ("first", "second"):
+        write_rows(path / f"{name}.jsonl", house(1))
+
+
+def one_parquet_file(path: Path) -> Path:
+    parquet(path / "rollouts.parquet", 1)
+    return path / "rollouts.parquet"
+
+
+def trajectories(path: Path) -> Path:
+    return write_rows(path / "conversations.jsonl", lines_of_trajectories(1))
+
+
+def trajectories_in_parquet(path: Path) -> Path:
+    path.mkdir()
+    pq.write_table(pa.Table.from_pylist(lines_of_trajectories(1)), path / "conversations.parquet")
+    return path / "conversations.parquet"
+
+
+def folder_of_trajectories(path: Path) -> None:
+    for update in (9, 10):
+        write_rows(path / f"{update}.jsonl", lines_of_trajectories(update))
+
+
+def validation_dumps(path: Path) -> None:
+    for update in (5, 10):
+        dump(path / f"{update}.jsonl", update, gts=None, reward=1.0, acc=True)
 
 
 def empty_folder(path: Path) -> None:
@@ -186,6 +233,12 @@ READABLE: dict[Kind, tuple[int, str]] = {
     dumps_beside_rollouts: (2 * STEPS, "auto"),
     one_file: (STEPS, "hgpo"),
     one_dump: (STEPS, "verl"),
+    one_parquet_file: (STEPS, "hgpo"),
+    updates_with_equal_ids: (2 * STEPS, "hgpo"),
+    trajectories: (STEPS, "trajectories"),
+    trajectories_in_parquet: (STEPS, "trajectories"),
+    folder_of_trajectories: (2 * STEPS, "trajectories"),
+    validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
     run_without_rollouts: "holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
@@ -234,6 +287,37 @@ def told_by_inspect(path: Path, *words: str) -> tuple[int, str]:
 
 def made(kind: Kind, tmp_path: Path) -> Path:
     return kind(tmp_path / "input") or tmp_path / "input"
+
+
+def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[StepBatch]:
+    """The batches that `call` passes to the function `name` of a module."""
+    taken: list[StepBatch] = []
+    function = getattr(module, name)
+
+    def record(steps: Any, *rest: Any, **options: Any) -> Any:
+        taken.append(getattr(steps, "batch", steps))
+        return function(steps, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, record)
+        call()
+    return taken
+
+
+@pytest.mark.parametrize("kind", READABLE)
+def test_both_read_equal_batches(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One per file, the updates in order."""
+    path = made(kind, tmp_path)
+    computed = batches_of(hgpo.estimators, "compute_advantages", monkeypatch, lambda: told_by_advantages(path, capsys))
+    analysed = batches_of(hgpo.report.report, "analyse", monkeypatch, lambda: told_by_inspect(path))
+    assert len(computed) == len(analysed) > 0
+    for one, other in zip(computed, analysed, strict=True):
+        assert one.labels == other.labels
+        for field in dataclasses.fields(StepBatch):
+            column = getattr(one, field.name)
+            assert field.name == "labels" or np.array_equal(column, getattr(other, field.name)), field.name
 
 
 @pytest.mark.parametrize("kind", READABLE)

@@ -4,12 +4,12 @@ import pytest
 from hgpo.report.analysis import analyse
 from hgpo.report.estimator_comparison import Training, shown_estimators
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_update
+from hgpo.storage.reading import read_batch
 
 
 @pytest.fixture
 def update(folder):
-    return analyse(read_update(find_step_files(folder)[0]), shown_estimators(None), gamma=0.5)
+    return analyse(read_batch(find_step_files(folder)[0]), shown_estimators(None), gamma=0.5)
 
 
 def test_figures_count_trajectories(update):
@@ -29,13 +29,7 @@ def test_sign_disagreement_counts_steps_where_both_speak(update):
 def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder, rows, write):
     """One that is only set beside it is left out instead."""
     path = write(folder.parent / "bare" / "1.jsonl", [{k: v for k, v in row.items() if k != "prompt"} for row in rows])
-    steps = read_update(find_step_files(path)[0])
+    steps = read_batch(find_step_files(path)[0])
     assert "prompt" not in analyse(steps, shown_estimators(None), gamma=0.5).advantages
     with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
         analyse(steps, shown_estimators(Training("hgpo", {"context": "prompt"})), gamma=0.5)
-
-
-def test_an_update_without_steps_is_refused(folder, write):
-    write(folder / "00003.jsonl", [])
-    with pytest.raises(ValueError, match="update 3 has no readable steps"):
-        analyse(read_update(find_step_files(folder)[-1]), shown_estimators(None), gamma=0.5)

@@ -14,7 +14,7 @@ from hgpo.report.charts import (
 from hgpo.report.estimator_comparison import Training
 from hgpo.report.report import build_report
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_update
+from hgpo.storage.reading import read_batch
 
 PAPER = {
     "0": "same state",
@@ -82,7 +82,7 @@ def test_the_levels_are_those_of_the_estimator_that_trained_or_the_papers(folder
 def test_the_episode_level_beside_the_papers_levels_is_that_of_the_estimator_that_trained(folder):
     grpo, paper = build_report(folder, Training("grpo")), build_report(folder)
     for figures, expected in zip(grpo.figures, paper.figures, strict=True):
-        advantages = compute_advantages(read_update(find_step_files(folder)[figures.update - 1]).batch, "grpo")
+        advantages = compute_advantages(read_batch(find_step_files(folder)[figures.update - 1]).batch, "grpo")
         assert figures.summary.episode.usable_share == np.mean(advantages.episode.used)
         assert figures.summary.levels == expected.summary.levels
 

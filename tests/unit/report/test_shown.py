@@ -6,12 +6,12 @@ from hgpo.report.analysis import analyse
 from hgpo.report.estimator_comparison import shown_estimators
 from hgpo.report.shown import shown_steps
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_update
+from hgpo.storage.reading import read_batch
 
 
 @pytest.fixture
 def update(folder):
-    return analyse(read_update(find_step_files(folder)[0]), shown_estimators(None), gamma=0.5)
+    return analyse(read_batch(find_step_files(folder)[0]), shown_estimators(None), gamma=0.5)
 
 
 def test_shown_steps_are_ranges_of_tasks_in_time(update, rows):

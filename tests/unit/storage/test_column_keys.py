@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.reading import check_columns, parse_columns, renamed
+from hgpo.storage.reading import _check_columns, _renamed, parse_columns
 from hgpo.storage.schema import StorageError
 
 
@@ -24,22 +24,22 @@ def test_a_column_is_given_once():
 def test_a_column_that_nobody_reads_is_refused():
     known = "group, trajectory, step, observation, reward, action, prompt, penalty, value, next_observation, success"
     with pytest.raises(ValueError, match=f"no column pentaly is read from rollouts; columns: {known}"):
-        check_columns({"pentaly": "cost"}, "hgpo")
+        _check_columns({"pentaly": "cost"}, "hgpo")
     for name in ("final_reward", "response", "update", "valid", "score"):
         with pytest.raises(ValueError, match=rf"no column {name} is read .* add --format verl"):
-            check_columns({name: "cost"}, "hgpo")
-        check_columns({name: "cost"}, "verl")
+            _check_columns({name: "cost"}, "hgpo")
+        _check_columns({name: "cost"}, "verl")
     with pytest.raises(ValueError, match="no column anchor is read from dumps of verl; columns: update, group"):
-        check_columns({"anchor": "x"}, "verl")
+        _check_columns({"anchor": "x"}, "verl")
 
 
 def test_a_reward_is_that_of_each_step_or_of_the_trajectory():
     with pytest.raises(ValueError, match="not both"):
-        check_columns({"reward": "x", "final_reward": "y"}, "verl")
+        _check_columns({"reward": "x", "final_reward": "y"}, "verl")
 
 
 def test_columns_are_taken_from_others(tmp_path):
     table = pa.table({"a": [1], "b": [2]})
-    assert renamed(table, {"a": "b", "c": "a"}, tmp_path).to_pydict() == {"b": [2], "a": [2], "c": [1]}
-    with pytest.raises(StorageError, match="no column d to read a from; there are a, b"):
-        renamed(table, {"a": "d"}, tmp_path)
+    assert _renamed(table, {"a": "b", "c": "a"}, tmp_path).to_pydict() == {"b": [2], "a": [2], "c": [1]}
+    with pytest.raises(StorageError, match="no column d to read a from; the file has a, b"):
+        _renamed(table, {"a": "d"}, tmp_path)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hgpo.storage.discover import NoRolloutsError, StepFile, chosen_updates, find_step_files, number_ranges
+from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_ranges
 from hgpo.storage.schema import StorageError
 
 
@@ -106,10 +106,9 @@ def test_every_file_has_its_own_format(tmp_path, rows, write):
 def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, rows, write):
     for name in ("10.jsonl", "9.jsonl", "00002.jsonl"):
         write(tmp_path / "rollouts" / name, rows)
-    files = find_step_files(tmp_path)
-    assert [file.update for file in chosen_updates(tmp_path, files, [10, 2])] == [2, 10]
+    assert [file.update for file in find_step_files(tmp_path, updates=[10, 2])] == [2, 10]
     with pytest.raises(ValueError, match=r"holds no rollouts of update 3, 99; it holds those of 2, 9 to 10$"):
-        chosen_updates(tmp_path, files, [99, 10, 3])
+        find_step_files(tmp_path, updates=[99, 10, 3])
 
 
 def test_number_ranges():

@@ -105,7 +105,9 @@ def test_a_line_that_ends_the_file_before_its_time_is_called_cut_off(file):
 
 
 def test_numbers_that_are_no_column_together_are_named(file):
-    with pytest.raises(StorageError, match=r"x\.jsonl: column 'step': .*1152921504606846977.*; write one kind"):
+    with pytest.raises(
+        StorageError, match=r"x\.jsonl: column 'step': .*1152921504606846977.*; write values of one type"
+    ):
         read(file(ROW | {"step": 1}, ROW | {"step": 2**60 + 1}, ROW | {"step": 0.5}))
 
 

@@ -12,7 +12,7 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import to_step_batch, write_rollouts
 from hgpo.rollout.runner import collect
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import count_rows, read_rollouts, read_steps, read_update
+from hgpo.storage.reading import count_rows, read_batch, read_intact, read_rollouts
 from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY, StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.storage.tables import write_table
@@ -108,13 +108,13 @@ def row(trajectory, reward, **columns):
 
 def test_columns_that_the_first_row_lacks_are_read(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", row("a", 1.0), row("b", 0.0, penalty=0.5))
-    steps = read_steps(path)
+    [file] = find_step_files(path)
     with pytest.raises(
         StorageError, match=r"x\.jsonl line 1: column 'penalty': missing value, though other rows have one"
     ):
-        step_batch_from_table(steps.table, place=steps.place)
+        read_batch(file)
     write_rows(path, row("a", 1.0, penalty=0), row("b", 0.0, penalty=0.5))
-    assert step_batch_from_table(read_rollouts(path)).penalty.tolist() == [0.0, 0.5]
+    assert read_batch(file).batch.penalty.tolist() == [0.0, 0.5]
 
 
 def test_the_files_of_a_folder_need_not_be_of_one_type(tmp_path):
@@ -139,14 +139,11 @@ def test_a_folder_of_ids_as_numbers_and_as_text_names_both_files(tmp_path):
         read_rollouts(tmp_path)
 
 
-def test_a_column_that_a_file_lacks_is_missing_from_its_first_row(tmp_path):
-    write_rows(tmp_path / "1.jsonl", row("a", 1, penalty=0))
+def test_a_column_may_be_in_some_files_only(tmp_path):
+    write_rows(tmp_path / "1.jsonl", row("a", 1, penalty=0.5))
     write_rows(tmp_path / "2.jsonl", row("b", 0))
-    steps = read_steps(tmp_path)
-    with pytest.raises(
-        StorageError, match=r"2\.jsonl line 1: column 'penalty': missing value, though other rows have one"
-    ):
-        step_batch_from_table(steps.table, place=steps.place)
+    assert [read_batch(file).batch.penalty.tolist() for file in find_step_files(tmp_path)] == [[0.5], [0.0]]
+    assert read_rollouts(tmp_path)["penalty"].to_pylist() == [0.5, None]
 
 
 def test_files_without_rows_are_named(tmp_path):
@@ -158,14 +155,12 @@ def test_files_without_rows_are_named(tmp_path):
 
 
 def test_the_place_of_a_row_is_its_file_and_line(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"step": 0}\n\n{"step": 1}\n')
-    pq.write_table(pa.table({"step": [0, 1]}), tmp_path / "b.PARQUET")
-    (tmp_path / "c.JSONL").write_text('{"step": 0}\n')
-    steps = read_steps(tmp_path)
-    places = [steps.place(at).removeprefix(f"{tmp_path}/") for at in range(5)]
-    assert places == ["a.jsonl line 1", "a.jsonl line 3", "b.PARQUET row 0", "b.PARQUET row 1", "c.JSONL line 1"]
-    with pytest.raises(IndexError):
-        steps.place(5)
+    rows = [row("a", 1.0), row("b", float("inf"))]
+    (tmp_path / "a.JSONL").write_text("\n\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "b.PARQUET")
+    for file, place in zip(find_step_files(tmp_path), ("a.JSONL line 3", "b.PARQUET row 1"), strict=True):
+        with pytest.raises(StorageError, match=f"{place}: column 'reward': expected a finite number"):
+            read_batch(file)
 
 
 def test_the_case_of_a_suffix_means_nothing_and_others_are_refused(tmp_path, steps):
@@ -187,18 +182,18 @@ def house_of(tmp_path, rows, write, *updates):
 
 def test_an_update_is_whole_where_nothing_is_damaged(tmp_path, rows, write):
     for file in house_of(tmp_path, rows, write, 3, 4):
-        steps = read_update(file)
-        assert (len(steps.batch), steps.notices) == (len(rows), ())
-        assert steps.texts["response"] == [row["response"] for row in rows]
-        assert sorted(steps.texts) == ["response", "task_type"]
+        steps, notices = read_intact(file)
+        assert (len(steps.batch), notices) == (len(rows), ())
+        assert steps.values("response", [2, 0]) == [rows[2]["response"], rows[0]["response"]]
+        assert steps.values("fault", [2, 0]) == [None, None]
     assert steps.update == 4
 
 
 def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, write):
     rows[1]["reward"] = None
     (file,) = house_of(tmp_path, rows, write, 1)
-    steps = read_update(file)
-    assert steps.texts["response"] == [row["response"] for row in rows[2:]]
+    steps, _ = read_intact(file)
+    assert steps.table["response"].to_pylist() == [row["response"] for row in rows[2:]]
     assert [steps.batch.labels["action"][at] for at in steps.batch.action] == [row["action"] for row in rows[2:]]
 
 
@@ -213,17 +208,16 @@ def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, writ
 )
 def test_a_file_without_a_step_says_why_once(tmp_path, content, message):
     (tmp_path / "1.jsonl").write_bytes(content)
-    steps = read_update(*find_step_files(tmp_path))
-    assert steps.batch is None
-    (notice,) = steps.notices
+    steps, notices = read_intact(*find_step_files(tmp_path))
+    assert steps is None
+    (notice,) = notices
     assert str(notice).startswith(message)
 
 
 def test_both_formats_give_the_same_batch(tmp_path, rows, write):
-    """However the steps are read, all of them or an update, from parquet or JSONL."""
     write(tmp_path / "1.jsonl", rows)
     write_table(tmp_path / "2.parquet", pa.Table.from_pylist(rows))
-    batches = [read_update(file).batch for file in find_step_files(tmp_path)]
+    batches = [read_batch(file).batch for file in find_step_files(tmp_path)]
     batches += [step_batch_from_table(read_rollouts(file.path)) for file in find_step_files(tmp_path)]
     for batch in batches[1:]:
         assert batch.labels == batches[0].labels
@@ -238,11 +232,11 @@ def test_columns_may_have_other_keys(tmp_path, rows, write):
     table = read_rollouts(tmp_path / "own.jsonl", columns=columns)
     assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
     (file,) = find_step_files(tmp_path / "own.jsonl")
-    assert read_update(file, columns).batch.labels["observation"] == ("r",)
-    with pytest.raises(StorageError, match=r"own\.jsonl: no column place to read observation from; there are task"):
+    assert read_batch(file, columns).batch.labels["observation"] == ("r",)
+    with pytest.raises(StorageError, match=r"own\.jsonl: no column place to read observation from; the file has task"):
         read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
     with pytest.raises(ValueError, match="no column pentaly is read from rollouts"):
-        read_update(file, {"pentaly": "reward"})
+        read_batch(file, {"pentaly": "reward"})
 
 
 def test_the_formats_are_told_apart(tmp_path):
@@ -282,17 +276,16 @@ def test_what_one_reader_refuses_is_what_the_other_leaves_out(tmp_path, rows, wr
                 pq.write_table(pa.Table.from_pylist(changed), file)
             except (pa.ArrowException, OverflowError, UnicodeEncodeError):
                 continue  # what parquet cannot hold
-        update = read_update(*find_step_files(file))
+        intact, notices = read_intact(*find_step_files(file))
         try:
-            steps = read_steps(file)
-            batch = step_batch_from_table(steps.table, place=steps.place)
+            batch = read_batch(*find_step_files(file)).batch
         except StorageError as error:
             refused += 1
             explanation = str(error).replace(f"{tmp_path}/", "")
-            assert str(update.notices[0]).startswith(explanation)
-            assert 0 < len(update.batch) < len(rows)
+            assert str(notices[0]).startswith(explanation)
+            assert 0 < len(intact.batch) < len(rows)
         else:
-            assert update.notices == ()
-            assert update.batch.labels == batch.labels
-            assert update.batch.reward.tolist() == batch.reward.tolist()
+            assert notices == ()
+            assert intact.batch.labels == batch.labels
+            assert intact.batch.reward.tolist() == batch.reward.tolist()
     assert refused > 20

@@ -10,7 +10,7 @@ import pytest
 
 from hgpo.estimators import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_steps, read_update
+from hgpo.storage.reading import read_intact, read_rollouts
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -40,7 +40,7 @@ def as_trajectories(rows):
 
 def read(path, *lines, **options):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return read_steps(path, "trajectories", options.get("columns")).table.to_pylist()
+    return read_rollouts(path, "trajectories", options.get("columns")).to_pylist()
 
 
 def line(**changes):
@@ -48,15 +48,15 @@ def line(**changes):
 
 
 def test_advantages_are_those_of_the_same_steps_row_by_row(tmp_path, rows, write):
-    by_step = read_steps(write(tmp_path / "steps.jsonl", rows))
+    by_step = read_rollouts(write(tmp_path / "steps.jsonl", rows))
     lines = as_trajectories(rows)
     write(tmp_path / "lines.jsonl", lines)
     pq.write_table(pa.Table.from_pylist(lines), tmp_path / "lines.parquet")
-    expected = compute_advantages(step_batch_from_table(by_step.table)).values
-    places = zip(*(by_step.table.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)
+    expected = compute_advantages(step_batch_from_table(by_step)).values
+    places = zip(*(by_step.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)
     advantage = {(str(g), f"{g}/{t}", s): value for (g, t, s), value in zip(places, expected, strict=True)}
     for name in ("lines.jsonl", "lines.parquet"):
-        table = read_steps(tmp_path / name).table  # told by its first row
+        table = read_rollouts(tmp_path / name)  # told by its first row
         found = compute_advantages(step_batch_from_table(table)).values
         places = zip(*(table.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)
         assert dict(zip(places, found, strict=True)) == pytest.approx(advantage)
@@ -98,17 +98,17 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group": None}, "no 'group': say which task it is"),
+        ({"group": None}, "no 'group': write the id of the task"),
         ({"messages": None}, "needs 'steps' or 'messages', and has neither"),
         ({"steps": STEPS}, "needs 'steps' or 'messages', and has both"),
-        ({"messages": "hello"}, "'messages' is no list but 'hello'"),
+        ({"messages": "hello"}, "'messages' is not a list: 'hello'"),
         ({"messages": TALK[:2]}, "no step"),
-        ({"messages": [*TALK, TALK[2]]}, "message 5: the assistant speaks, and no observation comes before it"),
+        ({"messages": [*TALK, TALK[2]]}, "message 5: a turn of the assistant without an observation before it"),
         ({"messages": [{"role": "narrator", "content": "x"}]}, "message 0 has the role 'narrator'; roles are system"),
         ({"messages": ["hello"]}, "message 0 has the role None"),
         ({"messages": [{"role": "user"}]}, "message 0 has no content"),
         ({"messages": None, "steps": [{"action": "go"}]}, "step 0 has no observation; there are action"),
-        ({"messages": None, "steps": [7]}, "step 0 is no object but 7"),
+        ({"messages": None, "steps": [7]}, "step 0 is not an object: 7"),
         ({"reward": None}, "no reward: give 'reward', of the whole trajectory, or 'rewards'"),
         ({"rewards": [0, 1]}, "has 'reward' and 'rewards': give"),
         ({"reward": None, "rewards": [1]}, "'rewards' has 1 numbers for 2 steps"),
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, changes, message):
 
 
 def test_a_trajectory_that_is_there_twice_is_refused(tmp_path):
-    with pytest.raises(StorageError, match=r"a\.jsonl line 2: group and trajectory are those of a\.jsonl line 1, too"):
+    with pytest.raises(StorageError, match=r"a\.jsonl line 2: same group and trajectory as a\.jsonl line 1"):
         read(tmp_path / "a.jsonl", line(), line())
 
 
@@ -137,9 +137,9 @@ def test_an_inspector_leaves_a_damaged_trajectory_out_and_no_other(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in lines) + '{"group": 1, "mess', encoding="utf-8")
     [file] = find_step_files(path)
-    update = read_update(file)
-    assert len(update.batch) == 4
-    assert [notice.row for notice in update.notices] == [4, 2]
+    steps, notices = read_intact(file)
+    assert len(steps.batch) == 4
+    assert [notice.row for notice in notices] == [4, 2]
 
 
 def test_a_number_called_steps_makes_no_trajectory(tmp_path):
@@ -152,7 +152,7 @@ def test_the_page_shows_lines_that_can_be_read_and_an_error_that_is_made(tmp_pat
     page = PAGE.read_text(encoding="utf-8")
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     found = read(tmp_path / "a.jsonl", *shown)
-    step_batch_from_table(read_steps(tmp_path / "a.jsonl").table)
+    step_batch_from_table(read_rollouts(tmp_path / "a.jsonl"))
     assert [(row["trajectory"], row["observation"], row["reward"]) for row in found] == [
         ("task 7/0", "Task: buy a red lamp. You see a search box.", 0.0),
         ("task 7/0", "Lamp A, lamp B", 1.0),

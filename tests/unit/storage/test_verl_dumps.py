@@ -7,7 +7,7 @@ import pytest
 
 from hgpo import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_rollouts, read_steps, read_update
+from hgpo.storage.reading import read_batch, read_intact, read_rollouts
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -297,21 +297,19 @@ def test_a_folder_with_dumps_is_told_by_itself(tmp_path):
     assert table["observation"].to_pylist() == list("abcdef")
 
 
-def test_the_place_of_a_row_is_that_before_padding_was_left_out(tmp_path):
+def test_the_line_of_a_row_is_that_before_padding_was_left_out(tmp_path):
     path = v1_dump(tmp_path, 1)
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[-2:] + lines[:-2]))
-    for given in (tmp_path, path):
-        steps = read_steps(given)
-        assert [steps.place(0), steps.place(5)] == [f"{path} line 3", f"{path} line 8"]
-        assert steps.table["dump_line"].to_pylist() == list(range(3, 9))
+    [file] = find_step_files(path)
+    assert read_batch(file).table["dump_line"].to_pylist() == list(range(3, 9))
 
 
 def update_of(path, **columns):
     """The trajectories of one dump that are left, and the notices."""
-    steps = read_update(*find_step_files(path), columns)
-    left = () if steps.batch is None else steps.batch.labels["trajectory"]
-    return {tuple(name.rsplit("/", 2)[-2:]) for name in left}, [str(notice) for notice in steps.notices]
+    steps, notices = read_intact(*find_step_files(path), columns)
+    left = () if steps is None else steps.batch.labels["trajectory"]
+    return {tuple(name.rsplit("/", 2)[-2:]) for name in left}, [str(notice) for notice in notices]
 
 
 ALL = {(task, str(session)) for task, session in WALKS}
@@ -320,12 +318,12 @@ ALL = {(task, str(session)) for task, session in WALKS}
 @pytest.mark.parametrize("write", [v1_dump, agent_dump])
 def test_an_undamaged_dump_is_the_same_update(tmp_path, write):
     path = write(tmp_path, 7)
-    steps = read_update(*find_step_files(path))
+    steps, notices = read_intact(*find_step_files(path))
     batch = step_batch_from_table(read_dumps(path))
-    assert (steps.update, steps.notices) == (7, ())
+    assert (steps.update, notices) == (7, ())
     assert steps.batch.labels == batch.labels
     assert steps.batch.reward.tolist() == batch.reward.tolist()
-    assert steps.texts["response"] == read_dumps(path)["response"].to_pylist()
+    assert steps.table["response"].to_pylist() == read_dumps(path)["response"].to_pylist()
 
 
 def test_half_a_line_is_left_out(tmp_path):

@@ -3,8 +3,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgpo.storage.schema import Problems, StorageError
+from hgpo.storage.step_batches import undamaged_trajectories
 from hgpo.storage.tables import read_json_lines, read_parquet
-from hgpo.storage.trajectory_files import whole_trajectories
 
 
 def repaired(path):
@@ -12,7 +12,7 @@ def repaired(path):
     problems = Problems(path, strict=False)
     table, numbers = (read_parquet if path.suffix == ".parquet" else read_json_lines)(path, problems)
     table = table.append_column("number", pa.array(numbers))
-    batch, kept = whole_trajectories(table, numbers, problems)
+    batch, kept = undamaged_trajectories(table, numbers, problems)
     first = 0 if path.suffix == ".parquet" else 1
     return batch, [number - first for number in kept["number"].to_pylist()], problems.notices()
 

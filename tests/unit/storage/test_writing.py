@@ -3,7 +3,7 @@ import pytest
 
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.schema import StorageError
-from hgpo.storage.tables import check_writable, write_table
+from hgpo.storage.tables import check_json_types, write_table
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from hgpo.storage.tables import check_writable, write_table
 )
 def test_what_json_has_no_form_for_is_refused_by_name(tmp_path, column):
     table = pa.table({"step": [0], "when": column})
-    for refuse in (lambda path: check_writable(path, table.schema), lambda path: write_table(path, table)):
+    for refuse in (lambda path: check_json_types(path, table.schema), lambda path: write_table(path, table)):
         with pytest.raises(StorageError, match=r"x\.jsonl: JSON has no form for column 'when' .*write \.parquet"):
             refuse(tmp_path / "x.jsonl")
     assert not list(tmp_path.iterdir())
