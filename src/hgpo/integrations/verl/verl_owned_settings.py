@@ -8,27 +8,21 @@ from hgpo.config import ConfigError
 
 _ACTOR, _MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
 _ROLLOUT, _CORRECTION = "actor_rollout_ref.rollout", "algorithm.rollout_correction"
-_ENGINE = "the engine itself"  # no setting: no other value works
 
 OWNERS: dict[str, str] = {
     "data.train_files": "environment.train_split",
     "data.val_files": "evaluation.split",
-    "data.custom_cls": _ENGINE,
     "data.train_batch_size": "rollout.tasks_per_update",
     "data.max_prompt_length": "policy.max_prompt_tokens",
     "data.max_response_length": "policy.max_response_tokens",
-    "data.dataloader_num_workers": _ENGINE,
-    "data.shuffle": _ENGINE,
     "data.seed": "run.seed",
     f"{_MODEL}.path": "policy.model",
     f"{_MODEL}.lora_rank": "policy.lora.rank",
     f"{_MODEL}.lora_alpha": "policy.lora.alpha",
     f"{_MODEL}.target_modules": "policy.lora.targets",
-    f"{_ACTOR}.strategy": _ENGINE,
     f"{_ACTOR}.ppo_mini_batch_size": "training.mini_batch_size",
     f"{_ACTOR}.ppo_epochs": "training.epochs",
     f"{_ACTOR}.use_dynamic_bsz": "training.micro_batch_tokens",
-    f"{_ACTOR}.shuffle": _ENGINE,
     f"{_ACTOR}.data_loader_seed": "run.seed",
     f"{_ACTOR}.clip_ratio": "training.clip_low",
     f"{_ACTOR}.clip_ratio_low": "training.clip_low",
@@ -37,30 +31,21 @@ OWNERS: dict[str, str] = {
     f"{_ACTOR}.policy_loss": "training.loss",
     f"{_ACTOR}.loss_agg_mode": "training.loss_aggregation",
     f"{_ACTOR}.loss_scale_factor": "policy.max_response_tokens",
-    f"{_ACTOR}.calculate_entropy": _ENGINE,
     f"{_ACTOR}.entropy_coeff": "training.entropy_coefficient",
     f"{_ACTOR}.use_kl_loss": "training.kl_coefficient",
     f"{_ACTOR}.kl_loss_coef": "training.kl_coefficient",
-    f"{_ACTOR}.kl_loss_type": _ENGINE,
     f"{_ACTOR}.grad_clip": "training.max_gradient_norm",
     f"{_ACTOR}.optim.lr": "training.learning_rate",
     f"{_ACTOR}.optim.weight_decay": "training.weight_decay",
     f"{_ACTOR}.optim.lr_scheduler_type": "training.learning_rate_schedule",
     f"{_ACTOR}.optim.lr_warmup_steps": "training.warmup_updates",
-    f"{_ACTOR}.checkpoint.save_contents": _ENGINE,
-    "actor_rollout_ref.ref.strategy": _ENGINE,
     f"{_ROLLOUT}.name": "verl.rollout",
-    f"{_ROLLOUT}.mode": _ENGINE,
     f"{_ROLLOUT}.n": "rollout.group_size",
     f"{_ROLLOUT}.temperature": "rollout.temperature",
-    f"{_ROLLOUT}.top_k": _ENGINE,
-    f"{_ROLLOUT}.top_p": _ENGINE,
     f"{_ROLLOUT}.seed": "run.seed",
-    f"{_ROLLOUT}.calculate_log_probs": _ENGINE,
     f"{_ROLLOUT}.tensor_model_parallel_size": "verl.tensor_parallel",
     f"{_ROLLOUT}.val_kwargs": "evaluation.temperature",
     f"{_ROLLOUT}.agent.num_workers": "verl.agent_workers",
-    f"{_ROLLOUT}.agent.default_agent_loop": _ENGINE,
     f"{_CORRECTION}.bypass_mode": "training.recompute_log_probs",
     f"{_CORRECTION}.rollout_is": "training.importance_cap",
     f"{_CORRECTION}.rollout_is_threshold": "training.importance_cap",
@@ -80,17 +65,12 @@ OWNERS: dict[str, str] = {
     "trainer.experiment_name": "run.name",
     "trainer.logger": "tracking.to",
     "trainer.total_epochs": "training.updates",
-    "trainer.use_v1": _ENGINE,
-    "trainer.v1": _ENGINE,
-    "trainer.val_before_train": _ENGINE,
-    "trainer.resume_mode": _ENGINE,
-    "trainer.project_name": _ENGINE,
 }
-"""verl's setting or table, by its dotted name -> the setting of a recipe that decides it."""
+"""verl's setting or table, by its dotted name -> the setting of a recipe that decides it; others have a fixed value."""
 
 
 def owner_of(name: str) -> str | None:
-    """The setting that decides verl's setting `name`; `_ENGINE` for a fixed value; None if nothing decides it."""
+    """The setting that decides verl's setting `name`, or None for a fixed value."""
     parts = name.split(".")
     prefixes = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
     return next((OWNERS[prefix] for prefix in prefixes if prefix in OWNERS), None)
@@ -117,6 +97,6 @@ def reject_owned(name: str, mapped: Iterable[str], *, recomputes_log_probs: bool
     if not overlapping and not is_of_advantages:
         return
     setting = owner_of(overlapping[0] if overlapping else name)
-    if setting == _ENGINE:
+    if setting is None:
         raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine works with one value of it alone")
     raise ConfigError(f"verl.overrides.{name} is settled by the recipe's {setting}: set that instead")
