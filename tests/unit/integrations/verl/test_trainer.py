@@ -192,7 +192,7 @@ def test_the_batch_is_cut_by_what_is_trained(
 def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = make(tmp_path, update=3)
+    trainer = make(tmp_path, update=3, mini_batch_size=9)
     trainer.tasks_drawn = 48
     trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
     steps = BatchSteps(
