@@ -19,7 +19,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
-from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
+from hgpo.integrations.verl import engine  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.launch import compose, recipe_of
 from published_recipes import EVALUATION, ROWS, Row, overrides_of
 

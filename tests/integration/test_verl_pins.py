@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.integrations.verl.preflight import gpu_pins
+from hgpo.integrations.verl.machine import gpu_pins
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints-verl-gpu.txt"

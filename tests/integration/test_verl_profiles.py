@@ -15,9 +15,9 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 import yaml
 
-from hgpo.integrations.verl.gpu_memory import estimate_gpu_memory
 from hgpo.integrations.verl.launch import composed_yaml
-from hgpo.integrations.verl.preflight import ray_needs
+from hgpo.integrations.verl.machine import estimate_gpu_memory
+from hgpo.integrations.verl.preflight import RayNeeds
 from hgpo.training.memory import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
@@ -66,7 +66,7 @@ def test_a_training_takes_what_the_page_says(row: Hardware, monkeypatch: pytest.
     needed = max(sum(parts.values()) for parts in phases.values()) * GIB / GB
     assert needed <= row.gpu
     assert needed == pytest.approx(row.taken, abs=0.05)
-    assert ray_needs(tree).cpus == row.cpus
+    assert RayNeeds.of(tree).cpus == row.cpus
     check_settings(tree, adapters="lora" in row.command)
 
 

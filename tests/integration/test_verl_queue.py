@@ -30,7 +30,7 @@ from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.env_pool import plain_fields
 from hgpo.integrations.verl.queue import ResamplingBuffer, leave_out, put_advantages, read_steps, skipped
-from hgpo.integrations.verl.trainer import Cut, HgpoTrainer
+from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState
 from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.losses import importance_weights
@@ -211,10 +211,10 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
     trainer.config = OmegaConf.create(mapped_settings(config, "m", path))
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Ranks()
-    trainer._cut = Cut(1, len(batch.keys), 2)
-    trainer._steps = read_steps(batch)
-    trainer._step_batch, trainer._advantages = estimate(trainer._steps.records, config)
-    trainer._trained = trainer._steps.records
+    steps = read_steps(batch)
+    step_batch, advantages = estimate(steps.records, config)
+    whole = Cut(1, len(batch.keys), 2)
+    trainer.update_state = UpdateState(steps, step_batch, advantages, steps.records, len(batch.keys), whole)
     return trainer, batch
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from hgpo.integrations.verl.preflight import Finding
+    from hgpo.integrations.verl.machine import Finding
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
@@ -77,29 +77,31 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
         ConfigError: the recipe cannot be read, or verl rejects its settings.
     """
     from hgpo.config import ConfigError, load_config
-    from hgpo.integrations.verl import preflight
     from hgpo.integrations.verl.config import on_cpu
+    from hgpo.integrations.verl.machine import Finding, inspect_machine, package_findings
+    from hgpo.integrations.verl.preflight import check_here, require_verl
 
-    machine = preflight.look()
+    machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
     try:
-        found = [preflight.Finding("verl", preflight.require_verl())]
+        found = [Finding("verl", require_verl())]
     except ConfigError as error:
-        found = [preflight.Finding("verl", _version("verl") or "missing", str(error), fatal=True)]
+        found = [Finding("verl", _version("verl") or "missing", str(error), fatal=True)]
     if machine.gpus:
-        found.append(preflight.Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
+        found.append(Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
     else:
         visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
-        needed = config is not None and not on_cpu(config)
+        needed = config is not None and not on_cpu(config.policy)
         remedy = "without one: policy.device=cpu, for trying things out"
-        found.append(preflight.Finding("GPUs", visible, remedy, fatal=needed))
+        found.append(Finding("GPUs", visible, remedy, fatal=needed))
     if config is None or not machine.gpus:
-        found += preflight.package_findings(machine, set())
+        found += package_findings(machine, set())
     if config is None or found[0].fatal:
         return found
-    from hgpo.integrations.verl.launch import composed
+    from hgpo.integrations.verl.launch import compose
+    from hgpo.training.memory import summarise_model
 
-    return found + preflight.check_here(config, composed(config), machine)
+    return found + check_here(compose(config), machine, lambda: summarise_model(config))
 
 
 def _examine_machine() -> int:

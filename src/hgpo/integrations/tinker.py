@@ -1,14 +1,14 @@
-"""tinker-cookbook: advantages for every transition. Read in and run on tinker-cookbook 0.6.1.
+"""tinker-cookbook: one advantage for each transition. Written for and run on tinker-cookbook 0.6.1.
 
-The trainer calls `assemble_training_data(trajectory_groups, advantages)`, with one advantage a trajectory. The function
-made here takes its place and passes that advantage over:
+The trainer calls `assemble_training_data(trajectory_groups, advantages)`, with one advantage for each trajectory. The
+function made here replaces it and ignores those advantages:
 
     from tinker_cookbook.rl import train
     from hgpo.integrations.tinker import assembling
 
     train.assemble_training_data = assembling(StepAdvantages("hgpo"))
 
-A transition's observation is what its prompt adds to the tokens before it; `observe` may say something else.
+The observation of a transition is the tokens that its prompt adds to those before it; `observe` can replace that.
 
 Shapes: P groups, G trajectories of a group, T tokens of a datum.
 """
@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from hgpo.integrations.turns import StepAdvantages, Turn, new_part, with_final_reward
 
 Observe = Callable[[Any, int], Hashable]
-"""A trajectory and the place of a transition in it -> what is compared."""
+"""A trajectory and the index of a transition in it -> the observation that estimators compare."""
 
 
 def new_tokens(trajectory: Any, place: int) -> Hashable:
-    """What the prompt of a transition says that the agent has neither read nor written before."""
+    """The tokens of a transition's prompt that the agent has neither read nor written before."""
     prompt = _tokens(trajectory.transitions[place].ob)
     if not place:
         return tuple(prompt)
@@ -43,11 +43,11 @@ def assembling(estimate: StepAdvantages, observe: Observe = new_tokens) -> Calla
 
     Args:
         estimate: The estimator.
-        observe: What the observation of a transition is.
+        observe: Returns the observation of a transition.
 
     Returns:
-        A function of (trajectory_groups_P, advantages_P, include_provenance) -> (data, metadata), as the cookbook's.
-        The advantages that it is given are passed over.
+        A function of (trajectory_groups_P, advantages_P, include_provenance) -> (data, metadata), as the cookbook's;
+        it ignores `advantages_P`.
     """
     from tinker_cookbook.rl.data_processing import trajectory_to_data
 
@@ -73,7 +73,7 @@ def assembling(estimate: StepAdvantages, observe: Observe = new_tokens) -> Calla
 def step_advantages(
     trajectory_groups_P: Sequence[Any], estimate: StepAdvantages, observe: Observe = new_tokens
 ) -> list[list[NDArray[np.floating[Any]]]]:
-    """For each group and trajectory one advantage a transition."""
+    """For each group and trajectory an array with one advantage for each transition."""
     attempts = [
         _turns(trajectory, final, observe)
         for group in trajectory_groups_P
@@ -93,7 +93,7 @@ def _turns(trajectory: Any, final_reward: float, observe: Observe) -> list[Turn]
 
 
 def _marked(trajectory: Any) -> Any:
-    """A copy in which the log-probabilities of transition t are t + 1: so the cookbook tells whose each token is."""
+    """A copy in which the log-probs of transition t are t + 1, to find the transition of each token of a datum."""
     transitions = [
         dataclasses.replace(
             transition,
@@ -105,7 +105,7 @@ def _marked(trajectory: Any) -> Any:
 
 
 def _put(datum: Any, mark: Any, advantages: NDArray[np.floating[Any]]) -> None:
-    """Give each action token the advantage of its transition; masked ones and observations keep 0."""
+    """Give each action token the advantage of its transition; masked tokens and observations keep 0."""
     inputs = datum.loss_fn_inputs
     turn_T = mark.loss_fn_inputs["logprobs"].to_torch().round().to(torch.int64)
     by_turn = torch.cat([torch.zeros(1), torch.from_numpy(advantages).to(torch.float32)])
@@ -114,7 +114,7 @@ def _put(datum: Any, mark: Any, advantages: NDArray[np.floating[Any]]) -> None:
 
 
 def _tokens(prompt: Any) -> list[Hashable]:
-    """A prompt's tokens; what is no text, such as a picture, is one of them."""
+    """A prompt's tokens; a chunk without tokens, such as an image, counts as one."""
     flat: list[Hashable] = []
     for chunk in prompt.chunks:
         flat += chunk.tokens if hasattr(chunk, "tokens") else [repr(chunk)]

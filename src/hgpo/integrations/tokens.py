@@ -1,4 +1,4 @@
-"""One advantage per step, laid out over the response tokens of a training batch. Needs torch (extra "train").
+"""Writes the advantage of each step to its response tokens in a training batch. Needs torch (extra "train").
 
 Shapes: N steps, B rows of the training batch, T response tokens.
 """
@@ -17,22 +17,21 @@ def spread_over_tokens(
 ) -> torch.Tensor:
     """Give every response token the advantage of its step: result[row_N[i], t] = advantage_N[i] where the mask is 1.
 
-    The cast from float64 to float32 is made once per step, to the nearest float32 (relative error at most 2^-24), so
-    all tokens of a step carry the same bits. Tokens outside the mask, and rows that no step is laid into (padding),
-    carry 0.
+    Each step is cast from float64 to the nearest float32 once (relative error at most 2^-24), so that all its tokens
+    have the same bits. Tokens outside the mask, and rows without a step (padding), are 0.
 
     Args:
         advantage_N: float[N], in the order of the steps (`Advantages.values`), or any other number per step.
         response_mask_BT: [B, T], bool or numbers 0 and 1; or a nested tensor of that shape with rows of different
-            lengths (layout jagged), as verl's V1 trainer keeps them.
-        row_N: integers[N], the row of the training batch that each step is in, where rows were reordered or padded.
-            None: row i is step i, and B must be N.
+            lengths (layout jagged), as in verl's V1 trainer.
+        row_N: integers[N], the row of each step in the training batch, if rows were reordered or padded. None: row i is
+            step i, and B must be N.
 
     Returns:
         float32 of the mask's shape and layout, on the mask's device.
 
     Raises:
-        ValueError: shapes that do not fit, a row outside the batch or with two steps, a mask value other than 0 and 1,
+        ValueError: shapes differ, a row outside the batch or with two steps, a mask value other than 0 and 1,
             or an advantage that is not finite in float32.
 
     Example: a training batch of three rows, the second of which is padding.
@@ -81,8 +80,8 @@ def _rows(row_N: NDArray[np.integer] | torch.Tensor | None, steps: int, rows: in
     if row_N is None:
         if steps != rows:
             raise ValueError(
-                f"{steps} advantages for {rows} rows: say in which row each step is with row_N, where the batch was "
-                "padded or reordered"
+                f"{steps} advantages for {rows} rows: pass the row of each step as row_N if the batch was padded or "
+                "reordered"
             )
         return torch.arange(rows)
     index_N = torch.as_tensor(np.array(row_N) if not isinstance(row_N, torch.Tensor) else row_N).cpu()
@@ -93,16 +92,16 @@ def _rows(row_N: NDArray[np.integer] | torch.Tensor | None, steps: int, rows: in
     outside = torch.nonzero((index_N < 0) | (index_N >= rows))
     if len(outside):
         step = int(outside[0])
-        raise ValueError(f"step {step} is said to be in row {int(index_N[step])}, but rows go from 0 to {rows - 1}")
+        raise ValueError(f"row_N puts step {step} in row {int(index_N[step])}, but rows go from 0 to {rows - 1}")
     count_B = torch.bincount(index_N, minlength=rows)
     if bool((count_B > 1).any()):
         row = int(count_B.argmax())
-        raise ValueError(f"row {row} is said to hold {int(count_B[row])} steps; a row holds one")
+        raise ValueError(f"row_N puts {int(count_B[row])} steps in row {row}; a row has one")
     return index_N
 
 
 def _as_bool(mask: torch.Tensor) -> torch.Tensor:
     is_one = mask == 1
     if not bool((is_one | (mask == 0)).all()):
-        raise ValueError("response_mask may hold 0 and 1 alone")
+        raise ValueError("response_mask may contain only 0 and 1")
     return is_one

@@ -1,6 +1,6 @@
-"""TRL: an advantage for every answer of a conversation. Written for and run on TRL 1.16.
+"""TRL: one advantage for each answer of a conversation. Written for and run on TRL 1.16.
 
-`GRPOTrainer` takes advantages of the shape of the completions from a subclass, and `step_trainer` makes that subclass.
+`GRPOTrainer` accepts advantages in the shape of the completions from a subclass; `step_trainer` makes that subclass.
 
 Shapes: B rows of a batch, T tokens of a completion; a row's answers are its runs of model tokens.
 """
@@ -19,10 +19,10 @@ from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation,
 def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> type[Any]:
     """A trainer like `base` in which every answer has its own advantage.
 
-    Answers are what the model wrote between two results of tools or environments. Their observations are those results
-    and, before the first, the prompt; a `rollout_func` may give them itself as `observations`, and rewards of single
-    answers as `step_rewards`: for each completion one value an answer. The reward functions' sum goes to the last
-    answer. Completions that no reward function scored have advantage 0.
+    An answer is the model's text between two results of tools or environments. Its observation is the result before it
+    or, for the first answer, the prompt. A `rollout_func` may return other `observations`, and rewards of answers as
+    `step_rewards`, each with one value for each answer of a completion. The sum of the reward functions is added to
+    the last answer. Completions without a reward have advantage 0.
 
     Args:
         estimate: The estimator.
@@ -44,11 +44,11 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
         _rewards_B: torch.Tensor
 
         def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-            """Note what was said and what it earned, of this process and of all."""
+            """Store the conversations and rewards of this process."""
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             weighted = rewards * self.reward_weights.to(rewards.device).unsqueeze(0)
-            nowhere = torch.isnan(rewards).all(dim=1)
-            self._rewards_B = weighted.nansum(dim=1).masked_fill(nowhere, torch.nan).cpu()
+            unscored = torch.isnan(rewards).all(dim=1)
+            self._rewards_B = weighted.nansum(dim=1).masked_fill(unscored, torch.nan).cpu()
             self._conversations = [
                 turns_of(row, prompt, completion)
                 for row, prompt, completion in zip(inputs, prompts, completions, strict=True)
@@ -56,16 +56,16 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
             return rewards
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
-            """Put the advantages of answers in the place of those of conversations."""
+            """Replace the advantages of conversations by those of answers."""
             output = super()._generate_and_score_completions(inputs)
             generations = self.num_generations if self.model.training else self.num_generations_eval
-            said = gather_object(self._conversations)
+            conversations = gather_object(self._conversations)
             scored = [not torch.isnan(reward) for reward in self._rewards_B]
             attempts = [
-                with_final_reward(turns, float(reward)) if there else []
-                for turns, reward, there in zip(said, self._rewards_B, scored, strict=True)
+                with_final_reward(turns, float(reward)) if is_scored else []
+                for turns, reward, is_scored in zip(conversations, self._rewards_B, scored, strict=True)
             ]
-            advantages = estimate(attempts, [place // generations for place in range(len(attempts))])
+            advantages = estimate(attempts, [index // generations for index in range(len(attempts))])
             first = self.accelerator.process_index * len(self._conversations)
             mine = advantages[first : first + len(self._conversations)]
             mask_BT = output["completion_mask"]
@@ -78,10 +78,10 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
 
 
 def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]:
-    """The answers of one completion, with what each was an answer to.
+    """The answers of one completion with their observations.
 
     Args:
-        row: The row of the data set; `observations` and `step_rewards` of a `rollout_func` stand in it, too.
+        row: The row of the data set, with `observations` and `step_rewards` of a `rollout_func`.
         prompt: Messages or text.
         completion: Messages or text.
 
@@ -101,20 +101,20 @@ def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]
         turns = answered[len(answered) - sum(message["role"] == "assistant" for message in completion) :]
     if rewards is not None and len(rewards) != len(turns):
         raise ValueError(f"{len(turns)} answers, but {len(rewards)} step_rewards: one for each answer")
-    paid = [0.0] * len(turns) if rewards is None else rewards
-    return [Turn(turn.observation, turn.action, float(reward)) for turn, reward in zip(turns, paid, strict=True)]
+    given = [0.0] * len(turns) if rewards is None else rewards
+    return [Turn(turn.observation, turn.action, float(reward)) for turn, reward in zip(turns, given, strict=True)]
 
 
 def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> torch.Tensor:
-    """Each row's advantages over its runs of ones, the first over the first run.
+    """Write each row's advantages to its runs of ones, the first to the first run.
 
-    A row without any, such as a truncated one that TRL leaves out, keeps 0; so does one without advantages.
+    Rows without a run, such as truncated ones that TRL leaves out, and rows without advantages are 0.
 
     Returns:
         float32[B, T] on the mask's device.
 
     Raises:
-        ValueError: a row has another number of runs than of advantages.
+        ValueError: the numbers of runs and advantages of a row differ.
 
     Example:
 
@@ -123,7 +123,7 @@ def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> t
     """
     ones_BT = mask_BT == 1
     run_BT = runs(ones_BT)
-    laid_BT = torch.zeros(ones_BT.shape, dtype=torch.float32, device=mask_BT.device)
+    advantage_BT = torch.zeros(ones_BT.shape, dtype=torch.float32, device=mask_BT.device)
     for row, advantages in enumerate(advantages_B):
         count = int(run_BT[row].max()) + 1 if ones_BT.size(1) else 0
         if not count or not len(advantages):
@@ -134,12 +134,12 @@ def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> t
                 "rollout_func, give `observations` with one value for each run of ones in its env_mask"
             )
         values = torch.as_tensor(np.asarray(advantages), dtype=torch.float32).to(mask_BT.device)
-        laid_BT[row] = torch.where(ones_BT[row], values[run_BT[row].clamp(min=0)], 0.0)
-    return laid_BT
+        advantage_BT[row] = torch.where(ones_BT[row], values[run_BT[row].clamp(min=0)], 0.0)
+    return advantage_BT
 
 
 def runs(ones_BT: torch.Tensor) -> torch.Tensor:
-    """For each token the number of its row's runs of true that began so far, from 0; -1 before the first.
+    """The index of the run of true that began last in the row, from 0, for each token; -1 before the first run.
 
     Example: `runs(torch.tensor([[False, True, True, False, True]]))` is `[[-1, 0, 0, 0, 1]]`.
     """

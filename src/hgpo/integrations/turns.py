@@ -1,7 +1,7 @@
-"""Attempts at tasks as input, one advantage for each step as output: the common part of all integrations.
+"""One advantage for each step of attempts at tasks: the common part of all integrations.
 
-An integration converts a trainer's data to `Turn`s and writes the advantages where the trainer reads them. Neither a
-trainer nor torch is needed here.
+An integration converts a trainer's data to `Turn`s and writes the advantages where the trainer reads them. This module
+needs neither a trainer nor torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from hgpo.storage.trajectory_files import steps_of_conversation
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One step of an attempt: what the agent saw, what it did, and the reward for that.
-
-    Example: `Turn("you are in the hall", "go to kitchen", 0.0)`.
+    """One step of an attempt: observation, action, reward.
 
     Attributes:
-        observation: What is compared between attempts: text, or a tuple of tokens. Without memory or template.
-        action: The agent's answer; only some estimators compare it.
-        reward: Paid for this step.
+        observation: Compared between attempts: text, or a tuple of tokens, without memory and template.
+        action: The agent's response; only some estimators compare it.
+        reward: The environment's reward of this step.
     """
 
     observation: Hashable
@@ -39,7 +37,7 @@ class Turn:
 class StepAdvantages:
     """An estimator with its options, applied to attempts.
 
-    Example: two attempts at one task, which part after the hall; the weights of HGPO's levels are the paper's.
+    Example: two attempts at one task, which differ after the hall; HGPO's levels have the weights of the paper.
 
     >>> attempts = [[Turn("hall"), Turn("kitchen", reward=1.0)], [Turn("hall"), Turn("cellar")]]
     >>> estimate = StepAdvantages("hgpo", options={"mode": "mean_norm"})
@@ -49,7 +47,7 @@ class StepAdvantages:
     Attributes:
         estimator: A name that `hgpo.estimators.names()` lists.
         gamma: Discount of the step returns.
-        options: The estimator's own, e.g. history_length.
+        options: Options of the estimator, e.g. history_length.
     """
 
     estimator: str = "hgpo"
@@ -59,14 +57,14 @@ class StepAdvantages:
     def __call__(
         self, attempts: Sequence[Sequence[Turn]], groups: Sequence[Hashable]
     ) -> list[NDArray[np.floating[Any]]]:
-        """One array an attempt, with one advantage a turn; an attempt without turns has none and is in no group.
+        """For each attempt an array with one advantage for each turn; attempts without turns are in no group.
 
         Args:
             attempts: The turns of each, in order.
-            groups: For each attempt the task that it is at; attempts at one task begin in the same state.
+            groups: The task of each attempt; attempts at one task begin in the same state.
 
         Raises:
-            ValueError: `groups` and `attempts` differ in length, or the estimator refuses the steps.
+            ValueError: `groups` and `attempts` differ in length, or the estimator rejects the steps.
         """
         if len(groups) != len(attempts):
             raise ValueError(f"{len(attempts)} attempts, but {len(groups)} groups: name the task of each attempt")
@@ -87,14 +85,14 @@ class StepAdvantages:
 
 
 def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float = 0.0) -> list[Turn]:
-    """The assistant's turns of a conversation; what users and tools say before one is its observation.
+    """The assistant's turns of a conversation; the messages of users and tools before a turn are its observation.
 
     Args:
-        messages: With `role` and `content`, as docs/own-data.md says.
-        reward: Of the whole conversation; its last turn gets it, beside rewards that messages have themselves.
+        messages: With `role` and `content`, in the format of docs/own-data.md.
+        reward: Of the whole conversation; added to the last turn, beside rewards of single messages.
 
     Raises:
-        ValueError: a message is not what that page says; its place is named.
+        ValueError: names the message that is not in that format.
     """
     steps = steps_of_conversation(list(messages))
     turns = [Turn(step["observation"], step["action"], step.get("reward", 0.0)) for step in steps]
@@ -110,7 +108,7 @@ def with_final_reward(turns: Sequence[Turn], reward: float) -> list[Turn]:
 
 
 def new_part(seen: Sequence[Hashable], prompt: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """What a prompt says that was not there before: tokens after `seen`, or all where it does not begin with that.
+    """The new tokens of a prompt: those after `seen`, or all if the prompt does not begin with `seen`.
 
     Example: `new_part([1, 2], [1, 2, 3, 4])` is `(3, 4)`, and `new_part([1, 2], [7])` is `(7,)`.
     """
@@ -119,7 +117,7 @@ def new_part(seen: Sequence[Hashable], prompt: Sequence[Hashable]) -> tuple[Hash
 
 
 def _objects(values: Sequence[Hashable]) -> NDArray[np.object_]:
-    """The values one by one, also where each is a tuple."""
+    """The values as an array of objects, also if each is a tuple."""
     column_N = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         column_N[place] = value

@@ -1,4 +1,8 @@
-"""The data set that verl insists on. It is never read: the trainer hands out tasks itself, by explicit ids."""
+"""Episodes in verl's agent workers: the rows of tasks that they get, and the agent loop that plays one episode.
+
+Each step is one training sample with its own prompt. Environment workers belong to the agent worker's process and event
+loop, and its episodes share them. Needs verl.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch.utils.data import Dataset
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from hgpo.assemble import chat_of, rollout_rules
 from hgpo.envs.base import Task
@@ -17,15 +22,14 @@ from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import (
     Assignment,
+    EnginePolicy,
     EnvironmentPool,
-    EpisodeClient,
     EpisodeLost,
     WorkerSettings,
     plain_fields,
     play_remotely,
 )
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Response
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
@@ -34,9 +38,14 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import evaluation_randomness
 from hgpo.rollout.sampling import task_indices
 
+logger = logging.getLogger(__name__)
+RECORD_KEY = "hgpo"
+FAILURE_KEY = "hgpo_failure"
+_SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a run
+
 
 class TaskRows(Dataset[dict[str, int]]):
-    """As many rows as an update has tasks, so that verl counts one update per pass."""
+    """The data set that verl requires, never read: a row for each task of an update, so that a pass is one update."""
 
     def __init__(self, data_files: Any, tokenizer: Any, config: Any, **_: Any) -> None:
         self._rows = int(config.train_batch_size)
@@ -45,22 +54,12 @@ class TaskRows(Dataset[dict[str, int]]):
         return self._rows
 
     def __getitem__(self, row: int) -> dict[str, int]:
-        raise NotImplementedError("tasks come from hgpo.integrations.verl.agent_loop, not from verl's data loader")
-
-
-# Which episodes are played next, as rows for verl's agent workers. Explicit ids travel with every row.
-
-
-_SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a run
+        raise NotImplementedError("tasks come from `training_rows`, not from verl's data loader")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One task to be played `n` times from the same start.
-
-    Example: `TaskRow(group="3/17/train/17", task_id="train/17", task_type="pick_two_obj_and_place", split="train",
-    task_index=17, seed=812)`.
-    """
+    """One task, of which verl plays a group of episodes from the same start; its ids travel with every row."""
 
     group: str
     task_id: str
@@ -75,7 +74,7 @@ def training_rows(
 ) -> list[TaskRow]:
     """Draws `start` to `start + count` of the order that `seed` fixes; the draw's number makes the group unique.
 
-    A pure function of its arguments, so a resumed run needs to remember only how many draws were made.
+    A pure function of its arguments, so that the number of draws is all that a checkpoint stores.
     """
     rows = []
     for draw, index in enumerate(task_indices(seed, len(tasks), start, count), start=start):
@@ -87,7 +86,7 @@ def training_rows(
 
 
 def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]:
-    """Every task of a panel exactly once, for one evaluation seed."""
+    """Each task of the evaluation set once, for one evaluation seed."""
     return [
         TaskRow(f"s{seed}/{index}/{task.id}", task.id, task.kind, split, index, evaluation_randomness(seed, index)[0])
         for index, task in enumerate(tasks)
@@ -95,7 +94,7 @@ def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]
 
 
 def as_columns(rows: Sequence[TaskRow]) -> dict[str, list[Any]]:
-    """Column by column, as verl takes batches; `index` is the name under which verl traces a sample."""
+    """The rows as columns, verl's format of a batch; verl traces a sample by its `index`."""
     columns = {name: [asdict(row)[name] for row in rows] for name in asdict(rows[0])}
     return {**columns, "index": columns["task_index"]}
 
@@ -104,41 +103,64 @@ def _environment_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, _SEED_STREAM, number]).generate_state(1)[0] >> 1)
 
 
-# The agent of one episode inside verl's agent workers: one training sample per step, each with its own prompt.
-#
-# Needs verl. Environment workers belong to the agent worker's process and event loop, and are shared by its episodes.
+class EpisodeClient(LLMServerClient):  # type: ignore[misc]
+    """verl's client for one episode, whose turns all go to one server, where its prefixes are cached.
 
+    verl's own client calls the load balancer before and after every request, two calls between processes beside the
+    request. This one calls it before the first turn and in `leave`, so that the balancer counts live episodes.
 
-logger = logging.getLogger(__name__)
-RECORD_KEY = "hgpo"
-FAILURE_KEY = "hgpo_failure"
+    Args:
+        client: the one that all episodes of this process share; it has the load balancer.
+    """
+
+    def __init__(self, client: LLMServerClient) -> None:
+        super().__init__(client.config, client._load_balancer)
+        self._client = client
+        self._server: tuple[str, Any] | None = None
+        self._episode: str | None = None
+
+    async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
+        if self._server is None:
+            self._server = await self._client._acquire_server(request_id, **extra)
+            self._episode = request_id
+        return self._server
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        """Keeps the server until `leave`."""
+
+    def leave(self) -> None:
+        """Release the server: no more requests follow."""
+        if self._server is not None:
+            self._client._release_server(self._server[0], request_id=self._episode)
+            self._server = None
 
 
 class _Shared:
-    """What all episodes of an agent worker's process share."""
+    """Parts that all episodes of an agent worker's process share."""
 
     def __init__(self, verl_config: Any, tokenizer: Any) -> None:
-        self.config, _ = recipe_of(verl_config)
-        self.rules = rollout_rules(self.config)
-        self.encoder = PromptEncoder(tokenizer, self.config.policy.max_prompt_tokens, chat_of(self.config))
-        environment, verl = self.config.environment, self.config.verl
+        config, _ = recipe_of(verl_config)
+        environment, verl = config.environment, config.verl
+        self.max_response_tokens = config.policy.max_response_tokens
+        self.rules = rollout_rules(config)
+        self.encoder = PromptEncoder(tokenizer, config.policy.max_prompt_tokens, chat_of(config))
         settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 
 
 @register(AGENT_LOOP)
 class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays an episode to its end and returns its steps; none at all if the episode was lost, which is logged.
+    """Plays an episode to its end and returns its steps; none if the episode was lost, which is logged.
 
-    Any other error ends the run, as it does in the built-in trainer: a prompt that is too long even without memory, for
-    example. verl would leave the group out and go on, so the error travels to the trainer as a row (`batches`).
+    Any other error ends the run, as in the built-in trainer: a prompt that is too long even without memory, for
+    example. verl would drop the group and continue, so a row carries the error to the trainer (`queue.read_steps`).
     """
 
     shared: ClassVar[_Shared | None] = None
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
-        # Not the base class's: it prepares for conversations that grow by tokens, which needs a tokenizer of a family
-        # it knows. Here every step has a prompt of its own.
+        # The base class's __init__ prepares for conversations that grow by tokens, and rejects unknown tokenizers. Here
+        # each step has its own prompt.
         self.config, self.server_manager, self.tokenizer = trainer_config.config, server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
@@ -156,10 +178,9 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
-        limit = shared.config.policy.max_response_tokens
         client = EpisodeClient(self.server_manager)
-        policy = EnginePolicy(client, shared.encoder, sampling_params, limit)
-        rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # validation has its own
+        policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
+        rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
         try:
             return await play_remotely(_assignment(row), shared.pool, policy, rules)
         finally:
@@ -173,7 +194,7 @@ def _assignment(row: dict[str, Any]) -> Assignment:
 
 
 def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
-    """One sample per step, as verl takes them."""
+    """One of verl's samples for each step."""
     total = sum(record.reward for record, _ in turns)
     last = turns[-1][0]
     return [
@@ -182,7 +203,7 @@ def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
             response_ids=record.token_ids.tolist(),
             response_mask=[1] * len(record.token_ids),
             response_logprobs=record.log_probs.tolist(),
-            reward_score=total,  # for verl's own figures; training takes the rewards of the records
+            reward_score=total,  # for verl's own metrics; training reads the rewards of the records
             num_turns=2,
             metrics={},
             extra_fields={
@@ -196,7 +217,7 @@ def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
 
 
 def _failure(error: Exception) -> AgentLoopOutput:
-    """A row without a step that says why the run has to end."""
+    """A row without a step; its message ends the run."""
     expected = isinstance(error, EnvContractError | RolloutError)
     said = str(error) if expected else f"{type(error).__name__}: {error}"
     return AgentLoopOutput(

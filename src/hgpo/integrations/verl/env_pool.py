@@ -1,9 +1,9 @@
-"""One rollout server for a whole episode. Needs verl.
+"""Episodes whose environments run in other processes: a pool of environment workers, and the engine as a policy.
 
-verl's client asks the load balancer before every request and tells it after every answer: two calls between processes
-beside the one that matters. An episode's turns go to one server anyway, where its prefixes are cached, so it is
-enough to ask before its first turn and to tell after its last. What the balancer counts are then the live episodes of
-each server, waiting for their environments or not.
+The pool belongs to the process and event loop that play the episodes. A worker that died, or whose oldest request
+exceeds the time-out, is killed and replaced; its episodes raise `EpisodeLost` with the reason. Requests of many
+episodes are written without waiting for answers, so that a turn of 64 environments costs one switch between processes.
+Does not import verl.
 """
 
 from __future__ import annotations
@@ -17,63 +17,34 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+from uuid import uuid4
 
-from verl.workers.rollout.llm_server import LLMServerClient
+import numpy as np
 
 from hgpo.envs.base import StepResult
-from hgpo.policies.base import AsyncPolicy, Response
+from hgpo.messages import Conversation
+from hgpo.policies.base import AsyncPolicy, Request, Response
+from hgpo.policies.chat import PromptEncoder
 from hgpo.policies.padding import TokenIds
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import play
 
-
-class EpisodeClient(LLMServerClient):  # type: ignore[misc]
-    """verl's client, for one episode; `leave` when it is over.
-
-    Args:
-        client: the one that all episodes of this process share; it knows the load balancer.
-    """
-
-    def __init__(self, client: LLMServerClient) -> None:
-        super().__init__(client.config, client._load_balancer)
-        self._client = client
-        self._server: tuple[str, Any] | None = None
-        self._episode: str | None = None
-
-    async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
-        if self._server is None:
-            self._server = await self._client._acquire_server(request_id, **extra)
-            self._episode = request_id
-        return self._server
-
-    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
-        """Not after every answer."""
-
-    def leave(self) -> None:
-        """Tell the load balancer that no more requests come."""
-        if self._server is not None:
-            self._client._release_server(self._server[0], request_id=self._episode)
-            self._server = None
-
-
-# One episode in a remote environment, and its steps on their way through verl's queue.
-
+logger = logging.getLogger(__name__)
 
 _ARRAYS = ("prompt_ids", "token_ids", "log_probs")
+_LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
+_START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
+_ENDING_SECONDS = 5.0  # a process that left the group may keep the output open
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which episode is to be played, and from which start.
-
-    Example: `Assignment(EpisodeIds("3/17/train/17", "3/17/train/17#5", "train/17", "pick_two_obj_and_place"),
-    split="train", index=17, seed=812)`.
-    """
+    """An episode to play: its ids, and the task's split and index and the seed that fix its start."""
 
     ids: EpisodeIds
     split: str
@@ -84,11 +55,11 @@ class Assignment:
 async def play_remotely(
     assignment: Assignment, pool: EnvironmentPool, policy: AsyncPolicy, rules: RolloutRules
 ) -> list[tuple[StepRecord, Response]]:
-    """All steps of the episode, each with the response it was made of.
+    """All steps of the episode, each with its response.
 
     Raises:
-        EpisodeLost: the environment is gone, or the engine answers nothing; no step of such an episode is of use, since
-            the return of every step depends on those after it.
+        EpisodeLost: the environment is gone, or the engine returns no token. The episode's earlier steps are dropped,
+            since their returns depend on the later ones.
     """
     environment = await pool.start(assignment.split, assignment.index, seed=assignment.seed)
     try:
@@ -99,40 +70,82 @@ async def play_remotely(
 
 
 def plain_fields(record: StepRecord) -> dict[str, Any]:
-    """Everything of a record but its arrays, which an engine stores as tensors of its own."""
+    """The fields of a record without its arrays, which verl stores as tensors."""
     return {item.name: getattr(record, item.name) for item in fields(StepRecord) if item.name not in _ARRAYS}
 
 
 def record_from(plain: Mapping[str, Any], prompt_ids: TokenIds, token_ids: TokenIds, log_probs: Any) -> StepRecord:
-    """The inverse of `plain_fields`. Unknown and missing fields are a `TypeError`."""
+    """The inverse of `plain_fields`. `TypeError` for unknown and missing fields."""
     return StepRecord(**plain, prompt_ids=prompt_ids, token_ids=token_ids, log_probs=log_probs)
 
 
-# A pool of environment workers: many environments per process, a time-out per step, replacement of what died.
-#
-# The pool lives in the process that plays the episodes and belongs to its event loop. A worker that died, or that
-# kept
-# one request longer than the time-out, is killed and replaced; the episodes it held are lost, and each finds out by
-# `EpisodeLost`, which says why. Requests of many episodes are written one after another without waiting for answers,
-# so a turn of 64 environments costs one switch between processes, not 64.
+class EnginePolicy:
+    """verl's rollout engine as the policy of one episode.
 
+    The engine samples with its own generator, seeded by verl's settings, and gets its weights from verl.
+    """
 
-logger = logging.getLogger(__name__)
+    numbers_per_response = 0
 
-_LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
-_START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
-_ENDING_SECONDS = 5.0  # something that left the worker's process group may still hold its output open
+    def __init__(
+        self, server_manager: Any, encoder: PromptEncoder, sampling: Mapping[str, Any], max_response_tokens: int
+    ) -> None:
+        """`sampling` are verl's sampling parameters; each request replaces the temperature."""
+        self._server_manager, self._encoder = server_manager, encoder
+        self._sampling = {**sampling, "max_tokens": max_response_tokens}
+        self._limit = max_response_tokens
+        self._request_id = uuid4().hex  # one for all turns: the engine caches by it
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt, chat template included."""
+        return self._encoder.max_prompt_tokens
+
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
+        """Tokens of each prompt, chat template included."""
+        return self._encoder.count_prompt_tokens(prompts)
+
+    def take_weights(self, model: Any) -> None:
+        """Does nothing: verl sends the weights."""
+
+    async def respond(self, request: Request, *, temperature: float) -> Response:
+        """The engine's response; `details` are the fields that verl needs back.
+
+        Raises:
+            EpisodeLost: the engine returned no token.
+            PromptTooLong: the prompt exceeds `max_prompt_tokens`. Prompts are never cut.
+            RuntimeError: the numbers of log-probs and tokens differ.
+        """
+        [prompt_ids] = self._encoder.encode_fitting([request.prompt])
+        output = await self._server_manager.generate(
+            request_id=self._request_id,
+            prompt_ids=prompt_ids.tolist(),
+            sampling_params={**self._sampling, "temperature": temperature},
+        )
+        tokens = np.asarray(output.token_ids[: self._limit], dtype=np.int32)
+        log_probs = np.asarray((output.log_probs or [])[: self._limit], dtype=np.float32)
+        if not len(tokens):
+            raise EpisodeLost("the engine returned no token")
+        if log_probs.shape != tokens.shape:
+            raise RuntimeError(f"the engine returned {len(log_probs)} log-probs for {len(tokens)} tokens")
+        [text] = self._encoder.decode([tokens])
+        finished = len(tokens) < self._limit or self._encoder.ends(tokens)
+        return Response(text, prompt_ids, tokens, log_probs, finished, output.extra_fields)
 
 
 class EpisodeLost(RuntimeError):
-    """The environment of an episode is gone; the message says what became of it."""
+    """The environment of an episode is gone; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker process is started with.
+    """The environment of a worker process.
 
-    Example: `WorkerSettings("alfworld", {"size": "small"}, max_steps=50, step_timeout=60.0)`.
+    Attributes:
+        name: of the environment.
+        options: of the environment.
+        max_steps: after which an episode is truncated.
+        step_timeout: seconds that one step or start may take.
     """
 
     name: str
@@ -154,30 +167,23 @@ class _Request:
 
 @dataclass(slots=True)
 class _Worker:
-    """One process and the requests it has not answered yet, oldest first."""
+    """One process and its unanswered requests, oldest first."""
 
     process: asyncio.subprocess.Process
     waiting: deque[_Request] = field(default_factory=deque)
-    lost: str = ""  # why it is gone; empty while it lives
+    lost: str = ""  # why the process is gone; empty while it runs
     reader: asyncio.Task[None] | None = None
     ending: asyncio.Task[None] | None = None
     clock: asyncio.TimerHandle | None = None
 
 
 class EnvironmentPool:
-    """Starts episodes on the least busy of `workers` processes.
-
-    Example::
-
-        pool = EnvironmentPool(WorkerSettings("alfworld", {}, max_steps=50, step_timeout=60.0), workers=2)
-        environment = await pool.start("train", 17, seed=3)
-        observation, reward, terminated, truncated, info = await environment.step("look")
-    """
+    """Starts episodes on the least busy of `workers` processes; each restarts when it is next needed."""
 
     def __init__(
         self, settings: WorkerSettings, workers: int, *, command: Callable[[WorkerSettings], list[str]] | None = None
     ) -> None:
-        """`command` gives the command line of a worker, for tests with workers that misbehave."""
+        """`command` returns the command line of a worker; tests replace it."""
         if workers < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {workers}")
         self._settings = settings
@@ -190,7 +196,7 @@ class EnvironmentPool:
         self.replaced = 0
 
     async def start(self, split: str, index: int, *, seed: int) -> RemoteEnvironment:
-        """Begin task number `index` of `split`. `EpisodeLost` if its worker dies or is silent meanwhile."""
+        """Start task `index` of `split`. `EpisodeLost` if its worker dies or exceeds the time-out."""
         place = min(range(len(self._workers)), key=lambda position: self._loads[position])
         self._loads[place] += 1
         try:
@@ -209,7 +215,7 @@ class EnvironmentPool:
                 await self._end(worker, "the pool was closed")
 
     async def _living(self, place: int) -> _Worker:
-        """The worker in this place, a new one if there is none; all who ask meanwhile wait for the same one."""
+        """The worker in this place; concurrent calls wait for the same new one."""
         worker = self._workers[place]
         if worker is not None and not worker.lost:
             return worker
@@ -228,7 +234,7 @@ class EnvironmentPool:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LONGEST_ANSWER,
-            start_new_session=True,  # what an environment forks is of the worker's group, and ends with it
+            start_new_session=True,  # processes that an environment forks end with the group
         )
         worker = _Worker(process)
         try:
@@ -250,17 +256,17 @@ class EnvironmentPool:
         return worker
 
     async def _read(self, worker: _Worker) -> None:
-        """Hand answers to those who wait for them, until there are no more or one cannot be understood."""
+        """Pass answers to their requests, until the output ends or a line is no answer."""
         reason = "its process died"
         try:
             while answer := await _read_line(worker.process):
-                self._hand_over(worker, answer)
-        except Exception as error:  # whatever it is, those who wait for this worker must hear of it
+                self._complete(worker, answer)
+        except Exception as error:  # of any type: `_end` reports it to the waiting requests
             reason = str(error) or repr(error)
         await self._end(worker, reason)
 
-    def _hand_over(self, worker: _Worker, answer: dict[str, Any]) -> None:
-        """Give the oldest request its answer. `ValueError` for an answer to anything else."""
+    def _complete(self, worker: _Worker, answer: dict[str, Any]) -> None:
+        """Complete the oldest request. `ValueError` for an answer to another one."""
         number = answer.get("number")
         if not worker.waiting:
             raise ValueError(f"it answered request {number} when none was due")
@@ -272,7 +278,7 @@ class EnvironmentPool:
             request.done.set_result(answer)
 
     def _set_clock(self, worker: _Worker) -> None:
-        """Start the time-out of the oldest request; the clock of the others starts when they are the oldest."""
+        """Start the time-out of the oldest request; those of later ones start when they are the oldest."""
         if worker.clock is not None:
             worker.clock.cancel()
         worker.clock = None
@@ -317,7 +323,7 @@ class EnvironmentPool:
 
 
 class RemoteEnvironment:
-    """One environment in a worker, at its start; `EnvironmentPool.start` makes them."""
+    """One environment in a worker, made by `EnvironmentPool.start`; has the first observation and info."""
 
     def __init__(
         self, pool: EnvironmentPool, worker: _Worker, place: int, slot: int, observation: str, info: dict[str, Any]
@@ -327,7 +333,7 @@ class RemoteEnvironment:
         self._over = False
 
     async def step(self, command: str) -> StepResult:
-        """One step. `EpisodeLost` if the worker died or was silent for too long, or the environment raised."""
+        """One step. `EpisodeLost` if the worker died or exceeded the time-out, or the environment raised."""
         try:
             answer = await self._pool._ask(self._worker, {"slot": self._slot, "step": command})
         except BaseException:
@@ -338,7 +344,7 @@ class RemoteEnvironment:
         return answer["observation"], answer["reward"], answer["terminated"], answer["truncated"], answer["info"]
 
     async def close(self) -> None:
-        """Give the place back before the end of the episode."""
+        """Free the place, also before the end of the episode."""
         if not self._over:
             self._finish()
             if not self._worker.lost:
@@ -351,7 +357,7 @@ class RemoteEnvironment:
 
 
 async def _write_line(process: asyncio.subprocess.Process, request: dict[str, Any]) -> None:
-    """Send a request, unless nobody reads any more: the reader of the answers finds that out, and says so."""
+    """Send a request. Nothing is raised for a closed pipe: the reader of the answers reports it."""
     assert process.stdin is not None
     if process.stdin.is_closing():  # uvloop, which Ray's workers run on, raises RuntimeError for a write from here on
         return

@@ -1,13 +1,13 @@
-"""The process that environments live in: one line of JSON per request on its input, one per answer on its output.
+"""The process that runs environments: one line of JSON per request on its input, one per answer on its output.
 
-    {"number": 7, "slot": 3, "start": ["train", 17, 1234]}    begin task 17 of split train with seed 1234 in slot 3
-    {"number": 8, "slot": 3, "step": "go to desk 1"}          one step there
-    {"number": 9, "slot": 3, "drop": true}                    forget the slot
+    {"number": 7, "slot": 3, "start": ["train", 17, 1234]}    start task 17 of split train with seed 1234 in slot 3
+    {"number": 8, "slot": 3, "step": "go to desk 1"}          one step of that environment
+    {"number": 9, "slot": 3, "drop": true}                    delete it
 
 Answers are `{"number": 7, "observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` in the order
-of the requests, or `{"number": 7, "error": "…"}`; an error in one environment leaves the others alone. It is a plain
-child process, started as `python -m hgpo.integrations.verl.env_worker NAME OPTIONS_JSON MAX_STEPS`, and needs
-neither Ray nor torch: text goes in and text comes out, and nothing is unpickled.
+of the requests, or `{"number": 7, "error": "…"}`; an error in one environment does not affect the others. It is a child
+process, started as `python -m hgpo.integrations.verl.env_worker NAME OPTIONS_JSON MAX_STEPS`. It needs neither Ray nor
+torch, and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from hgpo.envs.env_checker import EnvContractError, safe_text
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
 
-# What agents, memory and records read of an environment's info, and as what; the rest stays where it is.
+# The keys of an environment's info that agents, memory and records read, and their types; others are not sent.
 _INFO: dict[str, Callable[[Any], Any]] = {
     "task": str,
     "admissible_commands": list,
     "won": bool,
     "score": float,
 }
-_LOOKS_FOR_PARENT_SECONDS = 1.0
+_PARENT_CHECK_SECONDS = 1.0
 
 
 class EnvironmentHost:
-    """Environments by slot, and the answer to one request."""
+    """Environments by slot."""
 
     def __init__(self, suite: LimitedSuite) -> None:
         self._suite = suite
         self._environments: dict[int, Env] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out one request. Whatever an environment raises becomes an `error` in the answer."""
+        """Carry out one request. An exception of an environment becomes an `error` in the answer."""
         number, slot = request["number"], request["slot"]
         try:
             if "drop" in request:
@@ -52,10 +52,12 @@ class EnvironmentHost:
             if "start" in request:
                 return {"number": number, **self._start(slot, *request["start"])}
             return {"number": number, **self._step(slot, request["step"])}
-        except Exception as error:  # a user's environment may raise anything; the agent worker reports it
+        except Exception as error:  # of any type, from a user's environment; the agent worker reports it
             self._environments.pop(slot, None)
-            said = str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
-            return {"number": number, "error": said}
+            reason = (
+                str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
+            )
+            return {"number": number, "error": reason}
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
         environment = self._suite.tasks(split)[index].make()
@@ -81,16 +83,16 @@ def _answer(observation: str, reward: Any, terminated: object, truncated: object
 
 
 def end_with_parent() -> None:
-    """End this process soon after its parent, even while an environment hangs and nobody reads the input.
+    """End this process soon after its parent, even while an environment hangs.
 
-    Polled, because Linux's signal at a parent's death comes with the death of the thread that started the process.
+    Polls, since Linux's parent-death signal is sent when the thread that started the process ends.
     """
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOKS_FOR_PARENT_SECONDS)
-        os._exit(1)  # nothing else stops a thread that hangs
+            time.sleep(_PARENT_CHECK_SECONDS)
+        os._exit(1)  # a hanging thread ends no other way
 
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
@@ -103,11 +105,11 @@ def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Build the suite, say that it is ready, serve."""
+    """Build the suite, report that it is ready, serve."""
     end_with_parent()
     name, options, max_steps = arguments
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an environment prints must not land among the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
     suite = LimitedSuite(make(name, **json.loads(options)), int(max_steps))
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()

@@ -1,7 +1,8 @@
-"""The warm start in a process of its own: what it held of a GPU is free again before verl asks for all of it.
+"""Starts a run on verl: composes verl's settings, checks machine and cluster, makes the start policy, runs verl.
 
-A process keeps its CUDA context and what PyTorch's allocator has cached for as long as it lives, and the one that
-starts a run on verl lives as long as the run.
+Settings are checked before Ray starts, and the cluster before a model is loaded. verl's configuration is composed by
+Hydra, with verl's own classes. A warm start on a GPU runs in a process of its own, whose end releases the GPU's memory
+before verl allocates it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from hgpo.assemble import record_environment, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
+from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.checkpoints import claim, claim_empty, release
 from hgpo.integrations.verl.config import (
@@ -31,21 +33,13 @@ from hgpo.integrations.verl.config import (
     leaves,
     mapped_settings,
     on_cpu,
-    ranks_of,
     suggested_settings,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.cpu.vllm import vllm_environment
-from hgpo.integrations.verl.preflight import (
-    check_cluster,
-    check_here,
-    installed_version,
-    look,
-    ray_needs,
-    reject_or_note,
-    require_verl,
-)
-from hgpo.integrations.verl.verl_owned_settings import refuse_second_say
+from hgpo.integrations.verl.cpu import vllm_environment
+from hgpo.integrations.verl.machine import inspect_machine, installed_version
+from hgpo.integrations.verl.preflight import RayNeeds, check_cluster, check_here, reject_or_note, require_verl
+from hgpo.integrations.verl.verl_owned_settings import reject_owned
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
 from hgpo.runs.folder import (
     RunDirectory,
@@ -62,6 +56,130 @@ from hgpo.training.run_plan import announcement
 from hgpo.training.start_policy import prepare_start
 from hgpo.utils.progress import Reporter
 
+logger = logging.getLogger(__name__)
+
+RECIPE_KEY = "hgpo"
+# Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
+# and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
+_MODULES = ("engine", "agent_loop", "trainer")
+_CPU_MODULES = ("cpu.platform", "cpu.rollout")  # first: other modules of verl ask for the platform on import
+# Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
+# here: Ray writes these variables into its logs.
+FORWARDED = (
+    "ALFWORLD_DATA",
+    "CHECKPOINTS_DIR",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "WANDB_DIR",
+    "WANDB_MODE",
+)
+_RAY_ATTEMPTS = 3
+_TOO_SLOW = "timed out during startup"
+# Tables that verl passes on as they are, so that they may have any keys.
+_OPEN_TABLES = {
+    "apply_chat_template_kwargs",
+    "engine_kwargs",
+    "mixed_precision",
+    "override_config",
+    "override_optimizer_config",
+    "ray_init",
+}
+_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only"}  # in verl's classes, but not in its YAML files
+_REJECTIONS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
+
+
+# ---- a run ---------------------------------------------------------------------------------------------------------
+
+
+def train(config: Config, reporter: Reporter) -> RunDirectory:
+    """Carry out a new run.
+
+    Raises:
+        ConfigError: the settings cannot work; nothing is written.
+    """
+    run = RunDirectory(config.run_directory.resolve())
+    verl_config = compose(config, run_directory=run.path)
+    if not config.verl.ray_address:
+        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config)), reporter.say)
+    check_model(config)
+    for line in announcement(
+        config, summarise_model(config).parameters, training_processes(config.policy, config.verl)
+    ):
+        reporter.say(line)
+    suite = training_suite(config)
+    checkpoints = checkpoint_folder(config.run.name, run.path)
+    begun = run.config.exists()  # then `create_run_directory` rejects it, with a remedy of its own
+    claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
+    try:
+        create_run_directory(config)
+    except BaseException:
+        if claimed:
+            release(checkpoints)
+        raise
+    with exclusive(run.path):
+        write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
+        return _run(run, config, suite, reporter)
+
+
+def resume(path: Path, reporter: Reporter) -> RunDirectory:
+    """Continue the run in `path` from its newest checkpoint. A complete run is left unchanged."""
+    run, config = open_run_directory(path.resolve())
+    if run.complete:
+        return run
+    check_names(config)
+    verl_config = compose(config, run_directory=run.path)
+    if not config.verl.ray_address:
+        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config)), reporter.say)
+    checkpoints = checkpoint_folder(config.run.name, run.path)
+    if _shared(checkpoints, run):
+        claim(checkpoints, run.path)
+    with exclusive(run.path):
+        return _run(run, config, training_suite(config), reporter)
+
+
+def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
+    """What trains, for messages: "on verl with 8 GPUs on 2 nodes"."""
+    ranks = verl.nodes * verl.gpus_per_node
+    kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(policy) else "GPU" + "s" * (ranks > 1)
+    return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
+
+
+def _shared(checkpoints: Path, run: RunDirectory) -> bool:
+    """Whether other runs could have the same folder: it is outside the run's."""
+    return not checkpoints.is_relative_to(run.path)
+
+
+def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    use_threads(config)  # of this process; the others read `OMP_NUM_THREADS`
+    remove_leftovers(run)
+    record_environment(run, config, suite)
+    if on_cpu(config.policy):
+        prepare_start(run, config, suite, reporter)
+    else:
+        prepare_start_apart(run, config, reporter)
+    verl_config = compose(config, run_directory=run.path)
+    began = time.monotonic()
+    try:
+        _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
+        reject_or_note(check_cluster(verl_config, lambda: summarise_model(config)), reporter.say)
+        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
+        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+
+        # The trainer writes the run's files, so it has to run on the node of this command.
+        here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+        patience = PATIENCE if config.verl.nodes > 1 else 0
+        with Watchdog(run.path, look_at_ray, patience=patience) as watchdog:
+            runner = TaskRunnerV1.options(scheduling_strategy=here)
+            run_ppo(verl_config, task_runner_class=WithSecrets(runner, watchdog))
+    finally:
+        ray.shutdown()
+    return run
+
 
 def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -> None:
     """`hgpo.training.start_policy.prepare_start` in another process; its errors are raised here.
@@ -73,7 +191,7 @@ def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -
         return
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         try:
-            processes.submit(_prepare, run.path, config, reporter.console.quiet).result()
+            processes.submit(_prepare, run.path, as_tree(config), reporter.console.quiet).result()
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "the process of the warm start was killed, as the system does where memory runs out: try a smaller "
@@ -81,66 +199,141 @@ def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -
             ) from error
 
 
-def _prepare(path: Path, config: Config, quiet: bool) -> None:
-    check_names(config)  # in every process: a module that the recipe names may register other parts
+def _prepare(path: Path, settings: dict[str, Any], quiet: bool) -> None:
+    config = Config.model_validate(settings)
+    check_names(config)  # imports the modules that the recipe names
     use_threads(config)
     prepare_start(RunDirectory(path), config, training_suite(config), Reporter(quiet=quiet))
 
 
-# verl's own configuration, composed by Hydra with verl's own classes, from a recipe. Needs verl, no Ray, no GPU.
+class WithSecrets:
+    """A Ray actor class whose actors get the trackers' variables; the watchdog may kill them."""
+
+    def __init__(self, actor_class: Any, watchdog: Watchdog) -> None:
+        self._actor_class, self._watchdog = actor_class, watchdog
+
+    def remote(self) -> Any:
+        """Start the actor."""
+        import ray
+
+        actor = self._actor_class.remote()
+        self._watchdog.ends(lambda: ray.kill(actor))
+        secrets = tracker_variables()  # passed as an argument, which Ray does not log
+        ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
+        return actor
 
 
-# Tables that verl hands on as they are, so that any name may stand in them.
-_OPEN_TABLES = {
-    "apply_chat_template_kwargs",
-    "engine_kwargs",
-    "mixed_precision",
-    "override_config",
-    "override_optimizer_config",
-    "ray_init",
-}
-_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only"}  # verl's classes take it, its files do not name it
-_REFUSALS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
-RECIPE_KEY = "hgpo"
+def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
+    os.environ.update(secrets)
 
 
-def compose(config: Config, *, model: str, run_directory: Path) -> Any:
-    """The complete, validated `DictConfig` of the run; `RECIPE_KEY` in it holds the recipe for the workers.
+def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | None) -> None:
+    """verl reads these variables when it is imported, here and in every worker that this process starts."""
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = _external_modules(cpu=on_cpu(policy))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    # TransferQueue asks for 8 threads at every message, and warns each time where there are fewer cores.
+    os.environ.setdefault("TQ_NUM_THREADS", str(min(8, threads or os.cpu_count() or 1)))
+    if on_cpu(policy):
+        os.environ["VERL_PLATFORM"] = "cpu"
+    if vllm_on_cpu(policy, verl):
+        os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
+
+
+def _external_modules(*, cpu: bool) -> str:
+    return ",".join(f"hgpo.integrations.verl.{name}" for name in (*(_CPU_MODULES if cpu else ()), *_MODULES))
+
+
+def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
+    import ray
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    cpu, needs = verl_config["trainer"]["device"] == "cpu", RayNeeds.of(verl_config)
+    runtime_env = get_ppo_ray_runtime_env()
+    variables = runtime_env["env_vars"]
+    if verl.ray_address:
+        variables |= {name: os.environ[name] for name in FORWARDED if name in os.environ}
+    variables |= {"VERL_USE_EXTERNAL_MODULES": _external_modules(cpu=cpu), "TRANSFER_QUEUE_ENABLE": "1"}
+    if cpu:
+        variables["VERL_PLATFORM"] = "cpu"
+    options: dict[str, Any] = {"runtime_env": runtime_env, "log_to_driver": not quiet}
+    if verl.ray_address:
+        options["address"] = verl.ray_address
+    else:
+        cpus = verl.ray_cpus or max(os.cpu_count() or 1, needs.cpus)
+        # "local", or Ray would join any cluster that runs on this machine.
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
+        if cpu:
+            options["num_gpus"] = needs.nodes * needs.gpus_per_node  # one logical GPU for each training process
+    where = f"the cluster at {verl.ray_address}" if verl.ray_address else "Ray on this machine"
+    for _ in range(_RAY_ATTEMPTS):
+        try:
+            ray.init(**options)
+            return
+        except (ConnectionError, RuntimeError) as error:
+            raise ConfigError(f"cannot start or reach {where}: {error}") from error
+        except Exception as error:
+            if _TOO_SLOW not in str(error):  # Ray has no class of its own for this error
+                raise
+            logger.warning("Ray's processes did not start within 30 seconds; starting them again")
+            ray.shutdown()
+    raise ConfigError(f"cannot start {where}: it was too slow {_RAY_ATTEMPTS} times; try again when less runs here")
+
+
+# ---- verl's configuration ------------------------------------------------------------------------------------------
+
+
+def composed_yaml(config: Config) -> str:
+    """verl's complete settings for this recipe, for `--dry-run`."""
+    from omegaconf import OmegaConf
+
+    return str(OmegaConf.to_yaml(compose(config), resolve=True))
+
+
+def compose(config: Config, *, model: str | None = None, run_directory: Path | None = None) -> Any:
+    """The complete, validated `DictConfig` of the run; its table `RECIPE_KEY` is the recipe, for the workers.
 
     Args:
         config: the recipe.
-        model: folder or hub name of the start policy.
-        run_directory: where the run writes.
+        model: folder or hub name of the start policy; default: the run's.
+        run_directory: the run's folder; default: that of the recipe.
 
     Raises:
-        ConfigError: names the setting that is unknown to verl, said twice, or refused by one of verl's checks; or a
-            tracker that is not there.
+        ConfigError: names the setting that verl does not know or rejects, that the recipe's own tables decide, or a
+            tracker that is not available.
     """
     require_verl()
     check_for_verl(config)
     check_trackers(config)
+    _set_environment(config.policy, config.verl, config.run.threads)
     from omegaconf import OmegaConf
 
+    run = RunDirectory(run_directory or config.run_directory.resolve())
     verl_config = _defaults()
     for name, value in leaves(suggested_settings(config)):
         _set(verl_config, name, value)
-    mapped = mapped_settings(config, model, run_directory)
+    if model is None:  # a new run is checked before its warm start
+        planned = config.warm_start.enabled and not run.start.exists()
+        model = str(run.start) if planned else start_model(run, config)
+    mapped = dict(leaves(mapped_settings(config, model, run.path)))
     for name, value in leaves(config.verl.overrides):
-        refuse_second_say(name, dict(leaves(mapped)), config)
+        reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
         _set(verl_config, name, value)
-    for name, value in leaves(mapped):
+    for name, value in mapped.items():
         _set(verl_config, name, value)
-    recipe = {"settings": as_tree(config), "run_directory": str(run_directory)}
+    recipe = {"settings": as_tree(config), "run_directory": str(run.path)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
     _validate(verl_config)
     return verl_config
 
 
 def recipe_of(verl_config: Any) -> tuple[Config, Path]:
-    """The recipe and the run directory that `compose` put into verl's configuration.
+    """The recipe and the run directory in a configuration of `compose`. Imports the modules that the recipe names.
 
     Raises:
-        ConfigError: the configuration is not of `compose`.
+        ConfigError: `compose` did not make the configuration.
     """
     from omegaconf import OmegaConf
 
@@ -150,7 +343,7 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
         )
     stored: dict[str, Any] = OmegaConf.to_container(verl_config[RECIPE_KEY], resolve=False)
     config = Config.model_validate(stored["settings"])
-    check_names(config)  # in every process: a module that the recipe names may register other parts
+    check_names(config)
     return config, Path(stored["run_directory"])
 
 
@@ -178,249 +371,39 @@ def _set(verl_config: Any, name: str, value: Any) -> None:
         if table is None:
             OmegaConf.update(verl_config, name, value, force_add=name in _LEFT_OUT)
             return
-        holder = OmegaConf.select(verl_config, ".".join(parts[:table]), throw_on_missing=True)
-        with open_dict(holder):
-            if holder.get(parts[table]) is None:
-                holder[parts[table]] = {}
-            OmegaConf.update(holder, ".".join(parts[table:]), value, force_add=True)
+        parent = OmegaConf.select(verl_config, ".".join(parts[:table]), throw_on_missing=True)
+        with open_dict(parent):
+            if parent.get(parts[table]) is None:
+                parent[parts[table]] = {}
+            OmegaConf.update(parent, ".".join(parts[table:]), value, force_add=True)
     except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error
 
 
 def _validate(verl_config: Any) -> None:
-    """verl's checks, and its classes for every part that can be built without a model at hand."""
+    """Run verl's checks, and build verl's classes of every part that needs no model."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
+    checked = verl_config
+    if installed_version("vllm") is None:  # verl's check of the adapter's rank imports vLLM
+        checked = copy.deepcopy(verl_config)
+        checked.actor_rollout_ref.model.lora_rank = 0
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it reports success by printing
+        with contextlib.redirect_stdout(io.StringIO()):  # verl prints when its checks pass
             OmegaConf.to_container(verl_config, resolve=True)
             validate_config(
-                config=_without_vllm(verl_config),
+                config=checked,
                 use_reference_policy=need_reference_policy(verl_config),
                 use_critic=need_critic(verl_config),
             )
             for part in (verl_config.actor_rollout_ref.rollout, verl_config.algorithm):
                 omega_conf_to_dataclass(part)
-    except _REFUSALS as error:
+    except _REJECTIONS as error:
         raise ConfigError(f"verl refuses these settings: {error}") from error
-    except (HydraException, OmegaConfBaseException) as error:  # hydra wraps what a class of verl's raised
+    except (HydraException, OmegaConfBaseException) as error:  # Hydra wraps errors of verl's classes
         raise ConfigError(f"verl refuses these settings: {error.__cause__ or error}") from error
-
-
-def _without_vllm(verl_config: Any) -> Any:
-    """For checks on a machine that only composes: verl's check of the adapter's rank imports vLLM."""
-    if installed_version("vllm") is not None:
-        return verl_config
-    checked = copy.deepcopy(verl_config)
-    checked.actor_rollout_ref.model.lora_rank = 0
-    return checked
-
-
-# Starts a run on verl: settings are checked before Ray starts, the cluster before anything is loaded on it.
-
-
-logger = logging.getLogger(__name__)
-
-PLUGIN = "hgpo.integrations.verl.plugin"
-# Handed to the workers of a cluster that was not started here, and so does not know this shell's environment. Nothing
-# secret may stand here: Ray writes these into its logs, in clear text.
-FORWARDED = (
-    "ALFWORLD_DATA",
-    "CHECKPOINTS_DIR",
-    "HF_HOME",
-    "HF_HUB_OFFLINE",
-    "OMP_NUM_THREADS",
-    "PYTHONPATH",
-    "WANDB_DIR",
-    "WANDB_MODE",
-)
-_RAY_ATTEMPTS = 3
-_TOO_SLOW = "timed out during startup"
-
-
-def composed_yaml(config: Config) -> str:
-    """verl's complete settings for this recipe, for `--dry-run`."""
-    from omegaconf import OmegaConf
-
-    return str(OmegaConf.to_yaml(composed(config), resolve=True))
-
-
-def composed(config: Config) -> Any:
-    """verl's complete settings for this recipe, where it is not to be run."""
-    return _composed(config, RunDirectory(config.run_directory.resolve()))
-
-
-def train(config: Config, reporter: Reporter) -> RunDirectory:
-    """A new run. `ConfigError` before anything is written where the settings cannot work."""
-    run = RunDirectory(config.run_directory.resolve())
-    check_machine(config, _composed(config, run), reporter)
-    announce(config, reporter)
-    suite = training_suite(config)
-    checkpoints = checkpoint_folder(config, run.path)
-    begun = run.config.exists()  # then it is refused below, with a remedy of its own
-    claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
-    try:
-        create_run_directory(config)
-    except BaseException:
-        if claimed:
-            release(checkpoints)
-        raise
-    with exclusive(run.path):
-        write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
-        return _run(run, config, suite, reporter)
-
-
-def resume(path: Path, reporter: Reporter) -> RunDirectory:
-    """Continue the run in `path` from its newest checkpoint. A complete run is left as it is."""
-    run, config = open_run_directory(path.resolve())
-    if run.complete:
-        return run
-    check_names(config)
-    checkpoints = checkpoint_folder(config, run.path)
-    check_machine(config, _composed(config, run), reporter)
-    if _shared(checkpoints, run):
-        claim(checkpoints, run.path)
-    with exclusive(run.path):
-        return _run(run, config, training_suite(config), reporter)
-
-
-def announce(config: Config, reporter: Reporter) -> None:
-    """Print model, plan, and notes on settings that do not suit the model.
-
-    Raises:
-        ConfigError: there is no such model.
-    """
-    check_model(config)
-    for line in announcement(config, summarise_model(config).parameters, _where(config)):
-        reporter.say(line)
-
-
-def _where(config: Config) -> str:
-    """Where verl trains: "on verl with 8 GPUs on 2 nodes"."""
-    ranks, nodes = ranks_of(config), config.verl.nodes
-    kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(config) else "GPU" + "s" * (ranks > 1)
-    return f"on verl with {ranks} {kind}" + (f" on {nodes} nodes" if nodes > 1 else "")
-
-
-def check_machine(config: Config, verl_config: Any, reporter: Reporter) -> None:
-    """Reject what would fail or hang on this machine; a cluster that is joined is checked once it is connected."""
-    if not config.verl.ray_address:
-        reject_or_note(check_here(config, verl_config, look()), reporter.say)
-
-
-def _shared(checkpoints: Path, run: RunDirectory) -> bool:
-    """Whether other runs could have the same folder: not where it is inside of this one's."""
-    return not checkpoints.is_relative_to(run.path)
-
-
-def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    use_threads(config)  # of this process; the others are told by `OMP_NUM_THREADS`
-    remove_leftovers(run)
-    record_environment(run, config, suite)
-    if on_cpu(config):
-        prepare_start(run, config, suite, reporter)
-    else:
-        prepare_start_apart(run, config, reporter)
-    verl_config = _composed(config, run)
-    began = time.monotonic()
-    try:
-        _start_ray(config, verl_config, quiet=reporter.console.quiet)
-        reject_or_note(check_cluster(config, verl_config), reporter.say)
-        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
-        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
-
-        # The run's files are written where this command was given.
-        here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        patience = PATIENCE if config.verl.nodes > 1 else 0
-        with Watchdog(run.path, look_at_ray, patience=patience) as watchdog:
-            runner = TaskRunnerV1.options(scheduling_strategy=here)
-            run_ppo(verl_config, task_runner_class=WithSecrets(runner, watchdog))
-    finally:
-        ray.shutdown()
-    return run
-
-
-class WithSecrets:
-    """A Ray actor class whose actors have the trackers' variables in their environment; the watchdog may kill them."""
-
-    def __init__(self, actor_class: Any, watchdog: Watchdog) -> None:
-        self._actor_class, self._watchdog = actor_class, watchdog
-
-    def remote(self) -> Any:
-        """Start the actor."""
-        import ray
-
-        actor = self._actor_class.remote()
-        self._watchdog.ends(lambda: ray.kill(actor))
-        secrets = tracker_variables()  # as an argument of the one process that needs them, which Ray does not log
-        ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
-        return actor
-
-
-def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
-    os.environ.update(secrets)
-
-
-def _composed(config: Config, run: RunDirectory) -> Any:
-    require_verl()
-    _set_environment(config)
-    from hgpo.integrations.verl.launch import compose
-
-    return compose(config, model=start_model(run, config), run_directory=run.path)
-
-
-def _set_environment(config: Config) -> None:
-    """verl reads these when it is imported, here and in every worker that is started from here."""
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if config.run.threads:
-        os.environ["OMP_NUM_THREADS"] = str(config.run.threads)
-    # TransferQueue asks for 8 threads at every message, and warns each time where there are fewer cores.
-    os.environ.setdefault("TQ_NUM_THREADS", str(min(8, config.run.threads or os.cpu_count() or 1)))
-    if on_cpu(config):
-        os.environ["VERL_PLATFORM"] = "cpu"
-    if vllm_on_cpu(config):
-        os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
-
-
-def _start_ray(config: Config, verl_config: Any, *, quiet: bool) -> None:
-    import ray
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-
-    runtime_env = get_ppo_ray_runtime_env()
-    forwarded = FORWARDED if config.verl.ray_address else ()
-    runtime_env["env_vars"] |= {name: os.environ[name] for name in forwarded if name in os.environ}
-    runtime_env["env_vars"] |= {"VERL_USE_EXTERNAL_MODULES": PLUGIN, "TRANSFER_QUEUE_ENABLE": "1"}
-    if on_cpu(config):
-        runtime_env["env_vars"]["VERL_PLATFORM"] = "cpu"
-    options: dict[str, Any] = {"runtime_env": runtime_env, "log_to_driver": not quiet}
-    if config.verl.ray_address:
-        options["address"] = config.verl.ray_address
-    else:
-        cpus = config.verl.ray_cpus or max(os.cpu_count() or 1, ray_needs(verl_config).cpus)
-        # "local", or Ray would join any cluster that it finds on this machine.
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
-        if on_cpu(config):
-            options["num_gpus"] = ranks_of(config)  # a place per training process; no GPU is meant
-    where = f"the cluster at {config.verl.ray_address}" if config.verl.ray_address else "Ray on this machine"
-    for _ in range(_RAY_ATTEMPTS):
-        try:
-            ray.init(**options)
-            return
-        except (ConnectionError, RuntimeError) as error:
-            raise ConfigError(f"cannot start or reach {where}: {error}") from error
-        except Exception as error:
-            if _TOO_SLOW not in str(error):  # Ray raises nothing more special for it
-                raise
-            logger.warning("Ray gave its own processes 30 seconds to start, and they needed more; once more")
-            ray.shutdown()
-    raise ConfigError(f"cannot start {where}: it was too slow {_RAY_ATTEMPTS} times; try again when less runs here")

@@ -1,4 +1,4 @@
-"""verl's figures of the policy update under this project's names (docs/reference/metrics.md)."""
+"""verl's metrics under this project's names (docs/reference/metrics.md), and tracker folders. Does not import verl."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NAMES = {
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
 }
-_SCORED_ENTROPY = "actor/entropy"  # of the pass that computes old log-probs
+_SCORED_ENTROPY = "actor/entropy"  # from the pass that computes old log-probs
 _BY_TOKEN = [_NAMES[name] for name in ("clip_fraction", "dual_clip_fraction", "approximate_kl")]
 _OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
 _PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
 
 
 def by_token(output: Mapping[str, Any]) -> dict[str, Any]:
-    """verl's lists of figures, one a mini-batch, with those that `losses` counts by token as means over tokens.
+    """verl's lists of metrics, one value a mini-batch; those that `engine` counts by token as means over tokens.
 
     Example: `{"actor/pg_clipfrac": [30.0], "actor/tokens": [300.0]}` becomes `{"actor/pg_clipfrac": [0.1]}`.
     """
@@ -40,9 +40,9 @@ def by_token(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
-    """The update's means, and how far the rollout engine and the trainer are apart, where that was measured.
+    """The update's means and, if measured, the mismatch of rollout engine and trainer.
 
-    `loss` is put together from its terms as the built-in trainer does.
+    `loss` is the sum of its terms, as in the built-in trainer.
     """
     found = {name: float(verl_metrics[key]) for name, key in _NAMES.items() if key in verl_metrics}
     if _SCORED_ENTROPY in verl_metrics:
@@ -57,23 +57,18 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
 
 
 def drop_critic(verl_metrics: dict[str, Any]) -> None:
-    """Take out what verl calls a critic's, such as `critic/score/mean`: per step, so that long episodes weigh more."""
+    """Remove `critic/score/mean` and the like: verl averages them over steps, so that long episodes weigh more."""
     for name in [name for name in verl_metrics if name.startswith("critic/")]:
         del verl_metrics[name]
 
 
 def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
-    """The most memory that tensors have held; None on a CPU, of which verl says 0 because it did not look."""
+    """The peak memory of tensors, in GiB; None on a CPU, for which verl reports 0."""
     return float(verl_metrics.get(_PEAK_MEMORY, 0)) or None
 
 
-# Where the trackers that verl's logger writes to keep their files; which there are, `hgpo.runs.trackers` says.
-#
-# What they are sent are verl's figures and the row of `metrics.jsonl`, under its names. No verl is needed here.
-
-
-def keep_in(folder: Path) -> None:
-    """Have the trackers of this process write where `place` says, unless a variable says where."""
+def set_tracker_folders(folder: Path) -> None:
+    """Set the folders of this process's trackers (`hgpo.runs.trackers.place`), unless variables set them."""
     for name in ("TENSORBOARD_DIR", "SWANLAB_LOG_DIR", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
         os.environ[name] = place(name, folder)
     os.environ.setdefault("VERL_FILE_LOGGER_PATH", str(folder / "verl-metrics.jsonl"))

@@ -1,7 +1,7 @@
-"""Between verl's queue and this project's records: read steps, compute their advantages, write those back.
+"""verl's queue and replay buffer: read steps, write advantages, leave out rows, resample uniform groups.
 
-Needs verl and TransferQueue. Keys are `{uid}_{session}_{step}` and survive any shuffle; rows that verl added to fill
-a batch carry the tag `is_padding` and are no steps.
+Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled; rows that verl adds to pad a batch have the
+tag `is_padding` and are no steps. Needs verl and TransferQueue.
 
 Shape suffix: N steps.
 """
@@ -28,31 +28,33 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.sampling import exchange_uniform, uniform_groups
 
+logger = logging.getLogger(__name__)
+
 SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
-"""Columns that the ranks read to score a batch. Left to itself verl hands them every column, the records among them."""
+"""Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
 
 TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
-"""Columns that an update reads; the last two only where the recipe has them written."""
+"""Columns that an update reads; the last two exist only with a KL term or a correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSteps:
-    """The steps of a verl batch, and the key under which each lies in the queue."""
+    """The steps of a verl batch, and the key of each in the queue."""
 
     records: list[StepRecord]
     keys: list[str]
 
 
 def is_padding(tag: Any) -> bool:
-    """Whether a row was added to fill the batch."""
+    """Whether a row pads the batch."""
     return bool(tag.get("is_padding", False))
 
 
 def read_steps(batch: Any) -> BatchSteps:
-    """The records of all rows but padding.
+    """The records of all rows except padding.
 
     Raises:
-        RolloutError: an episode met an error that ends the run; the message is that of the error.
+        RolloutError: an episode raised an error that ends the run; with the message of that error.
         ValueError: a row has no record, or its key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
@@ -71,7 +73,7 @@ def read_steps(batch: Any) -> BatchSteps:
             raise RolloutError(stored[FAILURE_KEY])
         plain = stored.get(RECORD_KEY)
         if plain is None:
-            raise ValueError(f"row {key} holds no step record: was it played by another agent loop?")
+            raise ValueError(f"row {key} holds no step record: did another agent loop play it?")
         if plain["step"] != int(key.rsplit("_", 1)[1]):
             raise ValueError(f"row {key} holds step {plain['step']} of trajectory {plain['trajectory']!r}")
         records.append(
@@ -81,7 +83,7 @@ def read_steps(batch: Any) -> BatchSteps:
 
 
 def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSettings) -> set[str]:
-    """Keys of the steps that the update leaves out; they were of use for the advantages of others."""
+    """Keys of the steps that the update leaves out, after their returns entered the advantages of other steps."""
     return {
         key
         for key, record, value in zip(steps.keys, steps.records, advantages.values, strict=True)
@@ -90,10 +92,10 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
 
 
 def leave_out(batch: Any, keys: set[str]) -> None:
-    """Take rows out of the batch and of the queue.
+    """Remove rows from the batch and from the queue.
 
-    Masking them would not do: they would still count for how many mini-batches there are, and a mini-batch of masked
-    rows alone has a loss of 0 / 0 tokens.
+    Masked rows would still count for the number of mini-batches, and a mini-batch of masked rows alone has a loss of
+    0 / 0 tokens.
     """
     kept = [(key, tag) for key, tag in zip(batch.keys, batch.tags, strict=True) if key not in keys]
     if keys:
@@ -108,13 +110,13 @@ def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages) -> Any
     """
     row_of = {key: row for row, key in enumerate(batch.keys)}
     row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
-    there_N = row_N >= 0
+    in_batch_N = row_N >= 0
     masks = transfer_queue.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
     )["response_mask"]
     columns = {
-        "advantages": spread_over_tokens(advantages.values[there_N], masks, row_N[there_N]),
-        "returns": spread_over_tokens(advantages.returns[there_N], masks, row_N[there_N]),
+        "advantages": spread_over_tokens(advantages.values[in_batch_N], masks, row_N[in_batch_N]),
+        "returns": spread_over_tokens(advantages.returns[in_batch_N], masks, row_N[in_batch_N]),
     }
     return transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
@@ -125,18 +127,19 @@ def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:
     return [row.cpu().numpy() for row in nested.unbind()]
 
 
-# Dynamic sampling and the account of lost trajectories, around verl's replay buffer. Needs verl.
-
-
-logger = logging.getLogger(__name__)
-
-
 class ResamplingBuffer:
-    """Hands out verl's batches; groups in which all rollouts scored the same may be drawn anew first.
+    """verl's replay buffer, which may replace groups of equal returns by new ones (dynamic sampling).
 
-    `draw(count)` sends that many new tasks out. Of the newest training batch there are `resampled`, the number of
-    groups replaced; `replaced`, the steps that were played and then left out, which say as much of the policy as the
-    others; and `lost`, the trajectories that were sent out and did not come back.
+    Args:
+        buffer: verl's.
+        group_size: episodes of a group.
+        attempts: most rounds of resampling.
+        draw: starts episodes of that many new tasks.
+
+    Attributes:
+        resampled: groups of the newest training batch that were replaced.
+        replaced: the steps that were played and then left out; metrics of the rollouts include them.
+        lost: trajectories of the newest training batch that were started and did not return.
     """
 
     def __init__(self, buffer: Any, *, group_size: int, attempts: int, draw: Callable[[int], Any]) -> None:
@@ -170,10 +173,7 @@ class ResamplingBuffer:
         return batch, metrics
 
     def _exchange(self, batch: Any, steps: BatchSteps, fresh: Any) -> None:
-        """Useful fresh groups take the place of as many uniform ones; whatever is left over leaves the queue.
-
-        `steps` are those of `batch`.
-        """
+        """Replace uniform groups of `batch`, whose steps are `steps`, by useful fresh ones; remove the rest."""
         drawn = read_steps(fresh)
         change = exchange_uniform(steps.records, drawn.records)
         played = zip([*steps.keys, *drawn.keys], [*steps.records, *drawn.records], strict=True)

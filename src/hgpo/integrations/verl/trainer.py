@@ -1,11 +1,17 @@
-"""How many steps a mini-batch has when the steps are shared among training processes."""
+"""The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
+mini-batches, evaluation and files. Needs verl.
+
+    tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
+
+Worker groups, weight synchronisation, loss and sharded checkpoints are verl's own.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,7 +26,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from hgpo.assemble import build_suite, estimate, evaluation_tasks
-from hgpo.config import check_names
+from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.result_files import describe, stored_evaluation, summarise_evaluation, write_evaluation
@@ -31,24 +37,24 @@ from hgpo.integrations.verl.checkpoints import (
     STATE_NAME,
     delete_old_folders,
     keep_adapter,
-    mend_tracker,
     publish,
+    repair_tracker,
     verl_folder,
 )
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
+from hgpo.integrations.verl.engine import put_correction
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.losses import put_correction
-from hgpo.integrations.verl.metrics import by_token, drop_critic, keep_in, peak_memory_gib, update_metrics
+from hgpo.integrations.verl.metrics import by_token, drop_critic, peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
+    BatchSteps,
     ResamplingBuffer,
     leave_out,
     put_advantages,
     read_steps,
     skipped,
 )
-from hgpo.integrations.verl.verl_owned_settings import update_needs_entropy
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories
 from hgpo.rollout.runner import eval_task_id
@@ -56,16 +62,22 @@ from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
 from hgpo.runs.trackers import evaluation_figures
+from hgpo.steps import StepBatch
 from hgpo.training.load import adapter_of
 from hgpo.utils.progress import Reporter, update_line
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay every update by up to 2 s
+_PANEL_ATTEMPTS = 3  # plays of an evaluation task whose environment was lost
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a batch is cut.
+    """How a batch is cut into mini-batches.
 
     Attributes:
-        mini_batches: how many there are.
+        mini_batches: number of mini-batches.
         size: rows of each.
         padding: rows among all of them that are no steps.
     """
@@ -76,10 +88,10 @@ class Cut:
 
 
 def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
-    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: as few as can be, then as small.
+    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: the fewest parts, of the least size.
 
-    The built-in trainer cuts a batch the same way; filling up to whole mini-batches, as verl does by itself, would let
-    the last one train on a handful of steps. Fewer rows are padding than a mini-batch has, so none is padding alone.
+    The built-in trainer cuts a batch the same way. verl fills the batch up to whole mini-batches, so that its last one
+    may train on a handful of steps; here every mini-batch has steps, as padding is less than one mini-batch.
 
     Args:
         steps: rows to be trained on.
@@ -100,31 +112,38 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
     return Cut(mini_batches, size, mini_batches * size - steps)
 
 
-# The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
-# mini-batches, evaluation and files. Needs verl.
-#
-#     tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
-#
-# Everything that is not overridden here is verl's own: worker groups, weight synchronisation, loss, sharded
-# checkpoints.
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """The data of one update, from the end of its rollouts to its row of metrics.
 
+    Attributes:
+        steps: all steps that were collected, and their keys in verl's queue.
+        batch: the same steps as the estimator takes them.
+        advantages: of all steps.
+        trained: the steps that the update trains on; empty where all are skipped.
+        rows: rows of verl's batch without padding.
+        cut: how the batch is cut; known once verl says how many ranks share it.
+    """
 
-logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 0.2  # between two looks for finished groups; verl's own 2 s are up to 2 s of every update
-_PANEL_ATTEMPTS = 3  # how often a validation game is played whose environment was lost
+    steps: BatchSteps
+    batch: StepBatch
+    advantages: Advantages
+    trained: list[StepRecord]
+    rows: int
+    cut: Cut = field(default=Cut(0, 0, 0))
 
 
 @register_trainer(TRAINER_MODE)
 class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """See the module's first lines. `global_steps` is verl's word for the number of the update."""
+    """verl's synchronous trainer with this project's parts. `global_steps` is verl's name for the update's number."""
 
-    # verl asks in six places whether the mode is literally "sync"; this trainer is, under a name of its own.
+    update_state: UpdateState  # of the update under way
+
+    # verl compares the mode with "sync" in six places; this trainer is synchronous under another name.
     trainer_mode = property(lambda self: "sync", lambda self, value: None)
 
     def __init__(self, config: Any) -> None:
         self.recipe, path = recipe_of(config)
-        check_names(self.recipe)
         self.run = RunDirectory(path)
         self.reporter = Reporter()
         self.suite = build_suite(self.recipe)
@@ -132,7 +151,6 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.tasks_drawn = 0
         self.seconds_before = 0.0
         self.started = time.monotonic()
-        self._cut = Cut(0, 0, 0)
         super().__init__(config)
 
     # ---- tasks and rollout -------------------------------------------------------------------------------------
@@ -148,7 +166,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
-        """The next tasks of the recipe's order; verl's own data loader is never asked."""
+        """The next tasks in the recipe's order; verl's own data loader is not used."""
         count = num_prompts or self.recipe.rollout.tasks_per_update
         rows = training_rows(
             self.tasks,
@@ -169,22 +187,22 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     # ---- the update --------------------------------------------------------------------------------------------
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Advantages first: they say which steps the update takes, and so how the batch is cut and filled up."""
+        """Compute advantages first: they decide which steps are trained, and so how the batch is cut and padded."""
         with marked_timer("adv", self.timing_raw):
-            self._steps = read_steps(batch)
-            self._step_batch, self._advantages = estimate(self._steps.records, self.recipe)
-            left_out = skipped(self._steps, self._advantages, self.recipe.training)
-            pairs = zip(self._steps.keys, self._steps.records, strict=True)
-            self._trained = [record for key, record in pairs if key not in left_out]
-            if self._trained:  # else the whole batch goes its way, and no update is made of it
+            steps = read_steps(batch)
+            step_batch, advantages = estimate(steps.records, self.recipe)
+            left_out = skipped(steps, advantages, self.recipe.training)
+            trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
+            if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
                 leave_out(batch, left_out)
-        self._steps_in_batch = len(batch)
+            self.update_state = UpdateState(steps, step_batch, advantages, trained, rows=len(batch))
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """The batch is filled up to equal mini-batches, and to nothing more."""
-        self._cut = cut(self._steps_in_batch, self.recipe.training.mini_batch_size, dp_size)
-        return self._cut.mini_batches * self._cut.size
+        """The rows of equal mini-batches, so that verl pads the batch to them."""
+        update_cut = cut(self.update_state.rows, self.recipe.training.mini_batch_size, dp_size)
+        self.update_state = replace(self.update_state, cut=update_cut)
+        return update_cut.mini_batches * update_cut.size
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch.fields = [*SCORED]
@@ -195,26 +213,27 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return super()._compute_ref_log_prob(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        answer = put_advantages(batch, self._steps, self._advantages)
-        if self.recipe.recomputes_log_probs and self._trained:
+        state = self.update_state
+        answer = put_advantages(batch, state.steps, state.advantages)
+        if self.recipe.recomputes_log_probs and state.trained:
             settings = self.config.algorithm.rollout_correction
             metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
-        store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
+        store_steps(self.run, self.recipe, self.global_steps, state.steps.records, state.advantages)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if not self._trained:
+        if not self.update_state.trained:
             logger.warning("nothing is trained in update %d: all its steps are skipped", self.global_steps)
             return batch
         batch.fields = [*TRAINED]
         actor = self.config.actor_rollout_ref.actor
         batch.extra_info.update(
             {
-                "calculate_entropy": update_needs_entropy(self.recipe),
+                "calculate_entropy": actor.calculate_entropy,
                 "distillation_use_topk": False,
                 "distillation_only": False,
-                "global_batch_size": self._cut.size,
-                "mini_batch_size": self._cut.size,
+                "global_batch_size": self.update_state.cut.size,
+                "mini_batch_size": self.update_state.cut.size,
                 "epochs": actor.ppo_epochs,
                 "seed": actor.data_loader_seed + self.global_steps,
                 "dataloader_kwargs": {"shuffle": actor.shuffle},
@@ -231,42 +250,42 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         batch = super().step(metrics, timing_raw)
         row = update_row(self._facts(metrics, timing_raw))
         append_metrics(self.run, row)
-        metrics.update(row)  # which verl hands to the trackers
+        metrics.update(row)  # verl sends them to the trackers
         self.reporter.say(update_line(row, self.recipe.training.updates))
         return batch
 
     def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
-        """Of the update that verl has just made; `metrics` and `timing_raw` are verl's."""
-        settings, buffer = self.recipe.training, self.replay_buffer
+        """The facts of the finished update; `metrics` and `timing_raw` are verl's."""
+        settings, buffer, state = self.recipe.training, self.replay_buffer, self.update_state
         counts = {
-            "samples": len(self._trained),
-            "tokens": sum(len(record.token_ids) for record in self._trained),
+            "samples": len(state.trained),
+            "tokens": sum(len(record.token_ids) for record in state.trained),
             "empty_responses": 0,
-            "mini_batches": self._cut.mini_batches * settings.epochs if self._trained else 0,
+            "mini_batches": state.cut.mini_batches * settings.epochs if state.trained else 0,
         }
         train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
         return UpdateFacts(
             update=self.global_steps,
-            played=[*self._steps.records, *buffer.replaced],
-            batch=self._step_batch,
-            advantages=self._advantages,
+            played=[*state.steps.records, *buffer.replaced],
+            batch=state.batch,
+            advantages=state.advantages,
             trained={**update_metrics(metrics, settings), **counts},
             resampled_groups=buffer.resampled,
             tasks_drawn=self.tasks_drawn,
             seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
             peak_memory_gib=peak_memory_gib(metrics),
-            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": self._cut.padding},
+            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": state.cut.padding},
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """verl's own figures, as the trackers get them beside the row of `metrics.jsonl`."""
+        """verl's own metrics, which the trackers get beside the row of `metrics.jsonl`."""
         super()._compute_metrics(batch, metrics, *arguments, **options)
         drop_critic(metrics)
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, float]:
-        """Play the panel, each game once per seed; an evaluation that is on disk is not played again."""
+        """Evaluate on each task once per seed, unless the evaluation is on disk."""
         name = evaluation_name(self.global_steps, self.total_training_steps)
         evaluation = stored_evaluation(self.run, name) or self._evaluate(name)
         return evaluation_figures(evaluation)
@@ -293,8 +312,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return stored.evaluation
 
     def _play_panel(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
-        """Every task exactly once: one whose environment was lost is played again."""
-        batch, pending = validation_batch(self.recipe), list(rows)
+        """Play each task exactly once; one whose environment was lost is played again."""
+        batch, pending = validation_batch(self.recipe.evaluation.games), list(rows)
         for _ in range(_PANEL_ATTEMPTS):
             pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
             for first in range(0, len(pending), batch):
@@ -304,10 +323,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
             if not pending:
                 return
-            logger.warning("%d validation games were lost and are played again", len(pending))
+            logger.warning("%d evaluation episodes were lost and are played again", len(pending))
         raise RolloutError(
-            f"{len(pending)} validation games were lost {_PANEL_ATTEMPTS} times over, {pending[0].task_id!r} among "
-            "them; the log of the agent workers says why"
+            f"{len(pending)} evaluation episodes were lost in each of {_PANEL_ATTEMPTS} attempts, task "
+            f"{pending[0].task_id!r} among them; the log of the agent workers has the reason"
         )
 
     def _play_validation(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
@@ -326,14 +345,14 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     # ---- files -------------------------------------------------------------------------------------------------
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """verl's loop; then the summary."""
+        """Run verl's loop, then write the summary."""
         done, updates = self.global_steps, self.total_training_steps
         stored = stored_evaluation(self.run, evaluation_name(done, updates)) is not None
-        # A process that ended between a checkpoint and its evaluation owes the latter.
-        owed = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
+        # A process may have ended between a checkpoint and its evaluation.
+        missing = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
         with open_dict(self.config):
-            self.config.trainer.val_before_train = owed or done == 0
-        keep_in(self.run.path)
+            self.config.trainer.val_before_train = missing or done == 0
+        set_tracker_folders(self.run.path)
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
@@ -343,15 +362,15 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
-        """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
+        """Save verl's checkpoint, publish its weights as one of this project's, then delete old ones."""
         state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         write_json(self._verl_folder() / STATE_NAME, state)
-        super()._save_checkpoint()  # which names the checkpoint as the newest when it is whole
+        super()._save_checkpoint()  # names the checkpoint as the newest once it is complete
         self._publish()
         delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
 
     def _load_checkpoint(self) -> None:
-        mend_tracker(self._verl_checkpoints())
+        repair_tracker(self._verl_checkpoints())
         super()._load_checkpoint()
         if self.global_steps:
             state = read_json(self._verl_folder() / STATE_NAME)

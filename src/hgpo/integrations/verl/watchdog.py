@@ -1,7 +1,7 @@
-"""Ends a run on verl with one line where a node or process of it dies, or Ray cannot place a part of it.
+"""Ends a run on verl with a one-line error when one of its nodes or processes dies, or Ray cannot place a part of it.
 
-Without this, TransferQueue retries a dead node for minutes (four times 200 s), and verl waits forever for a placement
-group that has no room.
+Otherwise TransferQueue retries a dead node for minutes (four times 200 s), and verl waits forever for a placement
+group that does not fit.
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ from typing import Any, Self
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 5.0  # between two looks at the cluster
-PATIENCE = 45.0  # until Ray reports a dead node: a rank may fail before that, since its peer is gone
+SECONDS = 5.0  # between two checks of the cluster
+PATIENCE = 45.0  # until Ray reports a dead node; a rank whose peer is gone may fail before that
 HANG = 600.0  # without a place for a placement group or a process of the run
 _UNPLACED = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
 _LAST_ACTOR = "agent_loop_worker"  # verl starts the processes that play episodes last
 _LONGEST = 400
+_DEAD = (
+    "RayActorError",
+    "NodeDiedError",
+    "WorkerCrashedError",
+    "LocalRayletDiedError",
+    "OutOfMemoryError",
+    "ObjectLostError",
+)
 
 Look = Callable[[], tuple[str, str]]
-"""Returns the dead nodes of the run, and what of it Ray has not placed; empty where there are none."""
+"""Returns the dead nodes of the run, and the parts that Ray has not placed; empty strings for none."""
 
 
 class LostProcessError(RuntimeError):
-    """A run ended because a part of it died or has no place; the message names it, and how the run continues."""
+    """A run ended because a part of it died or does not fit; the message names it and the command that resumes."""
 
 
 class Watchdog:
@@ -38,12 +46,12 @@ class Watchdog:
     Args:
         run: the run's folder.
         look: see `Look`.
-        seconds: between two looks.
-        patience: how long an error in another process waits for a dead node that explains it; 0 on one node.
-        hang: seconds after which something unplaced ends the run.
+        seconds: between two calls of `look`.
+        patience: how long an error of another process waits for a dead node that explains it; 0 on one node.
+        hang: seconds after which an unplaced part ends the run.
 
     Raises:
-        LostProcessError: from the block, in place of Ray's own errors. A process whose own code fails is left as it is.
+        LostProcessError: from the block, in place of Ray's own errors. Errors of the run's own code pass unchanged.
     """
 
     def __init__(
@@ -56,7 +64,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def ends(self, end: Callable[[], None]) -> None:
-        """From now on the cluster is watched, and `end` ends the run."""
+        """Start to watch the cluster; `end` ends the run."""
         self._end = end
 
     def __enter__(self) -> Self:
@@ -66,38 +74,29 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        found = self._explained(error)
+        found = self._explain(error)
         self._over.set()
         self._thread.join()
         if found:
             found = found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"
-            command = f"hgpo train --resume {shlex.quote(str(self._run))}"
             raise LostProcessError(
-                f"the run stopped, since {found} Everything written is kept; `{command}` continues from the newest "
-                "checkpoint"
+                f"the run stopped, since {found} Everything written is kept; `hgpo train --resume "
+                f"{shlex.quote(str(self._run))}` continues from the newest checkpoint"
             ) from error
 
-    def _explained(self, error: BaseException | None) -> str:
+    def _explain(self, error: BaseException | None) -> str:
         if error is None:
             return ""
         from ray import exceptions
 
-        gone = (
-            exceptions.RayActorError,
-            exceptions.NodeDiedError,
-            exceptions.WorkerCrashedError,
-            exceptions.LocalRayletDiedError,
-            exceptions.OutOfMemoryError,
-            exceptions.ObjectLostError,
-        )
-        if isinstance(error, gone):
-            if "creation task" in str(error):  # its own code failed, and the stack has the reason
+        if isinstance(error, tuple(getattr(exceptions, name) for name in _DEAD)):
+            if "creation task" in str(error):  # the process's own code failed, and the stack has the reason
                 return ""
-            # Raised in another process it is an error of the task there; its cause is what Ray reported.
+            # An error of another process is wrapped in one of the task there; its cause is Ray's error.
             reported = " ".join(str(getattr(error, "cause", error)).split())
             return self.found or f"a process or a node of it is gone: {reported}"
-        if isinstance(error, exceptions.RayTaskError):  # a rank whose peer is gone reports its library's error
-            self._thread.join(self._patience)  # the thread ends with what it finds
+        if isinstance(error, exceptions.RayTaskError):  # a rank whose peer is gone raises its library's error
+            self._thread.join(self._patience)  # the thread ends when it finds a dead node
             return self.found
         return ""
 
@@ -108,7 +107,7 @@ class Watchdog:
                 continue
             try:
                 dead, waiting = self._look()
-            except Exception as error:  # a cluster that goes away raises anything; the run itself fails with the reason
+            except Exception as error:  # of any type; the run itself fails with the reason
                 logger.warning("the cluster cannot be watched any more (%s: %s)", type(error).__name__, error)
                 return
             if waiting != unplaced:
@@ -123,7 +122,7 @@ class Watchdog:
 
 
 def look_at_ray() -> tuple[str, str]:
-    """A `Look` at the cluster that this process is connected to."""
+    """A `Look` at the connected cluster."""
     import ray
     from ray._private.state import actors
     from ray.util import placement_group_table
@@ -133,12 +132,7 @@ def look_at_ray() -> tuple[str, str]:
 
 
 def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> str:
-    """The dead nodes that had a process of the run: "node 10.0.0.7 with WorkerDict".
-
-    Args:
-        actors: processes of the run, dead ones included, each with `ActorClassName` and `Address`.
-        nodes: all nodes of the cluster so far, each with `NodeID`, `NodeManagerAddress` and `Alive`.
-    """
+    """The dead nodes that had one of `actors`, the run's processes: "node 10.0.0.7 with WorkerDict"."""
     names: dict[str, set[str]] = {}
     for actor in actors:
         names.setdefault(str(actor["Address"].get("NodeID", "")), set()).add(str(actor["ActorClassName"]))
@@ -150,20 +144,16 @@ def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str,
 
 
 def unplaced_parts(actors: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]) -> str:
-    """What Ray has not placed: "a placement group of 3 CPU, 1 GPU", "the process WorkerDict".
+    """The parts that Ray has not placed: "a placement group of 3 CPU, 1 GPU", "the process WorkerDict".
 
-    Args:
-        actors: processes of the run, each with `Name`, `ActorClassName` and `State`.
-        groups: all placement groups, each with `name`, `state` and `bundles`. Ray does not tell whose they are, so
-            those of other runs count, too, until this run has started.
+    Ray does not say whose the placement groups are: all count until the last of the run's processes exists.
     """
     living = [(str(one["Name"] or one["ActorClassName"]), one["State"]) for one in actors if one["State"] != "DEAD"]
     parts = [f"the process {name}" for name, state in living if state in _UNPLACED]
     if not any(_LAST_ACTOR in name for name, _ in living):
         for group in groups:
             if group["state"] == "PENDING" and "verl_group" in group["name"]:
-                bundles = list(group["bundles"].values())
-                sums = {name: sum(one.get(name, 0) for one in bundles) for name in ("CPU", "GPU")}
+                sums = {name: sum(one.get(name, 0) for one in group["bundles"].values()) for name in ("CPU", "GPU")}
                 needed = ", ".join(f"{amount:g} {name}" for name, amount in sums.items() if amount)
                 parts.append(f"a placement group of {needed}")
     return ", ".join(sorted(parts))

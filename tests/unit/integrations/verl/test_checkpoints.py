@@ -3,7 +3,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, mend_tracker, publish
+from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, publish, repair_tracker
 from hgpo.runs.checkpoints import newest_complete, read_trainer_state, recover
 from killed import killed_at_each_call
 from tiny_models import tiny_model
@@ -61,12 +61,12 @@ def test_verls_old_folders_go_also_those_of_an_earlier_process(tmp_path: Path) -
 
 
 def test_a_number_that_a_killed_process_was_writing_is_written_again(tmp_path: Path) -> None:
-    mend_tracker(tmp_path)  # nothing is there yet
+    repair_tracker(tmp_path)  # nothing is there yet
     for update in (9, 10):
         (tmp_path / f"global_step_{update}").mkdir()
-    mend_tracker(tmp_path)  # the first checkpoint is being written, and none is whole
+    repair_tracker(tmp_path)  # the first checkpoint is being written, and none is whole
     assert not (tmp_path / TRACKER_FILE).exists()
     for written, expected in (("", "10"), ("9", "9")):
         (tmp_path / TRACKER_FILE).write_text(written)
-        mend_tracker(tmp_path)
+        repair_tracker(tmp_path)
         assert (tmp_path / TRACKER_FILE).read_text() == expected

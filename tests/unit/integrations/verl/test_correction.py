@@ -17,7 +17,7 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 from tensordict import TensorDict
 
 from hgpo.integrations.verl.config import leaves, mapped_settings
-from hgpo.integrations.verl.losses import corrected
+from hgpo.integrations.verl.engine import corrected
 
 # Two steps and a row of padding. Probabilities of the sampled tokens: the trainer's over the engine's.
 TRAINER = [[0.3, 0.6, 0.5], [0.8]]

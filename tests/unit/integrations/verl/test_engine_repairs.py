@@ -16,7 +16,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.utils import fsdp_utils
 
-from hgpo.integrations.verl import engine_repairs
+from hgpo.integrations.verl import engine
 
 POSITIONS = 4_000
 
@@ -76,7 +76,7 @@ def test_fused_kernels_give_the_plain_log_probs_and_gradients(one_rank: Any, tie
 
 
 def test_without_the_repair_an_untied_head_is_not_gathered(one_rank: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", engine_repairs._select_wrap_targets)
+    monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", engine._select_wrap_targets)
     built = model(tied=False)
     patch_forward_with_backends(built, use_fused_kernels=True, fused_kernels_backend="torch")
     with pytest.raises(RuntimeError, match=r"mixed torch\.Tensor and DTensor"):
@@ -98,7 +98,7 @@ def test_a_bfloat16_reference_sees_the_positions_that_the_policy_sees() -> None:
     hidden = torch.zeros(1, POSITIONS, 64)
     cosines, _ = policy.model.rotary_emb(hidden, positions)
     assert (reference.model.rotary_emb(hidden, positions)[0] - cosines).abs().max() > 1  # other positions altogether
-    engine_repairs.restore_rotary(reference)
+    engine.restore_rotary(reference)
     torch.testing.assert_close(reference.model.rotary_emb(hidden, positions)[0], cosines, rtol=0, atol=0)
     assert reference.lm_head.weight.dtype == torch.bfloat16
 
@@ -106,5 +106,5 @@ def test_a_bfloat16_reference_sees_the_positions_that_the_policy_sees() -> None:
 def test_a_float32_model_is_left_alone() -> None:
     built = model(tied=True)
     before = built.model.rotary_emb.inv_freq
-    engine_repairs.restore_rotary(built)
+    engine.restore_rotary(built)
     assert built.model.rotary_emb.inv_freq is before

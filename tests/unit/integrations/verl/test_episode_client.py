@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-from hgpo.integrations.verl.env_pool import EpisodeClient
+from hgpo.integrations.verl.agent_loop import EpisodeClient
 from verl_client import Balancer, client_of
 
 

@@ -17,6 +17,7 @@ from hgpo.agents import get_template
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.env_pool import (
     Assignment,
+    EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
     WorkerSettings,
@@ -24,7 +25,6 @@ from hgpo.integrations.verl.env_pool import (
     play_remotely,
     record_from,
 )
-from hgpo.integrations.verl.policy import EnginePolicy
 from hgpo.policies.base import Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
@@ -145,7 +145,7 @@ def test_an_engine_without_an_answer_costs_the_episode(
     task = LimitedSuite(CorridorSuite(), MAX_STEPS).tasks("train")[1]
     [first, *_] = collect([task], policy, RULES, np.random.default_rng(0))
     silent = StepRecord(**{**plain_fields(first), "prompt_ids": first.prompt_ids})
-    with pytest.raises(EpisodeLost, match="answered no token"):
+    with pytest.raises(EpisodeLost, match="returned no token"):
         play_again([silent], policy, monkeypatch)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from hgpo.integrations.verl.gpu_memory import estimate_gpu_memory
+from hgpo.integrations.verl.machine import estimate_gpu_memory
 from hgpo.training.memory import GIB, ModelSummary
 from qwen_sizes import QWEN
 

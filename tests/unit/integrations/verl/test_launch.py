@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +24,14 @@ SECRETS = {
 }
 
 VERL_CONFIG = {
-    "trainer": {"nnodes": 1, "n_gpus_per_node": 1},
+    "trainer": {"device": "cuda", "nnodes": 1, "n_gpus_per_node": 1},
     "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
 }
+
+
+def skip_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "compose", lambda config, run_directory: None)
+    monkeypatch.setattr(launch, "check_here", lambda verl_config, machine, summarise: [])
 
 
 class Launch:
@@ -34,9 +40,9 @@ class Launch:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.checkpoints = folder, folder / "checkpoints"
         monkeypatch.setenv("CHECKPOINTS_DIR", str(self.checkpoints))
-        monkeypatch.setattr(launch, "_composed", lambda config, run: None)
-        monkeypatch.setattr(launch, "check_machine", lambda config, verl_config, reporter: None)
-        monkeypatch.setattr(launch, "announce", lambda config, reporter: None)
+        skip_checks(monkeypatch)
+        monkeypatch.setattr(launch, "check_model", lambda config: None)
+        monkeypatch.setattr(launch, "summarise_model", lambda config: SimpleNamespace(parameters=1))
         monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
 
     def config(self, directory: str) -> Config:
@@ -139,12 +145,14 @@ def test_before_a_run_on_gpus_the_warm_start_is_made_in_another_process(
         launch._run(RunDirectory(tmp_path), on_gpus, build_suite(on_gpus), Reporter(quiet=True))
 
 
-def test_what_a_run_will_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(reporter, "say", said.append)
+    skip_checks(monkeypatch)
+    monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
     settings = ["policy.device=cpu", "verl.gpus_per_node=2", "training.learning_rate=1e-6"]
-    launch.announce(load_config(Path("quickstart"), settings), reporter)
+    launch.train(load_config(Path("quickstart"), [*settings, f"run.directory={tmp_path}"]), reporter)
     model, plan, note = said
     assert model.endswith("parameters, on verl with 2 processes without a GPU")
     assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times")
@@ -154,8 +162,7 @@ def test_what_a_run_will_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_that_is_not_there_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_composed", lambda config, run: None)
-    monkeypatch.setattr(launch, "check_machine", lambda config, verl_config, reporter: None)
+    skip_checks(monkeypatch)
     settings = [f"policy.model={tmp_path / 'nothing'}", f"run.directory={tmp_path / 'runs'}"]
     with pytest.raises(ConfigError, match=r"policy\.model: .*nothing"):
         launch.train(load_config(Path("quickstart"), settings), Reporter(quiet=True))
@@ -168,6 +175,13 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(tmp_path / "runs")}}
     assert "global_step" not in launch.composed_yaml(Config.model_validate(tree))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_with_a_warm_start_is_composed_before_the_start_exists(tmp_path: Path) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    settings = ["policy.device=cpu", "run.engine=verl", "training.mini_batch_size=4", "run.name=k2"]
+    composed = launch.compose(load_config(Path("quickstart"), settings), run_directory=tmp_path)
+    assert composed.actor_rollout_ref.model.path == str(tmp_path / "start")
 
 
 def test_no_variable_that_is_forwarded_sounds_like_a_secret() -> None:
@@ -184,7 +198,7 @@ def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypat
     for name, value in {**SECRETS, "WANDB_MODE": "offline"}.items():
         monkeypatch.setenv(name, value)
     tree = {"policy": {"model": "m"}, "verl": {"ray_address": address} if address else {}}
-    launch._start_ray(Config.model_validate(tree), VERL_CONFIG, quiet=True)
+    launch._start_ray(Config.model_validate(tree).verl, VERL_CONFIG, quiet=True)
     assert ("WANDB_MODE" in given[0]["runtime_env"]["env_vars"]) is (address is not None)
     assert "hush" not in repr(given)
     assert ("num_cpus" in given[0]) is (address is None)  # a running cluster has its own
@@ -207,12 +221,12 @@ def test_ray_is_started_again_where_the_machine_was_too_slow_for_it(monkeypatch:
 
     config = Config.model_validate({"policy": {"model": "m"}})
     monkeypatch.setattr(ray, "init", slow(2))
-    launch._start_ray(config, VERL_CONFIG, quiet=True)
+    launch._start_ray(config.verl, VERL_CONFIG, quiet=True)
     assert len(asked) == 3
     asked.clear()
     monkeypatch.setattr(ray, "init", slow(9))
     with pytest.raises(ConfigError, match="cannot start Ray on this machine: it was too slow 3 times"):
-        launch._start_ray(config, VERL_CONFIG, quiet=True)
+        launch._start_ray(config.verl, VERL_CONFIG, quiet=True)
 
 
 @pytest.fixture

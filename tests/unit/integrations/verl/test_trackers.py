@@ -9,7 +9,7 @@ import pytest
 
 from hgpo.config import Config
 from hgpo.integrations.verl.config import leaves, mapped_settings
-from hgpo.integrations.verl.metrics import keep_in
+from hgpo.integrations.verl.metrics import set_tracker_folders
 from hgpo.runs.trackers import OF_VERL
 
 
@@ -31,7 +31,7 @@ def test_files_of_trackers_are_kept_with_the_run_unless_a_variable_says_where(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("WANDB_DIR", "/elsewhere")
-    keep_in(tmp_path / "run")
+    set_tracker_folders(tmp_path / "run")
     assert os.environ["TENSORBOARD_DIR"] == str(tmp_path / "run" / "tensorboard")
     assert os.environ["WANDB_DIR"] == "/elsewhere"
     assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path / 'mlflow.db'}"
@@ -45,7 +45,7 @@ def test_they_are_names_that_verls_logger_takes() -> None:
 def test_what_verls_logger_writes_has_the_names_of_metrics_jsonl(tmp_path: Path) -> None:
     tracking = pytest.importorskip("verl.utils.tracking", reason="verl is not installed: pip install 'hgpo[verl]'")
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    keep_in(tmp_path)
+    set_tracker_folders(tmp_path)
     logger = tracking.Tracking("hgpo", "one", default_backend=["tensorboard"], config={})
     logger.log({"success": 0.5, "level_1_mean_group_size": 3.0, "actor/lr": 1e-6}, step=1)
     logger.finish()

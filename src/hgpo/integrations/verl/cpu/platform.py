@@ -1,4 +1,4 @@
-"""verl's platform interface on a CPU. Ray hands out logical GPUs as places for training processes."""
+"""verl's platform interface on a CPU. Ray's logical GPUs stand for training processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-_NOTHING = (
+_NO_OPS = (
     "empty_cache",
     "init",
     "ipc_collect",
@@ -24,10 +24,10 @@ _NO_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated",
 
 
 def _device_module() -> Any:
-    """Stands in for `torch.cuda`: one device that is always there and has no memory of its own."""
+    """A replacement of `torch.cuda`: one device that is always available and has no memory of its own."""
     module: Any = types.ModuleType("hgpo_cpu_device")
-    for name in _NOTHING:
-        setattr(module, name, lambda *_, **__: None)
+    for name in _NO_OPS:
+        setattr(module, name, _no_op)
     for name in _NO_MEMORY:
         setattr(module, name, lambda *_, **__: 0)
     module.is_available = lambda: True
@@ -42,19 +42,25 @@ def _device_module() -> Any:
     return module
 
 
+def _no_op(*_: object, **__: object) -> None:
+    """Has no meaning on a CPU."""
+
+
 _DEVICE_MODULE = _device_module()
 
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):  # type: ignore[misc]
-    """Every question verl asks about its accelerator, answered for a CPU."""
+    """verl's questions about its accelerator, answered for a CPU."""
 
     device_name = property(lambda self: "cpu")
     vendor_name = property(lambda self: "cpu")
     device_module = property(lambda self: _DEVICE_MODULE)
+    set_device = synchronize = set_allocator_settings = empty_cache = _no_op
+    profiler_start = profiler_stop = cudart = _no_op
 
     def is_available(self) -> bool:
-        """There is always a CPU."""
+        """True."""
         return True
 
     def current_device(self) -> torch.device:
@@ -62,14 +68,8 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc]
         return torch.device("cpu")
 
     def device_count(self) -> int:
-        """One a process."""
+        """1 in each process."""
         return 1
-
-    def set_device(self, device_index: int) -> None:
-        """Nothing to choose."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Nothing runs ahead."""
 
     def manual_seed(self, seed: int) -> None:
         """Seed torch."""
@@ -79,41 +79,29 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc]
         """Seed torch."""
         torch.manual_seed(seed)
 
-    def set_allocator_settings(self, settings: str) -> None:
-        """There is no allocator to set."""
-
-    def empty_cache(self) -> None:
-        """There is no cache."""
-
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         """None: no compute capability."""
         return None, None
 
     def communication_backend_name(self) -> str:
-        """Gloo."""
+        """The backend of torch.distributed."""
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """The variable Ray sets for its logical GPUs."""
+        """The variable that Ray sets for its logical GPUs."""
         return "CUDA_VISIBLE_DEVICES"
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
-        """No ranges."""
+        """Marks nothing."""
         yield
 
-    def profiler_start(self) -> None:
-        """No profiler."""
-
-    def profiler_stop(self) -> None:
-        """No profiler."""
-
     def ray_resource_name(self) -> str:
-        """Ray's own word for a training process's place."""
+        """Ray's resource of which each training process takes one."""
         return "GPU"
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, float]:
-        """Options of an actor that takes so many places."""
+        """Options of an actor with that many logical GPUs."""
         return {"num_gpus": num_gpus}
 
     def ray_noset_envvars(self) -> list[str]:
@@ -121,9 +109,5 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc]
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
     def is_ipc_supported(self) -> bool:
-        """No shared device memory."""
+        """False: no shared device memory."""
         return False
-
-    def cudart(self) -> None:
-        """None."""
-        return

@@ -1,11 +1,18 @@
-"""A rollout server for CPUs: this project's own sampler behind verl's token-in, token-out interface.
+"""Training and sampling on CPUs: verl's FSDP2 engine, and this project's sampler as verl's rollout server.
 
-Requests that arrive together are answered in one batch. Weights come from the training processes after every update.
+The server batches concurrent requests. The training processes send it the weights after every update.
+
+verl 0.9.1 needs two changes for FSDP2 on a CPU:
+
+1. `initialize_global_process_group_ray` builds the backend string "cpu:gloo,<device>:<backend>", in which a CPU
+   platform names "cpu" twice; here the backend is "gloo".
+2. The forward-only reference model is offloaded with pinned memory, which needs an accelerator; here it is not pinned.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,21 +20,28 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+import verl.utils.distributed as distributed
+import verl.workers.engine.fsdp.transformer_impl as fsdp
+import verl.workers.engine_workers as engine_workers
+from verl.workers.engine import EngineRegistry
+from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.base import BaseRollout
-from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
+from hgpo.integrations.verl.config import CPU_ROLLOUT
 from hgpo.policies.chat import end_tokens, pad_token
 from hgpo.policies.loading import load_model, load_tokenizer, refuse_incomplete
 from hgpo.policies.lora import Adapter, add_adapter, has_adapter, set_adapter
 from hgpo.policies.sampler import SampledTokens, sample_responses
 
 _LARGEST_BATCH = 64
-_GATHERING_SECONDS = 0.005  # how long a first request waits for others to come
+_GATHERING_SECONDS = 0.005  # wait after the first request of a batch
+_CpuOffloadPolicy = fsdp.CPUOffloadPolicy
 
 
 @ray.remote(num_cpus=0)
 class TransformersServer:
-    """One model, one version of its weights, one batch at a time."""
+    """Serves one model, one batch at a time."""
 
     def __init__(self, path: str, max_response_tokens: int, seed: int) -> None:
         torch.set_num_threads(1)
@@ -78,7 +92,7 @@ class TransformersServer:
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )
-        except Exception as error:  # each caller gets it, and its episode fails with it
+        except Exception as error:  # fails the episode of each caller
             for _, _, answer in batch:
                 answer.set_exception(error)
             return
@@ -86,13 +100,13 @@ class TransformersServer:
             answer.set_result(response)
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], update: int | None) -> None:
-        """Replace the weights; a name the model does not have is an error."""
+        """Replace the weights. `IncompleteModelError` for a name that the model does not have."""
         found = self._model.load_state_dict(weights, strict=False)
         refuse_incomplete("the training processes' policy", missing=[], surplus=found.unexpected_keys)
         self._update = update or 0
 
     async def load_adapter(self, weights: Mapping[str, torch.Tensor], adapter: Adapter, update: int | None) -> None:
-        """Replace the adapter, or put one on the model that was loaded; a missing or unknown name is an error."""
+        """Replace the adapter, or add one. `IncompleteModelError` for a missing or unknown name."""
         if not has_adapter(self._model):
             self._model = add_adapter(self._model, adapter, seed=0)
         set_adapter(self._model, weights)
@@ -102,32 +116,11 @@ class TransformersServer:
         """True once the model is loaded."""
         return True
 
-    async def wake_up(self, *_: Any, **__: Any) -> None:
-        """Nothing sleeps."""
+    async def no_op(self, *_: Any, **__: Any) -> None:
+        """Has no meaning here: memory is not shared with training, no cache outlives a batch, requests are short."""
 
-    async def sleep(self, *_: Any, **__: Any) -> None:
-        """Memory is not shared with training."""
-
-    async def abort_all_requests(self, *_: Any, **__: Any) -> None:
-        """Requests are short."""
-
-    async def resume_generation(self) -> None:
-        """Nothing was stopped."""
-
-    async def clear_kv_cache(self) -> None:
-        """No cache outlives a batch."""
-
-    async def release_kv_cache(self) -> None:
-        """No cache outlives a batch."""
-
-    async def resume_kv_cache(self) -> None:
-        """No cache outlives a batch."""
-
-    async def start_profile(self, **_: Any) -> None:
-        """No profiler."""
-
-    async def stop_profile(self) -> None:
-        """No profiler."""
+    wake_up = sleep = abort_all_requests = resume_generation = start_profile = stop_profile = no_op
+    clear_kv_cache = release_kv_cache = resume_kv_cache = no_op
 
 
 class TransformersReplica(RolloutReplica):  # type: ignore[misc]
@@ -144,7 +137,7 @@ class TransformersReplica(RolloutReplica):  # type: ignore[misc]
 
 
 class WeightSender(BaseRollout):  # type: ignore[misc]
-    """Lives in a training process; sends the gathered weights to the server of the same rank."""
+    """Part of a training process: sends the gathered weights to the server of the same rank."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, *_: Any, **__: Any) -> None:
         super().__init__(config, model_config, device_mesh)
@@ -152,10 +145,10 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         self._server: Any = None
 
     async def resume(self, tags: list[str]) -> None:
-        """Nothing was released."""
+        """Has no meaning here."""
 
     async def release(self) -> None:
-        """Nothing to release."""
+        """Has no meaning here."""
 
     async def update_weights(
         self,
@@ -166,9 +159,9 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         base_sync_done: bool = True,
         **_: Any,
     ) -> None:
-        """Every rank goes through all tensors, since gathering a sharded one takes all of them.
+        """Every rank iterates over all tensors, since gathering a sharded one needs all ranks.
 
-        With `peft_config` they are an adapter's, or before `base_sync_done` the base's, which the server has.
+        With `peft_config` they are an adapter's or, before `base_sync_done`, the base model's, which the server has.
         """
         gathered = {name: tensor.detach().cpu().clone() for name, tensor in weights}
         if self._server is None:
@@ -180,7 +173,7 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
 
 
 def _adapter(peft_config: Mapping[str, Any]) -> Adapter:
-    """peft's own word for it, as verl hands it over."""
+    """From peft's configuration as a dictionary."""
     targets = peft_config["target_modules"]
     names = targets if isinstance(targets, str) else tuple(sorted(targets))
     return Adapter(peft_config["r"], peft_config["lora_alpha"], targets=names)
@@ -188,3 +181,16 @@ def _adapter(peft_config: Mapping[str, Any]) -> Adapter:
 
 def _server_name(rank: int) -> str:
     return f"hgpo_transformers_{rank}"
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(fsdp.FSDPEngineWithLMHead):  # type: ignore[misc]
+    """verl's engine, registered for the device "cpu"."""
+
+
+engine_workers.initialize_global_process_group_ray = functools.partial(
+    distributed.initialize_global_process_group_ray, backend="gloo"
+)
+fsdp.CPUOffloadPolicy = lambda pin_memory=True: _CpuOffloadPolicy(pin_memory=False)
+rollout_base._ROLLOUT_REGISTRY[(CPU_ROLLOUT, "async")] = "hgpo.integrations.verl.cpu.rollout.WeightSender"
+RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: TransformersReplica)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hgpo.config import Config
+from hgpo.config.loading import as_tree
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.rollout.records import StepRecord
 from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
@@ -27,8 +28,9 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
+from hgpo.integrations.verl.launch import RECIPE_KEY
 from hgpo.integrations.verl.queue import BatchSteps
-from hgpo.integrations.verl.trainer import Cut, HgpoTrainer
+from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -76,9 +78,8 @@ def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: 
     (tmp_path / "my_prompts.py").write_text("from hgpo.agents.prompts import COMPACT as TEMPLATE\n")
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
-    monkeypatch.setattr(module, "recipe_of", lambda config: (named, tmp_path))
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    HgpoTrainer({})
+    HgpoTrainer(OmegaConf.create({RECIPE_KEY: {"settings": as_tree(named), "run_directory": str(tmp_path)}}))
     assert sys.modules.pop("my_prompts", None) is not None
 
 
@@ -182,17 +183,17 @@ def test_the_batch_is_cut_by_what_is_trained(
     monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
     batch = Batch(list(steps.keys), [{}, {}, {}])
     trainer._balance_batch(batch, {})
-    assert len(batch) == trainer._steps_in_batch == kept
+    assert len(batch) == trainer.update_state.rows == kept
     assert cleared == (["u_0_1"] if kept == 2 else [])
     assert trainer.timing_raw["adv"] > 0
-    assert len(trainer._trained) == (0 if skip and not any(finished) else kept)
+    assert len(trainer.update_state.trained) == (0 if skip and not any(finished) else kept)
 
 
 def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = make(tmp_path, update=3)
-    trainer.tasks_drawn, trainer._cut = 48, Cut(mini_batches=2, size=3, padding=3)
+    trainer = make(tmp_path, update=3, mini_batch_size=9)
+    trainer.tasks_drawn = 48
     trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
     steps = BatchSteps(
         [
@@ -208,6 +209,7 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
 
     def step_of_verl(self: HgpoTrainer, metrics: dict[str, Any], timing_raw: dict[str, float]) -> None:
         self._balance_batch(Batch(list(steps.keys), [{} for _ in steps.keys]), metrics)
+        assert self._get_required_batch_multiple(9) == 9
         metrics |= {f"actor/{name}": 0.5 for name in names} | {"actor/perf/max_memory_allocated_gb": 0.0}
         timing_raw |= {"gen": 2.0, "adv": 0.5, "old_log_prob": 1.0, "update_actor": 1.5}
 
@@ -233,7 +235,7 @@ class Batch(SimpleNamespace):
 
 def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
     trainer = make(tmp_path)
-    trainer._trained = []
+    trainer.update_state = UpdateState(BatchSteps([], []), None, None, trained=[], rows=0)  # type: ignore[arg-type]
     batch, metrics = Batch([], []), {}
     assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
     assert metrics == {}

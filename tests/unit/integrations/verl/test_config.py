@@ -176,9 +176,9 @@ def test_an_adapter_is_told_in_verls_words() -> None:
 
 def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CHECKPOINTS_DIR", raising=False)
-    assert checkpoint_folder(config(), RUN) == RUN / "verl"
+    assert checkpoint_folder("one", RUN) == RUN / "verl"
     monkeypatch.setenv("CHECKPOINTS_DIR", str(tmp_path))
-    assert checkpoint_folder(config(run={"name": "k2"}), RUN) == tmp_path / "k2"
+    assert checkpoint_folder("k2", RUN) == tmp_path / "k2"
 
 
 def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
@@ -186,13 +186,15 @@ def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
 ) -> None:
     (tmp_path / "verl.json").write_text('{"checkpoints": "/elsewhere/k2"}', encoding="utf-8")
     monkeypatch.setenv("CHECKPOINTS_DIR", "/now/set/to/something/else")
-    assert checkpoint_folder(config(), tmp_path) == Path("/elsewhere/k2")
+    assert checkpoint_folder("one", tmp_path) == Path("/elsewhere/k2")
 
 
 def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
-    plain, resampling = config(), config(rollout={"resample_uniform_groups": 3})
-    assert stored_rows(plain) >= 256 * 50
-    assert stored_rows(resampling) >= 16 * 8 * 4 * 50
+    def rows(settings: Config) -> int:
+        return stored_rows(settings.rollout, settings.evaluation, settings.environment)
+
+    assert rows(config()) >= 256 * 50
+    assert rows(config(rollout={"resample_uniform_groups": 3})) >= 16 * 8 * 4 * 50
 
 
 @pytest.mark.parametrize(

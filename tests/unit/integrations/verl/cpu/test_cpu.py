@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.integrations.verl.cpu.vllm import version, vllm_environment
+from hgpo.integrations.verl.cpu import version, vllm_environment
 
 
 def package(folder: Path, name: str, number: str) -> None:
