@@ -107,47 +107,52 @@ def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
 
 def _evaluate_run(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     """The policy of a run, as it was trained; stored in the run."""
-    from hgpo.assemble import build_suite
-    from hgpo.evaluation.eval_runs import evaluate_policy
+    from hgpo.assemble import build_evaluator, build_suite, run_policies
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.runs.folder import RunDirectory
-    from hgpo.training.load import load_checkpoint_policy, use_threads
+    from hgpo.training.load import use_threads
 
     if arguments.agent is not None or arguments.overrides:
         raise ValueError("-o FILE.json is needed: with other settings these are no figures of the run")
     run_directory = RunDirectory(Path(arguments.policy))
-    use_threads(config)
-    suite = build_suite(config)
-    policy, checkpoint = load_checkpoint_policy(run_directory, config, arguments.checkpoint)
+    use_threads(config.run.threads)
+    suite = build_suite(config.environment, config.evaluation)
+    policy, checkpoint = run_policies(run_directory, config).policy(arguments.checkpoint)
     settings = config.evaluation
     name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
     if arguments.games is not None:
         name += f"-first{arguments.games}"  # beside the whole panel's, not in its place
-    evaluation = evaluate_policy(run_directory, name, policy, suite, config, reporter)
-    if not arguments.quiet:
-        print_evaluation(reporter.console, evaluation)
+    evaluator = build_evaluator(config, suite, reporter)
+    stored = evaluator.evaluate(policy, run_directory.evaluation(name), model=checkpoint)
+    if stored is not None and not arguments.quiet:
+        print_evaluation(reporter.console, stored.evaluation)
     reporter.say(f"Stored in {run_directory.evaluation(name)}")
     return 0
 
 
 def _evaluate_prompted(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     """Any policy through an agent; stored where the command line says."""
-    from hgpo.assemble import build_suite
+    from hgpo.assemble import agent_rules, build_agent, build_suite, evaluation_tasks, open_policy
     from hgpo.evaluation.agent_eval import Terms, evaluate_prompted
     from hgpo.evaluation.eval_log import rollouts_beside
     from hgpo.evaluation.eval_runs import describe
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.pricing import FREE, Prices
     from hgpo.runs.load_settings import is_run
-    from hgpo.training.load import asked_policy, check_model
+    from hgpo.training.load import check_model
 
     if config.policy.backend != "server" and not is_run(arguments.policy):
-        check_model(config)  # before games are generated for it
-    suite = build_suite(config)
-    policy, model = asked_policy(arguments.policy, config, arguments.checkpoint)
+        check_model(config.policy)  # before games are generated for it
+    suite = build_suite(config.environment, config.evaluation)
+    agent = build_agent(config.agent, config.environment.name)
+    policy, model = open_policy(arguments.policy, config, arguments.checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     terms = Terms(prices, arguments.max_cost, arguments.at_once)
-    stored = evaluate_prompted(arguments.output, policy, suite, config, reporter, model=model, terms=terms)
+    tasks = evaluation_tasks(suite, config.evaluation)
+    rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
+    stored = evaluate_prompted(
+        arguments.output, policy, tasks, agent, rules, config, reporter, model=model, terms=terms
+    )
     if stored is None:
         return 1
     if not arguments.quiet:

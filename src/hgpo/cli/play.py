@@ -112,11 +112,10 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     import asyncio
     from dataclasses import asdict
 
-    from hgpo.assemble import agent_rules, build_agent, build_suite
+    from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
     from hgpo.rollout.games import Game, Player, play_game
     from hgpo.rollout.records import StepRecord
     from hgpo.rollout.runner import step_text
-    from hgpo.training.load import asked_policy
 
     def show(step: StepRecord) -> None:
         if step.step == 0:
@@ -124,11 +123,12 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
         sys.stdout.write(step_text(asdict(step), whole_prompt=arguments.prompts) + "\n")
         sys.stdout.flush()
 
-    tasks = build_suite(config).tasks(config.evaluation.split)
+    tasks = build_suite(config.environment, config.evaluation).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, _ = asked_policy(source, config)
-    agent = build_agent(config)
-    player = Player(policy, agent, agent_rules(config, agent, config.evaluation.temperature), on_step=show)
+    policy, _ = open_policy(source, config)
+    agent = build_agent(config.agent, config.environment.name)
+    rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
+    player = Player(policy, agent, rules, on_step=show)
     played = asyncio.run(play_game(Game(task, arguments.game, arguments.seed), player)).game
     _show(f"[{played.failure or ('won' if played.won else 'lost')}, {len(played.trials)} trials, {played.steps} steps]")
     return 1 if played.failure else 0

@@ -178,7 +178,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
         if config.verl.evaluate_only:
             return 0
     else:
-        from hgpo.training.trainer import train
+        from hgpo.assemble import train
 
         with _says_how_to_go_on(config.run_directory):
             run_directory = train(config, reporter, started=started)
@@ -206,7 +206,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
             if config.verl.evaluate_only:
                 return 0
         else:
-            from hgpo.training.trainer import resume
+            from hgpo.assemble import resume
 
             with _says_how_to_go_on(path):
                 resume(path, reporter, started=started)

@@ -125,6 +125,11 @@ class PolicySettings(Section):
     device: str = Field("auto", description="auto: CUDA where there is one, else CPU; CUDA on verl.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
     max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Arithmetic of sampling and training; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
+        "has it (not on verl), else float32. Trained weights stay float32.",
+    )
 
 
 class RolloutSettings(Section):
@@ -230,11 +235,6 @@ class TrainingSettings(Section):
         ge=1,
         description="Where log-probs are recomputed, a token's policy loss is weighted by the trainer's probability "
         "over the sampler's, at most by this; none: no weight.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
-        "has it (not on verl), else float32. Trained weights stay float32.",
     )
 
     @field_validator("dual_clip", "importance_cap", mode="before")

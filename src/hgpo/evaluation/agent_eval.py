@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.assemble import agent_rules, build_agent, evaluation_tasks
+from hgpo.agents import Agent
 from hgpo.config import Config, ConfigError
-from hgpo.envs.base import TaskSuite
+from hgpo.envs.base import Task
 from hgpo.evaluation.eval_log import GameJournal
 from hgpo.evaluation.result_files import Failure, Latency, StoredEvaluation, TokenCount, write_evaluation
 from hgpo.evaluation.statistics import summarise_games
 from hgpo.policies.base import AsyncPolicy
 from hgpo.policies.pricing import FREE, PricedPolicy, Prices
 from hgpo.rollout.games import Game, Played, Player, play_games
+from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import PlayedGame
 from hgpo.utils.progress import Reporter
 
@@ -43,7 +44,9 @@ class Terms:
 def evaluate_prompted(
     output: Path,
     policy: AsyncPolicy,
-    suite: TaskSuite,
+    tasks: Sequence[Task],
+    agent: Agent,
+    rules: RolloutRules,
     config: Config,
     reporter: Reporter,
     *,
@@ -57,7 +60,9 @@ def evaluate_prompted(
     Args:
         output: a .json file; games and steps are kept beside it.
         policy: answers.
-        suite: has the panel's tasks.
+        tasks: the panel's.
+        agent: asks the policy.
+        rules: of the episodes.
         config: `environment`, `agent`, `evaluation` and `policy` decide what is played.
         reporter: shows how far it is.
         model: what the policy is called.
@@ -72,15 +77,12 @@ def evaluate_prompted(
     """
     journal = GameJournal.open(output, describe_panel(config, model))
     settings = config.evaluation
-    panel = [
-        Game(task, place, seed) for seed in settings.seeds for place, task in enumerate(evaluation_tasks(suite, config))
-    ]
+    panel = [Game(task, place, seed) for seed in settings.seeds for place, task in enumerate(tasks)]
     missing = [game for game in panel if not journal.finished(game.id)]
     if len(missing) < len(panel):
         reporter.say(f"{len(panel) - len(missing)} of {len(panel)} games were played before; {len(missing)} are left")
     priced = PricedPolicy(policy, terms.prices, limit=terms.max_cost, cost=journal.cost)
-    agent = build_agent(config)
-    player = Player(priced, agent, agent_rules(config, agent, settings.temperature), terms.at_once)
+    player = Player(priced, agent, rules, terms.at_once)
     began = time.perf_counter()
     all_played = _play(missing, player, journal, reporter, done=len(panel) - len(missing))
     seconds = time.perf_counter() - began

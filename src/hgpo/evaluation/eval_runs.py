@@ -4,40 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hgpo.assemble import evaluation_tasks, rollout_rules
-from hgpo.config import Config
-from hgpo.envs.base import TaskSuite
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, write_evaluation
-from hgpo.evaluation.rollout_monitor import PlayWatch
-from hgpo.evaluation.statistics import EVALUATED_TOGETHER, Evaluation, evaluate
-from hgpo.policies.base import AnyPolicy
+from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.utils.files import check_writable
 from hgpo.utils.progress import Reporter
-
-
-def evaluate_policy(
-    run: RunDirectory, name: str, policy: AnyPolicy, suite: TaskSuite, config: Config, reporter: Reporter
-) -> Evaluation:
-    """Play the run's panel with `policy`, store the result as `evaluations/<name>.json` and say what came out."""
-    settings = config.evaluation
-    check_writable(run.evaluation(name))
-    tasks = evaluation_tasks(suite, config)
-    with reporter.counting(f"evaluating on {settings.split}") as count:
-        playing = PlayWatch(reporter, config).begin(len(tasks) * len(settings.seeds), count, EVALUATED_TOGETHER)
-        evaluation = evaluate(
-            tasks,
-            policy,
-            rollout_rules(config),
-            split=settings.split,
-            seeds=settings.seeds,
-            temperature=settings.temperature,
-            on_progress=playing.progress,
-            on_step=playing.step,
-        )
-        playing.finish()
-    store_evaluation(run, name, evaluation, reporter)
-    return evaluation
 
 
 def store_evaluation(run: RunDirectory, name: str, evaluation: Evaluation, reporter: Reporter) -> None:

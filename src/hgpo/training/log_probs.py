@@ -1,4 +1,8 @@
-"""Gradient checkpointing: layers keep their inputs alone, and compute the rest again in the backward pass."""
+"""Log-probs and entropies of given responses under a model, and gradient checkpointing of its layers.
+
+Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
+samples, U those that differ in the tokens before them, H hidden size, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -19,48 +23,28 @@ from hgpo.training.batching import row_tokens as tree_width
 from hgpo.training.chunked_logits import Entropy, score_in_chunks, score_logits, split_model
 from hgpo.training.oom import within_memory
 
-
-@contextmanager
-def recomputed_layers(model: Any) -> Iterator[None]:
-    """In the block, a forward pass with gradients keeps the inputs of the model's layers and nothing inside of them.
-
-    transformers does so in training mode alone, which would switch dropout on; here the layers are told one by one, and
-    what is inside of them stays in evaluation mode. Outside of the block nothing differs: a layer that recomputes takes
-    no key-value cache, which sampling needs.
-
-    Raises:
-        ValueError: the model has no layers that can be recomputed.
-    """
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not layers:
-        raise ValueError(
-            f"training.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed; set it to "
-            "false, and lower training.micro_batch_tokens instead"
-        )
-    if not layers[0].gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    for layer in layers:
-        layer.training = True  # its own mark, not that of the modules inside
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.training = False
-
-
-# Log-probs and entropies of given responses under a model.
-#
-# Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
-# samples, U those that differ in what came before them, H hidden size, V vocabulary.
-
-
 MAX_LOGITS = 2**26
 """A quarter of a GiB in float32."""
 
 
 @dataclass(frozen=True, slots=True)
+class PassOptions:
+    """How forward and backward passes save memory.
+
+    Attributes:
+        max_logits: most logits in memory at a time.
+        recompute_layers: layers keep only their inputs, and compute the rest again in the backward pass.
+        share_prefixes: read common prefixes of samples once.
+    """
+
+    max_logits: int = MAX_LOGITS
+    recompute_layers: bool = False
+    share_prefixes: SharePrefixes = "auto"
+
+
+@dataclass(frozen=True, slots=True)
 class TokenScores:
-    """What a model thinks of the tokens of B responses, padded on the right to T.
+    """Per-token log-probs and entropies of B responses, padded on the right to T.
 
     Attributes:
         log_prob_BT: float32.
@@ -112,13 +96,15 @@ def score_responses(
     first, place = distinct(samples)
     chosen = [samples[row] for row in first]
     chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
-    how = _How(temperature, precision, entropy, chunk, recompute_layers and torch.is_grad_enabled())
-    scores = _score_rows(model, chosen, how) if row_tokens is None else _score_trees(model, chosen, how, row_tokens)
+    config = _LogProbConfig(temperature, precision, entropy, chunk, recompute_layers and torch.is_grad_enabled())
+    scores = (
+        _score_rows(model, chosen, config) if row_tokens is None else _score_trees(model, chosen, config, row_tokens)
+    )
     return scores.rows(torch.from_numpy(place).to(model.device))
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _LogProbConfig:
     """Arguments of `score_responses`, and how many tokens are scored at a time."""
 
     temperature: float
@@ -131,23 +117,23 @@ class _How:
         return recomputed_layers(model) if self.recompute_layers else nullcontext()
 
 
-def _score_rows(model: Any, samples: Sequence[Sample], how: _How) -> TokenScores:
+def _score_rows(model: Any, samples: Sequence[Sample], config: _LogProbConfig) -> TokenScores:
     """Distinct samples in a row each."""
     inputs, token_BT, mask_BT = lay_out(samples, model.device)
-    parts = split_model(model) if token_BT.numel() > how.chunk else None
+    parts = split_model(model) if token_BT.numel() > config.chunk else None
     if parts is None:
-        with autocast(model, how.precision), how.layers(model):
+        with autocast(model, config.precision), config.layers(model):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
-        return TokenScores(*score_logits(logits_BTV, token_BT, how.temperature, how.entropy), mask_BT)
+        return TokenScores(*score_logits(logits_BTV, token_BT, config.temperature, config.entropy), mask_BT)
     body, head = parts
-    with autocast(model, how.precision):
-        with how.layers(model):
+    with autocast(model, config.precision):
+        with config.layers(model):
             hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
-        scores_M = _score_tokens(head, hidden_BTH[mask_BT], token_BT[mask_BT], how)
+        scores_M = _score_tokens(head, hidden_BTH[mask_BT], token_BT[mask_BT], config)
     return _spread(*scores_M, mask_BT)
 
 
-def _score_trees(model: Any, samples: Sequence[Sample], how: _How, row_tokens: int) -> TokenScores:
+def _score_trees(model: Any, samples: Sequence[Sample], config: _LogProbConfig, row_tokens: int) -> TokenScores:
     """Distinct samples in rows that they share. A token that several have after the same words is scored once."""
     forest = lay_out_trees(samples, plant(samples, row_tokens), model.device)
     response_BT, present_BT = pad_right([sample.response_ids for sample in samples], 0)
@@ -158,10 +144,10 @@ def _score_trees(model: Any, samples: Sequence[Sample], how: _How, row_tokens: i
     parts = split_model(model)
     assert parts is not None, "a model that reads trees has a head of its own"
     body, head = parts
-    with autocast(model, how.precision):
-        with how.layers(model):
+    with autocast(model, config.precision):
+        with config.layers(model):
             hidden_UH = body(**forest.inputs).last_hidden_state[row_U, position_U]
-        scores_U = _score_tokens(head, hidden_UH, token_U, how)
+        scores_U = _score_tokens(head, hidden_UH, token_U, config)
     place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
     log_prob_M, entropy_M = (None if score_U is None else score_U[place_on_device_M] for score_U in scores_U)
     assert log_prob_M is not None
@@ -169,12 +155,14 @@ def _score_trees(model: Any, samples: Sequence[Sample], how: _How, row_tokens: i
 
 
 def _score_tokens(
-    head: torch.nn.Module, hidden_MH: torch.Tensor, token_M: torch.Tensor, how: _How
+    head: torch.nn.Module, hidden_MH: torch.Tensor, token_M: torch.Tensor, config: _LogProbConfig
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-prob and entropy of each token, in as many chunks as the logits need."""
-    if len(token_M) <= how.chunk:
-        return score_logits(head(hidden_MH), token_M, how.temperature, how.entropy)
-    return score_in_chunks(head, hidden_MH, token_M, temperature=how.temperature, chunk=how.chunk, entropy=how.entropy)
+    if len(token_M) <= config.chunk:
+        return score_logits(head(hidden_MH), token_M, config.temperature, config.entropy)
+    return score_in_chunks(
+        head, hidden_MH, token_M, temperature=config.temperature, chunk=config.chunk, entropy=config.entropy
+    )
 
 
 def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: torch.Tensor) -> TokenScores:
@@ -234,3 +222,31 @@ def response_log_probs(
         return results
 
     return within_memory(model, samples, max_tokens, scored, share_prefixes=share_prefixes)
+
+
+@contextmanager
+def recomputed_layers(model: Any) -> Iterator[None]:
+    """In the block, a forward pass with gradients keeps the inputs of the model's layers and nothing inside of them.
+
+    transformers does so in training mode alone, which would switch dropout on; here the layers are told one by one, and
+    what is inside of them stays in evaluation mode. Outside of the block nothing differs: a layer that recomputes takes
+    no key-value cache, which sampling needs.
+
+    Raises:
+        ValueError: the model has no layers that can be recomputed.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"training.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed; set it to "
+            "false, and lower training.micro_batch_tokens instead"
+        )
+    if not layers[0].gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for layer in layers:
+        layer.training = True  # its own mark, not that of the modules inside
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from hgpo.config import Config
+from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
 from hgpo.policies.weights import computes_in_bfloat16
@@ -86,33 +86,40 @@ class ModelSummary:
         return tokens * (self.layers * inputs + layer if recompute_layers else self.layers * layer)
 
 
-def summarise_model(config: Config) -> ModelSummary:
+def summarise_model(policy: PolicySettings) -> ModelSummary:
     """The sizes of the model that the settings name; no weights are loaded.
 
     Raises:
         ValueError, OSError: there is no such model; see `hgpo.policies.loading.load_model`.
     """
-    policy, tiny = config.policy, config.policy.tiny
     with torch.device("meta"):
         if policy.model != "tiny":
             found = load_model_config(policy.model, revision=policy.revision)
             return ModelSummary.of(AutoModelForCausalLM.from_config(found))
         from hgpo.policies.tiny import build_model
 
+        tiny = policy.tiny
         sizes = {"hidden_size": tiny.hidden_size, "layers": tiny.layers, "heads": tiny.attention_heads}
         return ModelSummary.of(build_model(_TINY_VOCABULARY, **sizes))
 
 
-def estimate_memory(config: Config, model: ModelSummary, device: torch.device) -> dict[str, dict[str, float]]:
+def estimate_memory(
+    model: ModelSummary,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    start: WarmStartSettings,
+    device: torch.device,
+) -> dict[str, dict[str, float]]:
     """GiB by phase of a run and by part; the phases follow each other, so the largest counts.
 
     Args:
-        config: its settings.
         model: the sizes of the trained model.
+        policy: its settings.
+        training: settings of the updates.
+        start: settings of the warm start.
         device: where it is trained; on a CPU the process itself is included.
     """
-    policy, training, start = config.policy, config.training, config.warm_start
-    number = 2 if computes_in_bfloat16(training.precision, device, model.configuration) else _FLOAT
+    number = 2 if computes_in_bfloat16(policy.precision, device, model.configuration) else _FLOAT
     trained, copies = model.parameters, 0
     if policy.lora.rank:
         trained, copies = model.adapter_parameters(policy.lora.rank), 1  # beside the frozen weights
@@ -146,10 +153,16 @@ def estimate_memory(config: Config, model: ModelSummary, device: torch.device) -
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
 
 
-def check_memory(config: Config, model: ModelSummary, reporter: Reporter) -> None:
+def check_memory(
+    model: ModelSummary,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    start: WarmStartSettings,
+    reporter: Reporter,
+) -> None:
     """Print an estimate above 1 GiB; warn where it exceeds what is available."""
-    device = resolve_device(config.policy.device)
-    phases, available = estimate_memory(config, model, device), available_gib(device)
+    device = resolve_device(policy.device)
+    phases, available = estimate_memory(model, policy, training, start, device), available_gib(device)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"
@@ -161,9 +174,9 @@ def check_memory(config: Config, model: ModelSummary, reporter: Reporter) -> Non
     savings = ["a smaller training.micro_batch_tokens"]
     if phase == "sampling":
         savings = ["a smaller policy.options.max_batch_tokens"]
-    elif not config.training.gradient_checkpointing:
+    elif not training.gradient_checkpointing:
         savings.append("training.gradient_checkpointing=true")
-    if not config.policy.lora.rank:
+    if not policy.lora.rank:
         savings.append("policy.lora.rank=16")
     reporter.warn(f"Warning: memory may not suffice: {line}. What reduces it: {', '.join(savings)}")
 

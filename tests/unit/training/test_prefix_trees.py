@@ -22,7 +22,7 @@ from hgpo.training.batching import (
 )
 from hgpo.training.chunked_logits import split_model
 from hgpo.training.log_probs import response_log_probs, score_responses
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.update import Trained, make_optimizer, update_policy
 from tiny_models import tiny_model
 
 
@@ -143,7 +143,7 @@ def test_an_update_is_the_same_with_and_without(tmp_path):
             learning_rate=1e-3, mini_batch_size=8, micro_batch_tokens=64, kl_coefficient=0.0, share_prefixes=share
         )
         rng = np.random.default_rng(0)
-        metrics = update_policy(model, None, make_optimizer(model, settings), samples, settings, rng)
+        metrics = update_policy(Trained(model, make_optimizer(model, settings)), samples, settings, rng)
         return metrics, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     (apart, one), (shared, other) = updated(False), updated(True)

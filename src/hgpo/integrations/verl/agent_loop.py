@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import Dataset
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
-from hgpo.assemble import chat_of, rollout_rules
+from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvironmentFault
 from hgpo.integrations.verl.config import AGENT_LOOP
@@ -32,6 +32,7 @@ from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.sampling import task_indices
+from hgpo.training.load import chat_of
 
 
 class TaskRows(Dataset[dict[str, int]]):
@@ -118,8 +119,8 @@ class _Shared:
 
     def __init__(self, verl_config: Any, tokenizer: Any) -> None:
         self.config, _ = recipe_of(verl_config)
-        self.rules = rollout_rules(self.config)
-        self.encoder = PromptEncoder(tokenizer, self.config.policy.max_prompt_tokens, chat_of(self.config))
+        self.rules = rollout_rules(self.config.rollout, self.config.agent, self.config.environment.name)
+        self.encoder = PromptEncoder(tokenizer, self.config.policy.max_prompt_tokens, chat_of(self.config.policy))
         environment, verl = self.config.environment, self.config.verl
         settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
         self.pool = EnvironmentPool(settings, verl.environment_workers)

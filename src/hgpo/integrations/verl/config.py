@@ -185,7 +185,7 @@ def storage_units(nodes: int, gpus_per_node: int) -> int:
 
 def arithmetic(config: Config) -> str:
     """`bfloat16` or `float32`: what forward passes are computed in; weights are kept in float32."""
-    precision = config.training.precision
+    precision = config.policy.precision
     return ("float32" if on_cpu(config) else "bfloat16") if precision == "auto" else precision
 
 
@@ -277,5 +277,5 @@ def _trainer(config: Config, run_directory: Path) -> Tree:
         "default_local_dir": str(checkpoint_folder(config, run_directory)),
         "project_name": "hgpo",
         "experiment_name": config.run.name,
-        "logger": ["console", *tracker_names(config)],
+        "logger": ["console", *tracker_names(config.tracking, config.run.engine)],
     }

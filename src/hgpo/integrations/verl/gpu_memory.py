@@ -24,7 +24,7 @@ _REMEDY = (
 def memory_finding(config: Config, verl_config: Mapping[str, Any], gpu: int) -> Finding:
     """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
     try:
-        model = summarise_model(config)
+        model = summarise_model(config.policy)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         return Finding("GPU memory", "no estimate", f"the model's sizes are unknown here ({reason})")

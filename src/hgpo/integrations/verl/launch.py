@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import record_environment, training_suite
+from hgpo.assemble import prepare_start, record_environment, run_policies, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.envs.wrappers import LimitedSuite
@@ -56,10 +56,9 @@ from hgpo.runs.folder import (
     write_json,
 )
 from hgpo.runs.trackers import check_trackers, tracker_variables
-from hgpo.training.load import check_model, start_model, use_threads
+from hgpo.training.load import check_model, use_threads
 from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import announcement
-from hgpo.training.start_policy import prepare_start
+from hgpo.training.run_plan import plan_lines
 from hgpo.utils.progress import Reporter
 
 
@@ -83,8 +82,9 @@ def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -
 
 def _prepare(path: Path, config: Config, quiet: bool) -> None:
     check_names(config)  # in every process: a module that the recipe names may register other parts
-    use_threads(config)
-    prepare_start(RunDirectory(path), config, training_suite(config), Reporter(quiet=quiet))
+    use_threads(config.run.threads)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    prepare_start(RunDirectory(path), config, suite, Reporter(quiet=quiet))
 
 
 # verl's own configuration, composed by Hydra with verl's own classes, from a recipe. Needs verl, no Ray, no GPU.
@@ -118,7 +118,7 @@ def compose(config: Config, *, model: str, run_directory: Path) -> Any:
     """
     require_verl()
     check_for_verl(config)
-    check_trackers(config)
+    check_trackers(config.tracking, config.run.engine)
     from omegaconf import OmegaConf
 
     verl_config = _defaults()
@@ -260,7 +260,7 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     run = RunDirectory(config.run_directory.resolve())
     check_machine(config, _composed(config, run), reporter)
     announce(config, reporter)
-    suite = training_suite(config)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
     checkpoints = checkpoint_folder(config, run.path)
     begun = run.config.exists()  # then it is refused below, with a remedy of its own
     claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
@@ -286,7 +286,8 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
     if _shared(checkpoints, run):
         claim(checkpoints, run.path)
     with exclusive(run.path):
-        return _run(run, config, training_suite(config), reporter)
+        suite = training_suite(config.environment, config.evaluation, config.warm_start)
+        return _run(run, config, suite, reporter)
 
 
 def announce(config: Config, reporter: Reporter) -> None:
@@ -295,8 +296,8 @@ def announce(config: Config, reporter: Reporter) -> None:
     Raises:
         ConfigError: there is no such model.
     """
-    check_model(config)
-    for line in announcement(config, summarise_model(config).parameters, _where(config)):
+    check_model(config.policy)
+    for line in plan_lines(config, summarise_model(config.policy).parameters, _where(config)):
         reporter.say(line)
 
 
@@ -322,9 +323,9 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    use_threads(config)  # of this process; the others are told by `OMP_NUM_THREADS`
+    use_threads(config.run.threads)  # of this process; the others are told by `OMP_NUM_THREADS`
     remove_leftovers(run)
-    record_environment(run, config, suite)
+    record_environment(run, config.environment.name, suite)
     if on_cpu(config):
         prepare_start(run, config, suite, reporter)
     else:
@@ -374,7 +375,7 @@ def _composed(config: Config, run: RunDirectory) -> Any:
     _set_environment(config)
     from hgpo.integrations.verl.launch import compose
 
-    return compose(config, model=start_model(run, config), run_directory=run.path)
+    return compose(config, model=run_policies(run, config).start_source(), run_directory=run.path)
 
 
 def _set_environment(config: Config) -> None:

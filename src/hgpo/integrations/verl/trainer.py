@@ -19,9 +19,9 @@ from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from hgpo.assemble import build_suite, estimate, evaluation_tasks
+from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, summary_facts
 from hgpo.config import check_names
-from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_runs import store_evaluation, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation, summarise_panel
 from hgpo.evaluation.summary import write_summary
@@ -49,11 +49,10 @@ from hgpo.integrations.verl.queue import (
 )
 from hgpo.integrations.verl.verl_owned_settings import update_needs_entropy
 from hgpo.rollout.prompts import RolloutError
-from hgpo.rollout.records import StepRecord
+from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
-from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
-from hgpo.runs.trackers import evaluation_figures
+from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
 from hgpo.training.load import adapter_of
 from hgpo.utils.progress import Reporter, update_line
 
@@ -125,7 +124,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         check_names(self.recipe)
         self.run = RunDirectory(path)
         self.reporter = Reporter()
-        self.suite = build_suite(self.recipe)
+        self.suite = build_suite(self.recipe.environment, self.recipe.evaluation)
         self.tasks = self.suite.tasks(self.recipe.environment.train_split)
         self.tasks_drawn = 0
         self.seconds_before = 0.0
@@ -170,7 +169,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Advantages first: they say which steps the update takes, and so how the batch is cut and filled up."""
         with marked_timer("adv", self.timing_raw):
             self._steps = read_steps(batch)
-            self._step_batch, self._advantages = estimate(self._steps.records, self.recipe)
+            self._step_batch = to_step_batch(self._steps.records)
+            self._advantages = build_estimator(self.recipe)(self._step_batch)
             left_out = skipped(self._steps, self._advantages, self.recipe.training)
             pairs = zip(self._steps.keys, self._steps.records, strict=True)
             self._trained = [record for key, record in pairs if key not in left_out]
@@ -197,7 +197,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         if self.recipe.recomputes_log_probs and self._trained:
             settings = self.config.algorithm.rollout_correction
             metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
-        store_steps(self.run, self.recipe, self.global_steps, self._steps.records, self._advantages)
+        store = RolloutStore(self.run, self.recipe.rollout.store_every)
+        store.store(self.global_steps, self._steps.records, self._advantages)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -270,7 +271,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return evaluation_figures(evaluation)
 
     def _evaluate(self, name: str) -> Evaluation:
-        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)
+        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe.evaluation)
         played = [self._play_panel(panel_rows(tasks, settings.split, seed=seed)) for seed in settings.seeds]
         evaluation = summarise_panel(
             played, split=settings.split, seeds=settings.seeds, temperature=settings.temperature
@@ -324,7 +325,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
         if before is None or after is None:
             raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
-        write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
+        write_summary(self.run, summary_facts(self.recipe), before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
         """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
@@ -350,7 +351,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"
         if self.recipe.policy.lora.rank:
-            keep_adapter(weights, adapter_of(self.recipe))
+            keep_adapter(weights, adapter_of(self.recipe.policy.lora))
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)
