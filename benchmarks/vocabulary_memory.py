@@ -23,7 +23,7 @@ import torch
 from hgpo.policies.weights import autocast
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import MAX_LOGITS, lay_out, score_responses
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.oom import peak_memory_gib
 
 ROW_TOKENS, PROMPT_TOKENS = 512, 8
 

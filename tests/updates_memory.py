@@ -19,7 +19,8 @@ from transformers.models import llama, qwen2  # noqa: F401  # their modules are 
 
 from hgpo.config import Config
 from hgpo.training.batching import Sample
-from hgpo.training.memory import ModelSummary, estimate_memory, peak_memory_gib
+from hgpo.training.memory import ModelSummary, estimate_memory
+from hgpo.training.oom import peak_memory_gib
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 
 MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}

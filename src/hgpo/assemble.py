@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from hgpo.config.checks import leaves
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.estimators import Advantages, compute_advantages
+from hgpo.estimators import ESTIMATORS, Advantages
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AsyncPolicy
@@ -331,8 +332,9 @@ def agent_rules(rollout: RolloutSettings, agent: Agent, temperature: float) -> R
 
 def build_estimator(config: Config) -> Callable[[StepBatch], Advantages]:
     """The run's estimator with discount and options."""
-    name, gamma, options = config.advantage.estimator, config.advantage.gamma, config.estimator_options
-    return lambda batch: compute_advantages(batch, name, gamma, **options)
+    estimator = ESTIMATORS.get(config.advantage.estimator)
+    options = estimator.parse(**config.estimator_options)
+    return partial(estimator.run, gamma=config.advantage.gamma, options=options)
 
 
 def build_evaluator(config: Config, suite: TaskSuite, reporter: Reporter) -> Evaluator:

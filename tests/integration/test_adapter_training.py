@@ -14,9 +14,9 @@ from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.policies.base import Request
 from hgpo.policies.lora import WrongBaseError
+from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module
-from hgpo.utils.checksums import seal
 from killed import Killed
 
 LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficient=0.1")

@@ -1,7 +1,21 @@
-"""One training sample: a step's prompt, the response that was sampled, and its advantage."""
+"""Training samples, cut into batches that fit into memory, and laid out so that common prefixes are read once.
+
+The prompts of a batch begin with the same instructions, those of a task continue with the same goal, and the responses
+to one prompt begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
+
+    go to fridge 1        go ─ to ┬ fridge ─ 1
+    go to sink 1                  └ sink ─ 1
+
+A token attends to the tokens before it on its own branch, and its position is its depth, so the model computes the same
+for it as in a row of its own. Gradients of all branches add up in the common part. Samples with the same prompt and
+response have the same log-probs: the model reads them once, and they count once.
+
+Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -12,8 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.lora import adapter_off
-from hgpo.training.chunked_logits import split_model
+from hgpo.policies.lora import adapter_off, base_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +60,12 @@ class Sample:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-# Samples that begin alike, laid out so that the model reads once what they share.
-#
-# The prompts of a batch begin with the same instructions, those of a task go on with the same goal, and the responses
-#  to
-# one prompt begin with the same words. Here a row is a tree: every token stands behind the one it follows, once.
-#
-#     go to fridge 1        go ─ to ┬ fridge ─ 1
-#     go to sink 1                  └ sink ─ 1
-#
-# A token attends to the tokens before it on its own branch, and its position is its depth, so the model makes of it
-# what
-# it makes of it in a row of its own. Gradients of all branches add up in what they share.
-#
-# Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
-
-
 SharePrefixes = Literal[True, False, "auto"]
 ROW_TOKENS = 512
 """Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
 _WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
+logger = logging.getLogger(__name__)
+_LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap differs by far more
 _TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states, float32 or less; a mask that is not heeded is far above it
 _TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every vocabulary has these tokens
 
@@ -236,11 +235,35 @@ def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
     return True
 
 
-# Cutting samples into batches that memory holds.
-#
-# Rollouts of one task meet the same prompt again, and often give the same answer. Such samples have the same log-
-# probs:
-# the model reads them once, and they count once here.
+def split_model(model: Any) -> tuple[Any, torch.nn.Module] | None:
+    """The body of a causal language model and its head; None where its logits are not head(body).
+
+    Some models scale or cap their logits; each model is tested once, on two tokens.
+    """
+    if model not in _split:
+        _split[model] = _split_checked(model)
+    return _split[model]
+
+
+_split: WeakKeyDictionary[Any, tuple[Any, torch.nn.Module] | None] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
+    causal = base_model(model)
+    body, head = causal.base_model, causal.get_output_embeddings()
+    if body is causal or head is None:
+        return None
+    ids = torch.zeros((1, 2), dtype=torch.long, device=causal.device)
+    with adapter_off(model):  # its dropout would make two passes differ
+        logits = causal(input_ids=ids, use_cache=False).logits.float()
+        found = head(body(input_ids=ids, use_cache=False).last_hidden_state).float()
+    if found.shape == logits.shape and torch.allclose(found, logits, atol=_LOGIT_TOLERANCE, rtol=_LOGIT_TOLERANCE):
+        return body, head
+    logger.warning(
+        "%s scales or caps the logits of its head: all logits of a batch are computed at once", type(causal).__name__
+    )
+    return None
 
 
 def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:

@@ -14,10 +14,9 @@ from hgpo.policies.chat import Chat
 from hgpo.policies.language_model import COMPUTING, LanguageModel, Usage
 from hgpo.policies.loading import check_source
 from hgpo.policies.lora import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import CheckpointGoneError, named_checkpoint, numbered
+from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
-from hgpo.utils.checksums import ChangedFileError, check_seal
 
 
 def use_threads(threads: int | None) -> None:

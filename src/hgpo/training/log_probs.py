@@ -1,7 +1,12 @@
 """Log-probs and entropies of given responses under a model, and gradient checkpointing of its layers.
 
+The logits of a whole micro-batch can take more memory than the model: 8,192 tokens of 151,936 logits are 5 GB in
+float32, and training needs several such tensors at once. Above `max_logits`, the logits of a chunk of tokens exist
+while it is scored, and are computed again in the backward pass.
+
 Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
-samples, U those that differ in the tokens before them, H hidden size, V vocabulary.
+samples, U those that differ in the tokens before them, C tokens of a chunk, N tokens in any layout, H hidden size,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -9,20 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hgpo.policies.padding import pad_left, pad_right
 from hgpo.policies.weights import Precision, autocast
-from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, micro_batches, plant
+from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, micro_batches, plant, split_model
 from hgpo.training.batching import row_tokens as tree_width
-from hgpo.training.chunked_logits import Entropy, score_in_chunks, score_logits, split_model
 from hgpo.training.oom import within_memory
 
+Entropy = Literal["none", "figure", "with_gradient"]
 MAX_LOGITS = 2**26
 """A quarter of a GiB in float32."""
 
@@ -170,6 +176,61 @@ def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: t
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
     return TokenScores(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT)
+
+
+def score_in_chunks(
+    head: torch.nn.Module,
+    hidden_MH: torch.Tensor,
+    token_M: torch.Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+    entropy: Entropy,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-prob of each token, float32[M], and the entropy it was drawn with, float32[M] or None.
+
+    Args:
+        head: gives logits of hidden states.
+        hidden_MH: what the model has made of everything before each token.
+        token_M: the tokens.
+        temperature: divides the logits.
+        chunk: tokens scored at a time.
+        entropy: whether it is wanted.
+    """
+    log_probs, entropies = [], []
+    for first in range(0, len(token_M), chunk):
+        part = slice(first, first + chunk)
+        log_prob_C, entropy_C = checkpoint(
+            _score_hidden, head, hidden_MH[part], token_M[part], temperature, entropy, use_reentrant=False
+        )
+        log_probs.append(log_prob_C)
+        entropies.append(entropy_C)
+    return torch.cat(log_probs), None if entropy == "none" else torch.cat(entropies)
+
+
+def score_logits(
+    logits_NV: torch.Tensor, token_N: torch.Tensor, temperature: float, entropy: Entropy
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-prob of each token and the entropy it was drawn with, both float32 of the tokens' shape.
+
+    Args:
+        logits_NV: of the tokens' shape and the vocabulary.
+        token_N: the tokens, in any layout.
+        temperature: divides the logits.
+        entropy: "none" gives None; a "figure" takes no part in gradients.
+    """
+    log_prob_NV = (logits_NV.float() / temperature).log_softmax(-1)
+    log_prob_N = log_prob_NV.gather(-1, token_N.unsqueeze(-1)).squeeze(-1)
+    if entropy == "none":
+        return log_prob_N, None
+    kept_NV = log_prob_NV if entropy == "with_gradient" else log_prob_NV.detach()
+    return log_prob_N, -(kept_NV.exp() * kept_NV).sum(-1)
+
+
+def _score_hidden(
+    head: torch.nn.Module, hidden_CH: torch.Tensor, token_C: torch.Tensor, temperature: float, entropy: Entropy
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return score_logits(head(hidden_CH), token_C, temperature, entropy)
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:

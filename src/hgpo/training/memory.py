@@ -1,4 +1,4 @@
-"""Memory of a run: an estimate before it starts, what is available, and the peak so far. No run is rejected for it.
+"""An estimate of a run's memory before it starts. No run is rejected for it.
 
 The estimate is arithmetic on the model's sizes, for the longest prompts and responses that the settings allow. It was
 RATIO times the measured peak of whole updates on a CPU (tests/unit/training/test_memory.py); on CUDA it has not been
@@ -7,10 +7,7 @@ measured. Mixtures of experts are not covered.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,9 +17,9 @@ from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
 from hgpo.policies.weights import computes_in_bfloat16
+from hgpo.training.oom import GIB, available_gib, status_bytes
 from hgpo.utils.progress import Reporter
 
-GIB = 2**30
 _FLOAT = 4  # bytes
 _TINY_VOCABULARY = 4_096  # an upper bound: a tiny model's vocabulary is built from demonstrations
 _LIBRARIES = 640 * 2**20  # allocators and matrix libraries beside the tensors; measured on a CPU
@@ -127,7 +124,7 @@ def estimate_memory(
         copies = 1  # the reference
     copies += policy.backend != "transformers"  # other samplers have weights of their own
     used = {
-        "process": _LIBRARIES + (_status_bytes("VmRSS") if device.type == "cpu" else 0),
+        "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,
         "optimiser": 3 * _FLOAT * trained,  # gradients and AdamW's two moments
     }
@@ -185,51 +182,3 @@ def described(parts: dict[str, float]) -> str:
     """The parts from 0.05 GiB on, the largest first: "process 1.0, activations 0.1"."""
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {gib:.1f}" for name, gib in ordered if gib >= 0.05)
-
-
-def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
-    """GiB that this process may use on `device`; on a CPU what it uses already is included.
-
-    Args:
-        device: whose memory.
-        root: where `proc` and `sys` are mounted. The limit of a container (control groups version 2) holds, too.
-
-    Returns:
-        None where it is unknown (CPUs without Linux's /proc).
-    """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] / GIB
-    if not (free := _field_bytes(root / "proc/meminfo", "MemAvailable:")):
-        return None
-    group = root / "sys/fs/cgroup"
-    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # cached files make way
-    return (free + _status_bytes("VmRSS", root)) / GIB
-
-
-def peak_memory_gib(device: torch.device | str) -> float:
-    """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / GIB
-    if sys.platform == "win32":
-        return float("nan")  # the standard library cannot tell
-    if peak := _status_bytes("VmHWM"):  # getrusage would start from the peak of the parent process
-        return peak / GIB
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIB
-
-
-def _status_bytes(name: str, root: Path = Path("/")) -> int:
-    return _field_bytes(root / "proc/self/status", f"{name}:")
-
-
-def _field_bytes(file: Path, name: str) -> int:
-    """The bytes in a line such as "MemAvailable:   17340596 kB"; 0 where there is none."""
-    with suppress(OSError):
-        for line in file.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
-    return 0

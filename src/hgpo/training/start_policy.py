@@ -25,12 +25,12 @@ from hgpo.policies.lora import has_adapter, merge_adapter
 from hgpo.policies.weights import Precision, computes_in_bfloat16
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.runner import demonstrate
+from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import load_language_model, make_backend_policy, usage_of, with_adapter
 from hgpo.training.log_probs import PassOptions
 from hgpo.training.warm_start import WarmStart
-from hgpo.utils.checksums import seal
 from hgpo.utils.files import flush, flush_tree
 from hgpo.utils.progress import Reporter
 

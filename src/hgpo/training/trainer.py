@@ -39,7 +39,7 @@ from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collected, Collector
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.oom import peak_memory_gib
 from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
 
@@ -48,11 +48,19 @@ _RECENT = 5  # updates whose mean time predicts that of the next ones
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run. `seconds` were used by earlier processes of the run, up to their newest checkpoint."""
+    """Progress of a run.
+
+    Attributes:
+        update: the last one that is complete; 0: none.
+        tasks_drawn: training tasks drawn so far.
+        seconds: used by earlier processes of the run, up to their newest checkpoint.
+        evaluations: names of training's own evaluations so far.
+    """
 
     update: int = 0
     tasks_drawn: int = 0
     seconds: float = 0.0
+    evaluations: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -104,6 +112,8 @@ def restore_state(
     update = restored.progress.update if restored else 0
     rewind_metrics(run, update)
     rewind_evaluations(run, update, settings.updates)
+    if restored:
+        restored.progress = replace(restored.progress, evaluations=tuple(training_evaluations(run)))
     return restored
 
 
@@ -248,7 +258,7 @@ class Trainer:
                     "seconds": self.seconds(started),
                     "rollout_rng": self.state.rollout_rng.bit_generator.state,
                     "update_rng": self.state.update_rng.bit_generator.state,
-                    "evaluations": training_evaluations(self.run),
+                    "evaluations": sorted(self.state.progress.evaluations),
                 },
                 keep=settings.keep_checkpoints,
             )
@@ -269,6 +279,8 @@ class Trainer:
             assert stored is not None, "training sets no limit of costs"
             evaluation = stored.evaluation
         trackers.evaluation(update, evaluation_figures(evaluation))
+        progress = self.state.progress
+        self.state.progress = replace(progress, evaluations=tuple({*progress.evaluations, name}))
         return evaluation
 
 

@@ -20,14 +20,12 @@ from hgpo.assemble import train
 from hgpo.config import Config, load_config
 from hgpo.training import memory
 from hgpo.training.memory import (
-    GIB,
     ModelSummary,
-    available_gib,
     check_memory,
     estimate_memory,
-    peak_memory_gib,
     summarise_model,
 )
+from hgpo.training.oom import GIB, available_gib, peak_memory_gib
 from hgpo.utils.progress import Reporter
 from tiny_models import tiny_model
 
@@ -208,7 +206,7 @@ def test_one_line_has_the_estimate_and_what_is_available(available: list[float |
 
 
 def test_a_small_estimate_is_not_printed(available: list[float | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_status_bytes", lambda name: 0)
+    monkeypatch.setattr(memory, "status_bytes", lambda name: 0)
     assert printed(config("policy.max_prompt_tokens=100", "policy.max_response_tokens=9")) == ""
 
 
@@ -305,7 +303,7 @@ def test_on_a_cpu_the_peak_is_of_resident_memory() -> None:
 @pytest.mark.slow
 def test_the_memory_of_the_parent_process_is_not_counted() -> None:
     large = np.ones(2**28)  # 2 GiB
-    script = "from hgpo.training.memory import peak_memory_gib; print(peak_memory_gib('cpu'))"
+    script = "from hgpo.training.oom import peak_memory_gib; print(peak_memory_gib('cpu'))"
     found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert 0.05 < float(found.stdout) < 1.5
     assert large[-1] == 1

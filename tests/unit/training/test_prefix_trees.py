@@ -19,8 +19,8 @@ from hgpo.training.batching import (
     reads_trees,
     row_tokens,
     row_width,
+    split_model,
 )
-from hgpo.training.chunked_logits import split_model
 from hgpo.training.log_probs import response_log_probs, score_responses
 from hgpo.training.update import Trained, make_optimizer, update_policy
 from tiny_models import tiny_model

@@ -11,7 +11,8 @@ from typing import Any
 
 from hgpo.config import Config
 from hgpo.integrations.verl.preflight import Finding
-from hgpo.training.memory import GIB, ModelSummary, described, summarise_model
+from hgpo.training.memory import ModelSummary, described, summarise_model
+from hgpo.training.oom import GIB
 
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
 _FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
