@@ -123,7 +123,7 @@ def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sa
         for turn in recorder.turns:
             bare_decoding(trained.model, turn, config)
         seconds["bare"] += time.perf_counter() - began
-    advantages = build_estimator(config)(to_step_batch(steps))
+    advantages = build_estimator(config.advantage, config.estimator_options)(to_step_batch(steps))
     samples = [
         Sample(step.prompt_ids, step.token_ids, step.log_probs, float(value))
         for step, value in zip(steps, advantages.values, strict=True)

@@ -7,13 +7,14 @@ Everything below receives parts. PyTorch is imported by the functions that need 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgpo.agents import Agent, Surroundings, make_agent
 from hgpo.config import (
+    AdvantageSettings,
     AgentSettings,
     Config,
     ConfigError,
@@ -118,7 +119,7 @@ def _complete(
     settings = tracked_settings({name: value for name, value, _ in leaves(config)})
     with open_trackers(run, names, settings, reporter) as trackers:
         before, after = trainer.train(started, trackers)
-    write_summary(run, summary_facts(config), before, after, seconds=trainer.seconds(started))
+    write_summary(run, config.summary_facts, before, after, seconds=trainer.seconds(started))
 
 
 def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
@@ -155,7 +156,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         start_policy=lambda: policies.policy("start")[0],
         reference=reference,
         collector=collector,
-        estimator=build_estimator(config),
+        estimator=build_estimator(config.advantage, config.estimator_options),
         sampling=Sampling(
             max_response_tokens=config.policy.max_response_tokens,
             recompute_log_probs=config.recomputes_log_probs,
@@ -224,18 +225,6 @@ def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tupl
         return answering_apart(policy), f"{Path(source).resolve().name} ({found})"
     language_model = load_language_model(settings.model, settings, trained=False)
     return answering_apart(make_backend_policy(settings, language_model)), source
-
-
-def summary_facts(config: Config) -> dict[str, Any]:
-    """The settings that `summary.json` repeats."""
-    return {
-        "name": config.run.name,
-        "estimator": config.advantage.estimator,
-        "estimator_options": config.estimator_options,
-        "environment": config.environment.name,
-        "seed": config.run.seed,
-        "updates": config.training.updates,
-    }
 
 
 def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:
@@ -330,11 +319,10 @@ def agent_rules(rollout: RolloutSettings, agent: Agent, temperature: float) -> R
     )
 
 
-def build_estimator(config: Config) -> Callable[[StepBatch], Advantages]:
-    """The run's estimator with discount and options."""
-    estimator = ESTIMATORS.get(config.advantage.estimator)
-    options = estimator.parse(**config.estimator_options)
-    return partial(estimator.run, gamma=config.advantage.gamma, options=options)
+def build_estimator(advantage: AdvantageSettings, options: Mapping[str, Any]) -> Callable[[StepBatch], Advantages]:
+    """The estimator with its discount and `Config.estimator_options`."""
+    estimator = ESTIMATORS.get(advantage.estimator)
+    return partial(estimator.run, gamma=advantage.gamma, options=estimator.parse(**options))
 
 
 def build_evaluator(config: Config, suite: TaskSuite, reporter: Reporter) -> Evaluator:

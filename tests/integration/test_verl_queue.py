@@ -145,7 +145,9 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
     config = settings(estimator, **options)
     batch = put(steps, f"w{estimator}{len(options)}x", seed=2, padding=5)
     found = read_steps(batch)
-    put_advantages(batch, found, build_estimator(config)(to_step_batch(found.records)))
+    put_advantages(
+        batch, found, build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records))
+    )
     expected = compute_advantages(to_step_batch(steps), estimator, gamma=0.9, **config.estimator_options).values.astype(
         np.float32
     )
@@ -179,7 +181,7 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     config = settings("hgpo")
     batch = put(steps, setting, seed=6)
     found = read_steps(batch)
-    advantages = build_estimator(config)(to_step_batch(found.records))
+    advantages = build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records))
     expected = dict(zip(found.keys, advantages.values.astype(np.float32), strict=True))
     training = config.training.model_copy(update={setting: True})
     out = skipped(found, advantages, training)
@@ -214,7 +216,7 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     trainer._cut = Cut(1, len(batch.keys), 2)
     trainer._steps = read_steps(batch)
     trainer._step_batch = to_step_batch(trainer._steps.records)
-    trainer._advantages = build_estimator(config)(trainer._step_batch)
+    trainer._advantages = build_estimator(config.advantage, config.estimator_options)(trainer._step_batch)
     trainer._trained = trainer._steps.records
     return trainer, batch
 
@@ -287,7 +289,14 @@ def test_nothing_is_left_out_unless_asked() -> None:
     batch = put(steps, "all", seed=6)
     found = read_steps(batch)
     config = settings("hgpo")
-    assert skipped(found, build_estimator(config)(to_step_batch(found.records)), config.training) == set()
+    assert (
+        skipped(
+            found,
+            build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records)),
+            config.training,
+        )
+        == set()
+    )
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

@@ -109,7 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
-        _refuse_other_settings(config)
+        if _stored_settings(config.run_directory) != config:
+            raise ValueError(
+                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+            )
         return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
     return _train(config, arguments.quiet, started)
 
@@ -228,14 +232,6 @@ def _says_how_to_go_on(run: Path) -> Iterator[None]:
             f"{error}. What was written is kept; once that is mended, `hgpo train --resume {shlex.quote(str(run))}` "
             "goes on from there"
         ) from error
-
-
-def _refuse_other_settings(config: Config) -> None:
-    if _stored_settings(config.run_directory) != config:
-        raise ValueError(
-            f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
-            f"continue it as it is with `hgpo train --resume {config.run_directory}`"
-        )
 
 
 def _prepare_libraries() -> None:

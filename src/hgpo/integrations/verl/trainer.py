@@ -19,7 +19,7 @@ from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, summary_facts
+from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.config import check_names
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_runs import store_evaluation, stored_evaluation
@@ -170,7 +170,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         with marked_timer("adv", self.timing_raw):
             self._steps = read_steps(batch)
             self._step_batch = to_step_batch(self._steps.records)
-            self._advantages = build_estimator(self.recipe)(self._step_batch)
+            self._advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(self._step_batch)
             left_out = skipped(self._steps, self._advantages, self.recipe.training)
             pairs = zip(self._steps.keys, self._steps.records, strict=True)
             self._trained = [record for key, record in pairs if key not in left_out]
@@ -325,7 +325,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
         if before is None or after is None:
             raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
-        write_summary(self.run, summary_facts(self.recipe), before, after, seconds=self._seconds())
+        write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
         """verl's checkpoint, then its weights as one of this project's; old ones go when both are there."""
