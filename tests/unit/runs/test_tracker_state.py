@@ -54,13 +54,13 @@ def _recorders(monkeypatch):
 
 
 @pytest.fixture
-def settings(tmp_path):
+def settings():
     return {"run.name": "corridor"}
 
 
 @pytest.fixture
-def run(settings):
-    return create_run_directory(settings)
+def run(tmp_path):
+    return create_run_directory(recipe(tmp_path, 'tracking.to=["mlflow"]'))
 
 
 def train(run, settings, rows, reporter=None):
