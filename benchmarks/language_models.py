@@ -39,7 +39,7 @@ from hgpo.policies.padding import pad_left
 from hgpo.policies.weights import autocast
 from hgpo.rollout.records import to_step_batch
 from hgpo.rollout.runner import collect
-from hgpo.training.batching import Sample, distinct, micro_batches, plant, row_width
+from hgpo.training.batching import Sample, distinct, micro_batches, pack, row_width
 from hgpo.training.load import load_language_model, make_backend_policy, with_adapter
 from hgpo.training.log_probs import lay_out
 from hgpo.training.start_policy import reference_model
@@ -144,7 +144,7 @@ def tree_share(samples: list[Sample]) -> float:
     """Tokens that trees of the distinct samples have, of those that the samples have."""
     once = [samples[row] for row in distinct(samples)[0]]
     lengths = [sample.token_count - 1 for sample in once]
-    trees = plant(once, row_width(max(lengths), 2**20))
+    trees = pack(once, row_width(max(lengths), 2**20))
     return sum(len(tree.ids_W) for tree in trees) / sum(lengths)
 
 

@@ -71,7 +71,7 @@ _TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every v
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class PrefixTree:
     """Samples in one row.
 
     Attributes:
@@ -79,7 +79,7 @@ class Tree:
         paths: of each, the places in the row of its input tokens.
         ids_W: int32, the tokens.
 
-    Example: the two samples above are `Tree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
+    Example: the two samples above are `PrefixTree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
     """
 
     members: list[int]
@@ -111,7 +111,7 @@ def row_width(longest: int, max_tokens: int) -> int:
     return max(min(max(ROW_TOKENS, 2 * longest), max_tokens), longest)
 
 
-def plant(samples: Sequence[Sample], width: int) -> list[Tree]:
+def pack(samples: Sequence[Sample], width: int) -> list[PrefixTree]:
     """The samples in rows of at most `width` tokens, those beside each other that share most.
 
     A sample's last token is left out: it predicts nothing.
@@ -144,8 +144,8 @@ class _Row:
         self._last, self._size = tokens, self._size + new
         return True
 
-    def tree(self) -> Tree:
-        return Tree(self._members, self._paths, np.concatenate(self._parts))
+    def tree(self) -> PrefixTree:
+        return PrefixTree(self._members, self._paths, np.concatenate(self._parts))
 
 
 def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
@@ -155,7 +155,7 @@ def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Forest:
+class PackedTrees:
     """Trees as a model takes them, and where the samples' responses are in them.
 
     Attributes:
@@ -169,7 +169,7 @@ class Forest:
     place_M: NDArray[np.int64]
 
 
-def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torch.device) -> Forest:
+def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device: torch.device) -> PackedTrees:
     """The trees side by side, padded on the right."""
     shape = len(trees), max(len(tree.ids_W) for tree in trees)
     ids_RW, position_RW = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -178,12 +178,12 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torc
     before: dict[int, tuple[int, NDArray[np.int64]]] = {}
     for row, tree in enumerate(trees):
         ids_RW[row, : len(tree.ids_W)] = tree.ids_W
-        planted = 0
+        packed = 0
         for member, path in zip(tree.members, tree.paths, strict=True):
-            new = path >= planted
+            new = path >= packed
             position_RW[row, path] = np.arange(len(path))
             sees_RWW[row, path[new, None], path[None, :]] = new.nonzero()[0][:, None] >= np.arange(len(path))
-            planted = max(planted, int(path[-1]) + 1)
+            packed = max(packed, int(path[-1]) + 1)
             sample = samples[member]
             before[member] = row, path[len(sample.prompt_ids) - 1 :]
     inputs = {
@@ -193,7 +193,9 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torc
         "use_cache": False,
     }
     rows = [np.full(len(before[index][1]), before[index][0]) for index in range(len(samples))]
-    return Forest(inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))]))
+    return PackedTrees(
+        inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))])
+    )
 
 
 def reads_trees(model: Any) -> bool:
@@ -224,7 +226,7 @@ def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
         Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
         for ids in _TRIED
     ]
-    [tree] = plant(samples, ROW_TOKENS)
+    [tree] = pack(samples, ROW_TOKENS)
     found_WH = body(**lay_out_trees(samples, [tree], device).inputs).last_hidden_state[0]
     tolerance = _TOLERANCE if found_WH.dtype == torch.float32 else _LOW_TOLERANCE
     for member, path in zip(tree.members, tree.paths, strict=True):
@@ -307,7 +309,7 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | 
 
 def _of_neighbours(samples: Sequence[Sample], max_tokens: int, width: int) -> list[list[int]]:
     """As many rows of trees as there is room for."""
-    trees, count = plant(samples, width), max(1, max_tokens // width)
+    trees, count = pack(samples, width), max(1, max_tokens // width)
     parts = [trees[first : first + count] for first in range(0, len(trees), count)]
     return [[member for tree in part for member in tree.members] for part in parts]
 
@@ -339,7 +341,7 @@ def padded_tokens(samples: Sequence[Sample], rows: Iterable[int], row_tokens: in
     """
     chosen = [samples[row] for row in rows]
     if row_tokens is not None:
-        trees = plant([chosen[row] for row in distinct(chosen)[0]], row_tokens)
+        trees = pack([chosen[row] for row in distinct(chosen)[0]], row_tokens)
         return len(trees) * max(len(tree.ids_W) for tree in trees)
     prompt = max(len(sample.prompt_ids) for sample in chosen)
     response = max(len(sample.response_ids) for sample in chosen)

@@ -19,7 +19,7 @@ from hgpo.config import TrainingSettings
 from hgpo.policies.lora import adapter_dropout, adapter_off, has_adapter
 from hgpo.policies.weights import Precision
 from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import response_log_probs, score_responses
+from hgpo.training.log_probs import response_log_probs, token_log_probs
 from hgpo.training.losses import (
     AGGREGATIONS,
     LOSSES,
@@ -280,7 +280,7 @@ def _micro_batch_loss(
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
-    scores = score_responses(
+    found = token_log_probs(
         model,
         samples,
         temperature=sampling.temperature,
@@ -290,18 +290,18 @@ def _micro_batch_loss(
         recompute_layers=settings.gradient_checkpointing,
         row_tokens=width,
     )
-    log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
+    log_prob_BT, mask_BT = found.log_prob_BT, found.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
     advantage_B1 = log_prob_BT.new_tensor([[sample.advantage] for sample in samples])
     policy = LOSSES[settings.loss](
         ResponseTokens(log_prob_BT, old_log_prob_BT, advantage_B1, mask_BT),
         Clip(settings.clip_low, settings.clip_high, settings.dual_clip),
     )
-    assert scores.entropy_BT is not None, "it was asked for"
+    assert found.entropy_BT is not None, "it was asked for"
     weights = [target.weight for target in targets if target.weight is not None]
     values_BT = {
         "policy_loss": policy.loss_BT * _stack(weights, log_prob_BT) if weights else policy.loss_BT,
-        "entropy": scores.entropy_BT,
+        "entropy": found.entropy_BT,
         "clip_fraction": policy.clipped_BT.float(),
         "dual_clip_fraction": policy.dual_clipped_BT.float(),
         "approximate_kl": approximate_kl(log_prob_BT, old_log_prob_BT),

@@ -19,7 +19,7 @@ from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.lora import adapter_dropout
 from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import PassOptions, score_responses
+from hgpo.training.log_probs import PassOptions, token_log_probs
 from hgpo.training.losses import token_mean
 from hgpo.training.oom import within_memory
 from hgpo.training.update import clip_gradients
@@ -168,7 +168,7 @@ class WarmStart:
         self._optimizer.zero_grad(set_to_none=True)
         width = row_tokens(self._model, self._passes.share_prefixes, samples, max_tokens)
         for rows in micro_batches(samples, max_tokens, width):
-            scores = score_responses(
+            found = token_log_probs(
                 self._model,
                 [samples[row] for row in rows],
                 precision=self._language_model.usage.precision,
@@ -177,7 +177,7 @@ class WarmStart:
                 recompute_layers=self._passes.recompute_layers,
                 row_tokens=width,
             )
-            loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
+            loss = token_mean(-found.log_prob_BT, found.mask_BT, total_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         return total_loss

@@ -12,7 +12,7 @@ from hgpo.config import ConfigError, load_config
 from hgpo.envs import register, registry
 from hgpo.utils.progress import Reporter
 
-RECIPE = Path(__file__).parents[2] / "corridor.toml"
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
 
 
 @dataclass(frozen=True)
