@@ -281,8 +281,9 @@ def estimated_run(config: Config, device: torch.device) -> tuple[int, float]:
     """Parameters of the model, and the memory in GiB that hgpo expects the run to take."""
     from hgpo.training.memory import estimate_memory, summarise_model
 
-    model = summarise_model(config)
-    return model.parameters, max(sum(parts.values()) for parts in estimate_memory(config, model, device).values())
+    model = summarise_model(config.policy)
+    phases = estimate_memory(model, config.policy, config.training, config.warm_start, device)
+    return model.parameters, max(sum(parts.values()) for parts in phases.values())
 
 
 def random_qwen(bench: Bench, size: str) -> Path:

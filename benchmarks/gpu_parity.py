@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hgpo.assemble import build_suite, rollout_rules
+from hgpo.assemble import build_suite, resume, rollout_rules, train
 from hgpo.config import Config, TrainingSettings, load_config
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.local import TransformersPolicy
@@ -27,8 +27,7 @@ from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training.batching import Sample
 from hgpo.training.load import limits_of
 from hgpo.training.log_probs import response_log_probs
-from hgpo.training.trainer import resume, train
-from hgpo.training.update import update_policy
+from hgpo.training.update import Sampling, Trained, update_policy
 from hgpo.utils.progress import Reporter
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
@@ -45,14 +44,16 @@ def two_models(
     model: Path, device: torch.device, precision: str, *, tiny: bool
 ) -> tuple[LanguageModel, LanguageModel, list[Sample]]:
     """The same float32 weights on the CPU and on the device, and steps of household games that the device sampled."""
-    config = load_config(QUICKSTART, [f"training.precision={precision}", *([] if tiny else LENGTHS)])
+    config = load_config(QUICKSTART, [f"policy.precision={precision}", *([] if tiny else LENGTHS)])
     host, beside = (
-        LanguageModel.from_pretrained(model, limits_of(config), device=where, dtype="float32")
+        LanguageModel.from_pretrained(model, limits_of(config.policy), device=where, dtype="float32")
         for where in ("cpu", str(device))
     )
     rng = np.random.default_rng(0)
-    tasks = build_suite(config).tasks(config.environment.train_split)[: 2 if tiny else 8]
-    steps = collect(tasks, TransformersPolicy(beside), rollout_rules(config), rng)
+    suite = build_suite(config.environment, config.evaluation)
+    rules = rollout_rules(config.rollout, config.agent, config.environment.name)
+    tasks = suite.tasks(config.environment.train_split)[: 2 if tiny else 8]
+    steps = collect(tasks, TransformersPolicy(beside), rules, rng)
     return host, beside, [Sample(one.prompt_ids, one.token_ids, one.log_probs, float(rng.normal())) for one in steps]
 
 
@@ -84,14 +85,16 @@ def changed_by_update(
     model: Any, samples: Sequence[Sample], precision: Any, **options: Any
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """By how much an update changes all weights, float32[W] on the CPU, and its metrics. Changes the model."""
-    settings = TrainingSettings(kl_coefficient=0.0, precision=precision, mini_batch_size=10**6, **options)
+    settings = TrainingSettings(kl_coefficient=0.0, mini_batch_size=10**6, **options)
 
     def weights() -> torch.Tensor:
         return torch.cat([one.detach().reshape(-1).float().cpu() for one in model.parameters()])
 
     before_W = weights()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    metrics = update_policy(model, None, optimizer, samples, settings, np.random.default_rng(0))
+    metrics = update_policy(
+        Trained(model, optimizer), samples, settings, np.random.default_rng(0), Sampling(precision=precision)
+    )
     return weights() - before_W, metrics
 
 

@@ -32,17 +32,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgpo.assemble import estimate, rollout_rules, training_suite
+from hgpo.assemble import build_estimator, rollout_rules, training_suite
 from hgpo.config import Config, load_config
 from hgpo.policies.base import BatchPolicy, Request, Response
 from hgpo.policies.padding import pad_left
 from hgpo.policies.weights import autocast
+from hgpo.rollout.records import to_step_batch
 from hgpo.rollout.runner import collect
-from hgpo.training.batching import Sample, distinct, micro_batches, plant, row_width
-from hgpo.training.load import load_language_model, run_policy, with_adapter
+from hgpo.training.batching import Sample, distinct, micro_batches, pack, row_width
+from hgpo.training.load import load_language_model, make_backend_policy, with_adapter
 from hgpo.training.log_probs import lay_out
 from hgpo.training.start_policy import reference_model
-from hgpo.training.update import Sampling, make_optimizer, update_policy
+from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "smollm2" / "hgpo.toml"
 
@@ -93,8 +94,8 @@ def main() -> None:
 
 
 def measure(config: Config, tasks: int, rounds: int) -> dict[str, Any]:
-    start = load_language_model(config.policy.model, config)
-    trained = with_adapter(start, config)
+    start = load_language_model(config.policy.model, config.policy)
+    trained = with_adapter(start, config.policy.lora, seed=config.run.seed)
     samples, collecting = play(config, trained, tasks, rounds)
     print(json.dumps(collecting, indent=1), flush=True)
     return {
@@ -109,11 +110,12 @@ def measure(config: Config, tasks: int, rounds: int) -> dict[str, Any]:
 
 def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sample], dict[str, Any]]:
     """The samples of an update, and how fast they were collected."""
-    suite, rules = training_suite(config), rollout_rules(config)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    rules = rollout_rules(config.rollout, config.agent, config.environment.name)
     chosen = suite.tasks(config.environment.train_split)[:tasks]
     seconds = {"collect": 0.0, "bare": 0.0}
     for played in range(rounds):
-        recorder = Recorder(run_policy(config, trained))
+        recorder = Recorder(make_backend_policy(config.policy, trained))
         began = time.perf_counter()
         steps = collect(chosen, recorder, rules, np.random.default_rng(played), group_size=config.rollout.group_size)
         seconds["collect"] += time.perf_counter() - began
@@ -121,7 +123,7 @@ def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sa
         for turn in recorder.turns:
             bare_decoding(trained.model, turn, config)
         seconds["bare"] += time.perf_counter() - began
-    _, advantages = estimate(steps, config)
+    advantages = build_estimator(config.advantage, config.estimator_options)(to_step_batch(steps))
     samples = [
         Sample(step.prompt_ids, step.token_ids, step.log_probs, float(value))
         for step, value in zip(steps, advantages.values, strict=True)
@@ -142,7 +144,7 @@ def tree_share(samples: list[Sample]) -> float:
     """Tokens that trees of the distinct samples have, of those that the samples have."""
     once = [samples[row] for row in distinct(samples)[0]]
     lengths = [sample.token_count - 1 for sample in once]
-    trees = plant(once, row_width(max(lengths), 2**20))
+    trees = pack(once, row_width(max(lengths), 2**20))
     return sum(len(tree.ids_W) for tree in trees) / sum(lengths)
 
 
@@ -152,7 +154,7 @@ def bare_decoding(model: Any, turn: Turn, config: Config) -> None:
     for first in range(0, len(turn.prompts), 64):
         ids, mask = (torch.from_numpy(array) for array in pad_left(turn.prompts[first : first + 64], 0))
         mask = mask.long()
-        with autocast(model, config.training.precision):
+        with autocast(model, config.policy.precision):
             output = model(input_ids=ids, attention_mask=mask, use_cache=True, logits_to_keep=1)
             for _ in range(turn.longest - 1):
                 mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
@@ -170,16 +172,18 @@ def update(config: Config, start: Any, trained: Any, samples: list[Sample]) -> d
     ways: dict[str, Callable[[list[Sample]], None]] = {"bare": lambda batch: bare_update(trained.model, batch, config)}
     optimizer = make_optimizer(trained.model, settings)
     rng = np.random.default_rng(0)
-    sampling = Sampling(max_response_tokens=config.policy.max_response_tokens)
+    policy = config.policy
+    sampling = Sampling(max_response_tokens=policy.max_response_tokens, precision=policy.precision)
     for name, others in (
         ("update", {}),
         ("update_in_rows", {"share_prefixes": False}),
         ("update_with_kl", {"kl_coefficient": 0.01}),
     ):
         chosen = settings.model_copy(update={"kl_coefficient": 0.0, "mini_batch_size": 10**9, **others})
-        reference = reference_model(start, trained, chosen)
+        penalised = chosen.kl_coefficient > 0
+        reference = reference_model(start, trained, config.policy.precision) if penalised else None
         ways[name] = lambda batch, chosen=chosen, reference=reference: update_policy(
-            trained.model, reference, optimizer, batch, chosen, rng, sampling
+            Trained(trained.model, optimizer, reference), batch, chosen, rng, sampling
         )
     if (loss := trl_loss(trained, config)) is not None:
         ways["trl"] = lambda batch: trl_update(loss, optimizer, batch, config)
@@ -211,7 +215,7 @@ def bare_update(model: Any, samples: list[Sample], config: Config) -> None:
     """Forward and backward of the padded batches with nothing but log-probs behind them."""
     once = [samples[row] for row in distinct(samples)[0]]
     for _, inputs, token_BT, _ in padded(once, config, model.device):
-        with autocast(model, config.training.precision):
+        with autocast(model, config.policy.precision):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
         logits_BTV.float().log_softmax(-1).gather(-1, token_BT.unsqueeze(-1)).mean().backward()
 

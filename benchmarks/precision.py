@@ -23,7 +23,7 @@ from hgpo.policies.sampler import sample_responses
 from hgpo.policies.tiny import build_model
 from hgpo.policies.weights import Precision, autocast, cpu_has_bfloat16
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import score_responses
+from hgpo.training.log_probs import token_log_probs
 
 VOCABULARY, LAYERS = 4096, 2
 PROMPT_TOKENS, RESPONSE_TOKENS = 88, 8
@@ -59,7 +59,7 @@ def _samples(rows: int) -> list[Sample]:
 
 
 def _train(model: Any, samples: list[Sample], precision: Precision) -> None:
-    score_responses(model, samples, precision=precision, entropy="none").log_prob_BT.mean().backward()
+    token_log_probs(model, samples, precision=precision, entropy="none").log_prob_BT.mean().backward()
     model.zero_grad(set_to_none=True)
 
 

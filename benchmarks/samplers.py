@@ -134,9 +134,11 @@ def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments:
 
 def _play(policy: AnyPolicy, arguments: argparse.Namespace, *, episodes: int, seed: int) -> list[StepRecord]:
     config = load_config(RECIPE, [f"environment.max_steps={arguments.max_steps}"])
-    tasks = build_suite(config).tasks(config.environment.train_split)[: episodes // arguments.group_size]
+    suite = build_suite(config.environment, config.evaluation)
+    tasks = suite.tasks(config.environment.train_split)[: episodes // arguments.group_size]
+    rules = rollout_rules(config.rollout, config.agent, config.environment.name)
     rng = np.random.default_rng(seed)
-    return collect(tasks, policy, rollout_rules(config), rng, group_size=arguments.group_size)
+    return collect(tasks, policy, rules, rng, group_size=arguments.group_size)
 
 
 def _round(steps: list[StepRecord], seconds: float) -> Round:

@@ -73,12 +73,13 @@ class ServedGames:
     def of(cls, environment: str, agent_name: str, count: int) -> ServedGames:
         """Those of `hgpo eval MODEL --server URL --env ENVIRONMENT --agent AGENT`, so many of them."""
         config = _settings(environment, agent_name, count)
-        suite, agent, seed = build_suite(config), build_agent(config), config.evaluation.seeds[0]
+        suite, seed = build_suite(config.environment, config.evaluation), config.evaluation.seeds[0]
+        agent = build_agent(config.agent, config.environment.name)
         expert = suite.expert()
         assert expert is not None, f"{environment} has no expert"
-        games = [EvalTask(task, place, seed) for place, task in enumerate(evaluation_tasks(suite, config))]
+        games = [EvalTask(task, place, seed) for place, task in enumerate(evaluation_tasks(suite, config.evaluation))]
         ways = [_walk(game.task, expert) for game in games]
-        return cls(games, ways, agent, agent_rules(config, agent, config.evaluation.temperature))
+        return cls(games, ways, agent, agent_rules(config.rollout, agent, config.evaluation.temperature))
 
     @property
     def steps(self) -> int:

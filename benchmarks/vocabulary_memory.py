@@ -2,7 +2,7 @@
 
 Each case is a process of its own, since the most that one has had resident never goes down. The model is of the Qwen2
 architecture, made from scratch, with few layers: what they keep is in both figures. *bare* is the body's forward pass
-and the backward pass of the mean of its last hidden states; *scored* is `score_responses` and the backward pass of the
+and the backward pass of the mean of its last hidden states; *scored* is `token_log_probs` and the backward pass of the
 mean log-prob, with the entropy as a figure, as an update has them.
 
 .venv/bin/python benchmarks/vocabulary_memory.py --json benchmarks/vocabulary_memory.cpu.json
@@ -22,8 +22,8 @@ import torch
 
 from hgpo.policies.weights import autocast
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import MAX_LOGITS, lay_out, score_responses
-from hgpo.training.memory import peak_memory_gib
+from hgpo.training.log_probs import MAX_LOGITS, lay_out, token_log_probs
+from hgpo.training.oom import peak_memory_gib
 
 ROW_TOKENS, PROMPT_TOKENS = 512, 8
 
@@ -83,7 +83,7 @@ def _bare(model: Any, samples: list[Sample], max_logits: int) -> None:
 
 
 def _scored(model: Any, samples: list[Sample], max_logits: int) -> None:
-    scores = score_responses(model, samples, precision="bfloat16", entropy="figure", max_logits=max_logits)
+    scores = token_log_probs(model, samples, precision="bfloat16", entropy="figure", max_logits=max_logits)
     scores.log_prob_BT.mean().backward()
 
 

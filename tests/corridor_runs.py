@@ -5,10 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hgpo.assemble import training_suite
+from hgpo.assemble import prepare_start, training_suite
 from hgpo.config import load_config
 from hgpo.runs.folder import create_run_directory, read_metrics
-from hgpo.training.start_policy import prepare_start
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parent / "corridor.toml"
@@ -43,5 +42,6 @@ def start_folder(directory, *overrides):
     """A model's folder: the recipe's own, after its warm start."""
     settings = recipe(directory, "run.name=start", *overrides)
     run = create_run_directory(settings)
-    prepare_start(run, settings, training_suite(settings), quiet())
+    suite = training_suite(settings.environment, settings.evaluation, settings.warm_start)
+    prepare_start(run, settings, suite, quiet())
     return run.start

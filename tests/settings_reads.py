@@ -56,6 +56,11 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         self.known = outside
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """A field of a dataclass."""
+        self.generic_visit(node)
+        self._know(f"self.{ast.unparse(node.target)}", self._annotated(node.annotation))
+
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)
         for target in node.targets:

@@ -19,8 +19,9 @@ from transformers.models import llama, qwen2  # noqa: F401  # their modules are 
 
 from hgpo.config import Config
 from hgpo.training.batching import Sample
-from hgpo.training.memory import ModelSummary, estimate_memory, peak_memory_gib
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.memory import ModelSummary, estimate_memory
+from hgpo.training.oom import peak_memory_gib
+from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 
 MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}
 FIRST_TOKEN = 3  # others are special
@@ -35,11 +36,15 @@ def main(case: dict[str, Any]) -> None:
     config = Config.model_validate(
         {
             "training": case["settings"],
-            "policy": {"max_prompt_tokens": case["prompt"], "max_response_tokens": case["response"]},
+            "policy": {
+                "precision": case["precision"],
+                "max_prompt_tokens": case["prompt"],
+                "max_response_tokens": case["response"],
+            },
             "warm_start": {"enabled": True},
         }
     )
-    phases = estimate_memory(config, summary, torch.device("cpu"))
+    phases = estimate_memory(summary, config.policy, config.training, config.warm_start, torch.device("cpu"))
     update(model_class(model_config).eval(), config)
     estimated = sum(phases["the updates"].values())
     sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu"), "estimated": estimated}))
@@ -53,7 +58,7 @@ def update(model: Any, config: Config) -> None:
     reference = None
     if training.kl_coefficient:
         reference = copy.deepcopy(model).requires_grad_(False)
-        if training.precision == "bfloat16":
+        if policy.precision == "bfloat16":
             reference = reference.to(torch.bfloat16)
     count = 2 * max(1, training.micro_batch_tokens // (prompt + response - 1))
 
@@ -66,9 +71,10 @@ def update(model: Any, config: Config) -> None:
         )
 
     optimizer = make_optimizer(model, training)
-    update_policy(model, reference, optimizer, [sample(4, 4)], training, rng)
+    sampling = Sampling(precision=policy.precision)
+    update_policy(Trained(model, optimizer, reference), [sample(4, 4)], training, rng, sampling)
     full = [sample(prompt - row % 16, response) for row in range(count)]
-    update_policy(model, reference, optimizer, full, training, rng)
+    update_policy(Trained(model, optimizer, reference), full, training, rng, sampling)
 
 
 if __name__ == "__main__":

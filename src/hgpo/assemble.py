@@ -1,98 +1,347 @@
-"""From settings to the parts that they describe."""
+"""The composition root: takes settings apart, builds the parts that they describe, and starts or resumes training.
+
+Everything below receives parts. PyTorch is imported by the functions that need it: `hgpo rollout`, `hgpo play` and
+`hgpo eval --server` build their parts without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hgpo.agents import Agent, AgentSpec, make_agent
-from hgpo.config import Config, ConfigError
+from hgpo.config import (
+    AdvantageSettings,
+    AgentSettings,
+    Config,
+    ConfigError,
+    EnvironmentSettings,
+    EvaluationSettings,
+    PolicySettings,
+    RolloutSettings,
+    WarmStartSettings,
+    check_names,
+)
+from hgpo.config.checks import leaves
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.estimators import Advantages, compute_advantages
+from hgpo.estimators import ESTIMATORS, Advantages
 from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, EvalConditions, Evaluator
-from hgpo.evaluation.rollout_monitor import PlayWatch
-from hgpo.policies.chat import Chat
+from hgpo.evaluation.summary import write_summary
+from hgpo.policies.base import AsyncPolicy
+from hgpo.rollout.monitor import Advice, RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import StepRecord, to_step_batch
-from hgpo.runs.folder import RunDirectory, write_json
+from hgpo.runs.folder import (
+    RunDirectory,
+    create_run_directory,
+    discard_unbegun,
+    exclusive,
+    open_run_directory,
+    remove_leftovers,
+    write_json,
+)
+from hgpo.runs.load_settings import is_run
+from hgpo.runs.metrics import RolloutStore
+from hgpo.runs.trackers import check_trackers, open_trackers, tracked_settings, tracker_names
 from hgpo.steps import StepBatch
 from hgpo.utils.progress import Reporter
 
+if TYPE_CHECKING:
+    from hgpo.training.load import RunPolicies
+    from hgpo.training.trainer import Trainer
 
-def build_suite(config: Config) -> LimitedSuite:
+
+def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
+    """Carry out a new run with the built-in trainer.
+
+    Args:
+        config: its settings.
+        reporter: prints progress.
+        started: the clock (`time.monotonic`) from which its seconds count.
+
+    Raises:
+        ConfigError: the settings cannot work; nothing is written.
+    """
+    from hgpo.policies.loading import resolve_device
+    from hgpo.training.load import check_policy, use_threads
+    from hgpo.training.memory import check_memory, summarise_model
+    from hgpo.training.run_plan import on_device, plan_lines
+
+    device = resolve_device(config.policy.device)
+    check_policy(config.policy, warm_start=config.warm_start.enabled)
+    check_trackers(config.tracking, config.run.engine)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    use_threads(config.run.threads)
+    model = summarise_model(config.policy)
+    check_memory(model, config.policy, config.training, config.warm_start, reporter)
+    for line in plan_lines(config, model.parameters, on_device(device)):
+        reporter.say(line)
+    run = create_run_directory(config)
+    try:
+        with exclusive(run.path):
+            _complete(run, config, suite, reporter, started)
+    except Exception:
+        discard_unbegun(run)
+        raise
+    return run
+
+
+def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
+    """Continue the run in `path` from what it has on disk. A complete run is left unchanged."""
+    run, config = open_run_directory(path)
+    if run.complete:
+        return run
+    check_names(config)
+    check_trackers(config.tracking, config.run.engine)
+    with exclusive(run.path):
+        suite = training_suite(config.environment, config.evaluation, config.warm_start)
+        _complete(run, config, suite, reporter, started)
+    return run
+
+
+def _complete(
+    run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
+) -> None:
+    """Do what the run lacks: its start, its updates, its evaluations, its summary."""
+    from hgpo.training.load import use_threads
+
+    started = time.monotonic() if started is None else started
+    use_threads(config.run.threads)
+    remove_leftovers(run)
+    record_environment(run, config.environment.name, suite)
+    prepare_start(run, config, suite, reporter)
+    trainer = build_trainer(run, config, suite, reporter)
+    names = tracker_names(config.tracking, config.run.engine)
+    settings = tracked_settings({name: value for name, value, _ in leaves(config)})
+    with open_trackers(run, names, settings, reporter) as trackers:
+        before, after = trainer.train(started, trackers)
+    write_summary(run, config.summary_facts, before, after, seconds=trainer.seconds(started))
+
+
+def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
+    """The built-in trainer, at the newest checkpoint of the run or at its start."""
+    from hgpo.training.collector import Collector
+    from hgpo.training.load import make_backend_policy, with_adapter
+    from hgpo.training.start_policy import reference_model
+    from hgpo.training.trainer import Trainer, TrainingState, restore_state
+    from hgpo.training.update import Sampling
+
+    settings, seed = config.training, config.run.seed
+    policies = run_policies(run, config)
+    start = policies.start_model()
+    state = restore_state(run, start, settings, reporter, device=config.policy.device)
+    if state is None:
+        state = TrainingState.initial(with_adapter(start, config.policy.lora, seed=seed), settings, seed)
+    needs_reference = settings.kl_coefficient > 0
+    reference = reference_model(start, state.language_model, config.policy.precision) if needs_reference else None
+    policy = make_backend_policy(config.policy, state.language_model)
+    collector = Collector(
+        suite.tasks(config.environment.train_split),
+        policy,
+        rollout_rules(config.rollout, config.agent, config.environment.name),
+        state.rollout_rng,
+        settings=config.rollout,
+        updates=settings.updates,
+        seed=seed,
+        monitor=build_monitor(config.policy, config.warm_start, config.agent, config.environment, reporter),
+    )
+    return Trainer(
+        run,
+        state,
+        policy=policy,
+        start_policy=lambda: policies.policy("start")[0],
+        reference=reference,
+        collector=collector,
+        estimator=build_estimator(config.advantage, config.estimator_options),
+        sampling=Sampling(
+            max_response_tokens=config.policy.max_response_tokens,
+            recompute_log_probs=config.recomputes_log_probs,
+            precision=config.policy.precision,
+        ),
+        settings=settings,
+        store=RolloutStore(run, config.rollout.store_every),
+        evaluator=build_evaluator(config, suite, reporter, monitored=True),
+        evaluate_every=config.evaluation.every,
+        reporter=reporter,
+    )
+
+
+def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
+    """Make `start/` if the run needs one and does not have it yet."""
+    if not config.warm_start.enabled or run.start.exists():
+        return
+    from hgpo.training.log_probs import PassOptions
+    from hgpo.training.start_policy import StartBuilder
+
+    expert, training = suite.expert(), config.training
+    assert expert is not None, "training_suite checks it"
+    StartBuilder(
+        settings=config.warm_start,
+        policy=config.policy,
+        tasks=suite.tasks(config.environment.train_split),
+        expert=expert,
+        rules=rollout_rules(config.rollout, config.agent, config.environment.name),
+        passes=PassOptions(training.max_logits, training.gradient_checkpointing, training.share_prefixes),
+        seed=config.run.seed,
+        temperature=config.evaluation.temperature,
+        reporter=reporter,
+    ).build(run.start)
+
+
+def run_policies(run: RunDirectory, config: Config) -> RunPolicies:
+    """The policies of a run: its start and its checkpoints."""
+    from hgpo.training.load import RunPolicies
+
+    return RunPolicies(run, config.policy, warm_start=config.warm_start.enabled, seed=config.run.seed)
+
+
+def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tuple[AsyncPolicy, str, str]:
+    """Any policy that answers requests (a run's, a model's, or a served one's), its name, and a run's checkpoint or "".
+
+    Args:
+        source: see `hgpo.runs.load_settings.settings_for`.
+        config: the settings that this function made.
+        checkpoint: of a run.
+
+    Raises:
+        ValueError: there is no such policy, or a package is not installed that it needs.
+    """
+    settings = config.policy
+    if not is_run(source) and settings.backend == "server":
+        from hgpo.policies.openai import server_policy
+
+        usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
+        return server_policy(settings.model, settings.options, **usage), settings.model, ""
+    from hgpo.policies.async_batcher import as_async
+    from hgpo.training.load import load_language_model, make_backend_policy, use_threads
+
+    use_threads(config.run.threads)
+    if is_run(source):
+        policy, found = run_policies(RunDirectory(Path(source)), config).policy(checkpoint)
+        return as_async(policy), f"{Path(source).resolve().name} ({found})", found
+    language_model = load_language_model(settings.model, settings, trained=False)
+    return as_async(make_backend_policy(settings, language_model)), source, ""
+
+
+def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:
     """The environment's tasks, each cut at `environment.max_steps`; both splits must exist."""
-    suite = LimitedSuite(make(config.environment.name, **config.environment.options), config.environment.max_steps)
+    suite = LimitedSuite(make(environment.name, **environment.options), environment.max_steps)
     for setting, split in (
-        ("environment.train_split", config.environment.train_split),
-        ("evaluation.split", config.evaluation.split),
+        ("environment.train_split", environment.train_split),
+        ("evaluation.split", evaluation.split),
     ):
         if split not in suite.splits:
-            raise ConfigError(
-                f"{setting} = {split!r} is not a split of {config.environment.name}: {', '.join(suite.splits)}"
-            )
+            raise ConfigError(f"{setting} = {split!r} is not a split of {environment.name}: {', '.join(suite.splits)}")
     return suite
 
 
-def training_suite(config: Config) -> LimitedSuite:
-    """The tasks of a run, which are there in the numbers that its settings ask for.
+def training_suite(
+    environment: EnvironmentSettings, evaluation: EvaluationSettings, start: WarmStartSettings
+) -> LimitedSuite:
+    """The tasks of a run, in the numbers that its settings need.
 
     Raises:
         ConfigError: a split is missing or too small, or there is no expert to demonstrate.
     """
-    suite = build_suite(config)
-    evaluation_tasks(suite, config)
-    start, split = config.warm_start, config.environment.train_split
+    suite = build_suite(environment, evaluation)
+    evaluation_tasks(suite, evaluation)
     if not start.enabled:
         return suite
     if suite.expert() is None:
         raise ConfigError(
-            f"warm_start.enabled: environment {config.environment.name!r} has no expert(); "
+            f"warm_start.enabled: environment {environment.name!r} has no expert(); "
             "give its suite one, or start from a model that follows instructions"
         )
-    games = len(suite.tasks(split))
-    if games < start.demonstrations + start.probe_games:
+    tasks = len(suite.tasks(environment.train_split))
+    if tasks < start.demonstrations + start.probe_games:
         raise ConfigError(
-            f"warm_start: {games} games of split {split!r} are too few for {start.demonstrations} demonstrations and "
-            f"{start.probe_games} probe games; ask for less or for more games"
+            f"warm_start: {tasks} games of split {environment.train_split!r} are too few for {start.demonstrations} "
+            f"demonstrations and {start.probe_games} probe games; ask for less or for more games"
         )
     return suite
 
 
-def record_environment(run: RunDirectory, config: Config, suite: LimitedSuite) -> None:
-    """Write what the environment says of itself beside the settings: WebShop's noun tagger, for example."""
-    write_json(run.environment, {"name": config.environment.name, **suite.description})
-
-
-def evaluation_tasks(suite: TaskSuite, config: Config) -> Sequence[Task]:
-    """The fixed panel: the first `evaluation.games` tasks of the split, or all."""
-    tasks = suite.tasks(config.evaluation.split)
-    wanted = config.evaluation.games
+def evaluation_tasks(suite: TaskSuite, evaluation: EvaluationSettings) -> Sequence[Task]:
+    """The evaluation set: the first `evaluation.games` tasks of the split, or all."""
+    tasks, wanted = suite.tasks(evaluation.split), evaluation.games
     if wanted is not None and wanted > len(tasks):
-        raise ConfigError(f"evaluation.games = {wanted}, but split {config.evaluation.split!r} has {len(tasks)} tasks")
+        raise ConfigError(f"evaluation.games = {wanted}, but split {evaluation.split!r} has {len(tasks)} tasks")
     return tasks[:wanted]
 
 
+def record_environment(run: RunDirectory, name: str, suite: LimitedSuite) -> None:
+    """Write the environment's description of itself beside the settings: WebShop's noun tagger, for example."""
+    write_json(run.environment, {"name": name, **suite.description})
+
+
+def build_agent(settings: AgentSettings, environment: str) -> Agent:
+    """The agent for an environment's tasks.
+
+    Raises:
+        ConfigError: the agent does not take its options.
+    """
+    spec = AgentSpec(environment, settings.template, settings.history_length)
+    try:
+        return make_agent(settings.name, spec, settings.options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error), "agent") from error
+
+
+def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment: str) -> RolloutRules:
+    """The rules of training episodes.
+
+    Raises:
+        ConfigError: the agent does not take its options, or plays a task more than once.
+    """
+    agent = build_agent(settings, environment)
+    if agent.trials > 1:
+        raise ConfigError(
+            f"agent.name = {settings.name!r} tries a game several times, which `hgpo eval --agent` alone does",
+            "agent.name",
+        )
+    return agent_rules(rollout, agent, rollout.temperature)
+
+
+def agent_rules(rollout: RolloutSettings, agent: Agent, temperature: float) -> RolloutRules:
+    """The rules of episodes that an agent plays."""
+    return RolloutRules(
+        template=agent.template,
+        history_length=agent.history_length,
+        temperature=temperature,
+        reward=rollout.reward,
+        reward_scale=rollout.reward_scale,
+        invalid_action_penalty=rollout.invalid_action_penalty,
+        state=rollout.state,
+    )
+
+
+def build_estimator(advantage: AdvantageSettings, options: Mapping[str, Any]) -> Callable[[StepBatch], Advantages]:
+    """The estimator with its discount and `Config.estimator_options`."""
+    estimator = ESTIMATORS.get(advantage.estimator)
+    return partial(estimator.run, gamma=advantage.gamma, options=estimator.parse(**options))
+
+
 def build_evaluator(
-    config: Config,
-    suite: TaskSuite,
-    reporter: Reporter,
-    *,
-    budget: EvalBudget = NO_LIMIT,
-    monitor: PlayWatch | None = None,
+    config: Config, suite: TaskSuite, reporter: Reporter, *, budget: EvalBudget = NO_LIMIT, monitored: bool = False
 ) -> Evaluator:
-    """What evaluates policies on the settings' evaluation set."""
-    settings, agent, policy = config.evaluation, build_agent(config), config.policy
+    """The evaluator of the settings' evaluation set; with `monitored`, it reports episodes that cannot succeed."""
+    settings, policy = config.evaluation, config.policy
+    agent = build_agent(config.agent, config.environment.name)
+    monitor = build_monitor(policy, config.warm_start, config.agent, config.environment, reporter)
     return Evaluator(
-        evaluation_tasks(suite, config),
+        evaluation_tasks(suite, settings),
         agent,
-        agent_rules(config, agent, settings.temperature),
+        agent_rules(config.rollout, agent, settings.temperature),
         split=settings.split,
         seeds=settings.seeds,
         temperature=settings.temperature,
         reporter=reporter,
         budget=budget,
-        monitor=monitor,
+        monitor=monitor if monitored else None,
         conditions=EvalConditions(
             environment=config.environment.name,
             agent=config.agent.name,
@@ -109,55 +358,22 @@ def build_evaluator(
     )
 
 
-def chat_of(config: Config) -> Chat:
-    """What stands around every prompt."""
-    return Chat(config.policy.system_prompt, config.policy.chat_template_options)
-
-
-def build_agent(config: Config) -> Agent:
-    """How the policy is asked.
-
-    Raises:
-        ConfigError: the agent does not take its options.
-    """
-    settings = config.agent
-    spec = AgentSpec(config.environment.name, settings.template, settings.history_length)
-    try:
-        return make_agent(settings.name, spec, settings.options)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(str(error), "agent") from error
-
-
-def rollout_rules(config: Config) -> RolloutRules:
-    """How training episodes are played (an evaluation changes the temperature alone).
-
-    Raises:
-        ConfigError: the agent does not take its options, or does more than play an episode.
-    """
-    agent = build_agent(config)
-    if agent.trials > 1:
-        raise ConfigError(
-            f"agent.name = {config.agent.name!r} tries a game several times, which `hgpo eval --agent` alone does",
-            "agent.name",
+def build_monitor(
+    policy: PolicySettings,
+    start: WarmStartSettings,
+    agent: AgentSettings,
+    environment: EnvironmentSettings,
+    reporter: Reporter,
+) -> RolloutMonitor:
+    """What watches batches of episodes; its advice depends on the policy."""
+    if policy.model == "tiny":
+        teaching = (
+            f"imitating the expert for longer: more warm_start.max_updates (now {start.max_updates}), or demonstrations"
         )
-    return agent_rules(config, agent, config.rollout.temperature)
-
-
-def agent_rules(config: Config, agent: Agent, temperature: float) -> RolloutRules:
-    """How episodes are played by an agent."""
-    return RolloutRules(
-        template=agent.template,
-        history_length=agent.history_length,
-        temperature=temperature,
-        reward=config.rollout.reward,
-        reward_scale=config.rollout.reward_scale,
-        invalid_action_penalty=config.rollout.invalid_action_penalty,
-        state=config.rollout.state,
-    )
-
-
-def estimate(steps: Sequence[StepRecord], config: Config) -> tuple[StepBatch, Advantages]:
-    """The steps as estimators take them, and what the run's estimator makes of them; rows in the order of `steps`."""
-    batch = to_step_batch(steps)
-    advantage = config.advantage
-    return batch, compute_advantages(batch, advantage.estimator, advantage.gamma, **config.estimator_options)
+    else:
+        imitation = "a longer warm start" if start.enabled else "imitating an expert first (warm_start.enabled=true)"
+        teaching = (
+            f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
+            f"than {agent.template}"
+        )
+    return RolloutMonitor(reporter, environment.max_steps, Advice(policy.max_response_tokens, teaching))

@@ -15,25 +15,27 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from hgpo.assemble import resume, train
 from hgpo.config import load_config
 from hgpo.policies.language_model import LanguageModel
-from hgpo.training.trainer import resume, train
-from hgpo.training.warm_start import WarmStartReport, warm_start
+from hgpo.training.warm_start import WarmStart
 from hgpo.utils.progress import Reporter
 from pretend_device import NAME, pretend_device
 
 
-def on_the_device(language_model: LanguageModel, *rest: Any) -> WarmStartReport:
+class OnTheDevice(WarmStart):
     """Nothing fails where a model was left on the CPU: it is only slow."""
-    assert language_model.model.device.type == NAME
-    return warm_start(language_model, *rest)
+
+    def __init__(self, language_model: LanguageModel, *rest: Any) -> None:
+        assert language_model.model.device.type == NAME
+        super().__init__(language_model, *rest)
 
 
 def main(folder: str) -> None:
     recipe = Path(__file__).parents[1] / "corridor.toml"
     config = load_config(recipe, [f"run.directory={folder!r}", f"policy.device={NAME}"])
     reporter = Reporter(Console(quiet=True))
-    with pretend_device(), patch("hgpo.training.start_policy.warm_start", on_the_device):
+    with pretend_device(), patch("hgpo.training.start_policy.WarmStart", OnTheDevice):
         run = train(config, reporter)
         run.summary.unlink()
         run.evaluation("after").unlink()

@@ -8,7 +8,6 @@ import pytest
 
 from corridor_runs import RECIPE
 from hgpo.cli.main import main
-from hgpo.training import trainer
 from tiny_models import save_tiny_model
 
 
@@ -34,7 +33,7 @@ def test_a_model_that_is_not_there_is_said_before_games_are_made(
     def never(*_: object) -> None:
         raise AssertionError("the environment was asked for its games")
 
-    monkeypatch.setattr(trainer, "training_suite", never)
+    monkeypatch.setattr("hgpo.assemble.training_suite", never)
     monkeypatch.setattr("hgpo.assemble.build_suite", never)
     words = {
         "train": ["train", str(RECIPE), "policy.model=./none", f"run.directory={str(tmp_path / 'runs')!r}"],

@@ -7,7 +7,7 @@ import torch
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import response_log_probs, score_responses
+from hgpo.training.log_probs import response_log_probs, token_log_probs
 from real_model import real_model_file
 from tiny_models import generate
 
@@ -74,7 +74,7 @@ def test_chunks_of_its_vocabulary_change_nothing_but_rounding(language_model, sa
     gradients = []
     for max_logits in (2**26, 20 * 49_152):
         model.zero_grad(set_to_none=True)
-        scores = score_responses(
+        scores = token_log_probs(
             model, samples, precision="float32", max_logits=max_logits, recompute_layers=max_logits < 2**26
         )
         scores.log_prob_BT.masked_fill(~scores.mask_BT, 0).mean().backward()

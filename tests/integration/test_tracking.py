@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from corridor_runs import quiet, recipe
+from hgpo.assemble import resume, train
 from hgpo.config import ConfigError
 from hgpo.runs import trackers as tracking
 from hgpo.runs.folder import read_metrics
 from hgpo.runs.trackers import tracker_variables
 from hgpo.training import trainer as trainer_module
-from hgpo.training.trainer import resume, train
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 READERS = {}
@@ -112,15 +112,15 @@ def _no_variable_says_where(monkeypatch):
 
 def stopped_in_its_second_update(monkeypatch, settings):
     """A run that has sent its first update and has no checkpoint."""
-    once = trainer_module._Trainer._one_update
+    once = trainer_module.Trainer.one_update
 
     def fail(self):
-        if self.progress.update == 1:
+        if self.state.progress.update == 1:
             raise KeyboardInterrupt
         return once(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module._Trainer, "_one_update", fail)
+        patch.setattr(trainer_module.Trainer, "one_update", fail)
         with pytest.raises(KeyboardInterrupt):
             train(settings, quiet())
 

@@ -14,6 +14,7 @@ import pytest
 import pretend_device
 from corridor_runs import RECIPE, quiet, untimed
 from corridor_runs import recipe as config
+from hgpo.assemble import resume, train
 from hgpo.config import load_config
 from hgpo.evaluation.summary import read_summary
 from hgpo.rollout.runner import collect
@@ -21,7 +22,6 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training import collector as collecting
-from hgpo.training.trainer import resume, train
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
 
 

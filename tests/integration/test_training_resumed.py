@@ -7,23 +7,23 @@ from unittest.mock import patch
 import pytest
 
 from corridor_runs import config, evaluations, quiet, untimed
+from hgpo.assemble import resume, train
+from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
-from hgpo.training import trainer as module
-from hgpo.training.trainer import resume, train
 from killed import Killed
 
 
 def killed_in_evaluation(name, directory):
     """A new run whose process dies while it plays the evaluation `name`."""
-    real = module.evaluate_policy
+    real = Evaluator.evaluate
 
-    def evaluate(run, played, *rest):
-        if played == name:
+    def evaluate(self, policy, output, **options):
+        if output.stem == name:
             raise Killed
-        return real(run, played, *rest)
+        return real(self, policy, output, **options)
 
-    with patch.object(module, "evaluate_policy", evaluate), pytest.raises(Killed):
+    with patch.object(Evaluator, "evaluate", evaluate), pytest.raises(Killed):
         train(config(directory), quiet())
     return RunDirectory(directory / "corridor")
 
@@ -70,14 +70,14 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path):
 
 
 def test_a_process_that_trains_holds_its_run(tmp_path, monkeypatch):
-    real = module.evaluate_policy
+    real = Evaluator.evaluate
 
-    def try_to_resume(run, *rest):
+    def try_to_resume(self, policy, output, **options):
         with pytest.raises(RunInUseError, match="is being trained"):
-            resume(run.path, quiet())
-        return real(run, *rest)
+            resume(output.parents[1], quiet())
+        return real(self, policy, output, **options)
 
-    monkeypatch.setattr(module, "evaluate_policy", try_to_resume)
+    monkeypatch.setattr(Evaluator, "evaluate", try_to_resume)
     assert train(config(tmp_path, "training.updates=1"), quiet()).complete
 
 

@@ -25,7 +25,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 
-from hgpo.assemble import estimate
+from hgpo.assemble import build_estimator
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.env_pool import plain_fields
@@ -145,7 +145,9 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
     config = settings(estimator, **options)
     batch = put(steps, f"w{estimator}{len(options)}x", seed=2, padding=5)
     found = read_steps(batch)
-    put_advantages(batch, found, estimate(found.records, config)[1])
+    put_advantages(
+        batch, found, build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records))
+    )
     expected = compute_advantages(to_step_batch(steps), estimator, gamma=0.9, **config.estimator_options).values.astype(
         np.float32
     )
@@ -179,7 +181,7 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     config = settings("hgpo")
     batch = put(steps, setting, seed=6)
     found = read_steps(batch)
-    _, advantages = estimate(found.records, config)
+    advantages = build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records))
     expected = dict(zip(found.keys, advantages.values.astype(np.float32), strict=True))
     training = config.training.model_copy(update={setting: True})
     out = skipped(found, advantages, training)
@@ -212,7 +214,8 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     trainer.config = OmegaConf.create(mapped_settings(config, "m", path))
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Ranks()
     steps = read_steps(batch)
-    step_batch, advantages = estimate(steps.records, config)
+    step_batch = to_step_batch(steps.records)
+    advantages = build_estimator(config.advantage, config.estimator_options)(step_batch)
     whole = Cut(1, len(batch.keys), 2)
     trainer.update_state = UpdateState(steps, step_batch, advantages, steps.records, len(batch.keys), whole)
     return trainer, batch
@@ -286,7 +289,14 @@ def test_nothing_is_left_out_unless_asked() -> None:
     batch = put(steps, "all", seed=6)
     found = read_steps(batch)
     config = settings("hgpo")
-    assert skipped(found, estimate(found.records, config)[1], config.training) == set()
+    assert (
+        skipped(
+            found,
+            build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records)),
+            config.training,
+        )
+        == set()
+    )
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 

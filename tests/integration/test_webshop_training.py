@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hgpo.assemble import train
 from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import read_metrics
 from hgpo.storage.reading import read_rollouts
-from hgpo.training.trainer import train
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop-tiny" / "hgpo.toml"

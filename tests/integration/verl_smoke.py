@@ -207,7 +207,9 @@ def check_advantages(run: RunDirectory) -> None:
 
 def check_evaluations(run: RunDirectory) -> None:
     config = load_config(run.config)
-    games = {task.id for task in evaluation_tasks(build_suite(config), config)}
+    games = {
+        task.id for task in evaluation_tasks(build_suite(config.environment, config.evaluation), config.evaluation)
+    }
     for name in ("before", "update-1", "update-2", "after"):  # the kill came before the second
         evaluation = stored_evaluation(run, name)
         expect(evaluation is not None and set(evaluation.tasks_won) == games, f"every game once in evaluation {name}")

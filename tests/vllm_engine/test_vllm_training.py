@@ -11,10 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from corridor_runs import RECIPE, quiet, recipe, untimed
+from hgpo.assemble import resume, train
 from hgpo.config import Config
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.collector import Collected, Collector
-from hgpo.training.trainer import resume, train
 
 # On CPUs, vLLM's attention takes heads of 32 dimensions and more.
 OVERRIDES = (

@@ -101,7 +101,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     from hgpo.integrations.verl.launch import compose
     from hgpo.training.memory import summarise_model
 
-    return found + check_here(compose(config), machine, lambda: summarise_model(config))
+    return found + check_here(compose(config), machine, lambda: summarise_model(config.policy))
 
 
 def _examine_machine() -> int:

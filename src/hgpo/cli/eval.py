@@ -111,19 +111,19 @@ def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
 
 
 def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
-    from hgpo.assemble import build_evaluator, build_suite
+    from hgpo.assemble import build_evaluator, build_suite, open_policy
     from hgpo.evaluation.eval_log import rollouts_path
     from hgpo.evaluation.evaluator import EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.pricing import FREE, Prices
     from hgpo.runs.load_settings import is_run
-    from hgpo.training.load import asked_policy, check_model
+    from hgpo.training.load import check_model
 
     served = config.policy.backend == "server"
     if not served and not is_run(arguments.policy):
-        check_model(config)  # before tasks are generated for it
-    suite = build_suite(config)
-    policy, model, checkpoint = asked_policy(arguments.policy, config, arguments.checkpoint)
+        check_model(config.policy)  # before tasks are generated for it
+    suite = build_suite(config.environment, config.evaluation)
+    policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint)
     output = arguments.output or _output_in_run(arguments, config, checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hgpo.config import Config
-    from hgpo.runs.folder import RunDirectory
+    from hgpo.training.load import RunPolicies
 
 DESCRIPTION = """\
 Write the policy of a run as a folder that plain transformers loads: weights, tokenizer, and a model card with the
@@ -42,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     import sys
 
+    from hgpo.assemble import run_policies
     from hgpo.evaluation.model_card import model_card
     from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
@@ -54,9 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.push is not None:
         _refuse_without_login(arguments.push)
     run_directory, config = open_run_directory(arguments.run)
-    folder = _weights_folder(run_directory, config, arguments.checkpoint)
+    policies = run_policies(run_directory, config)
+    folder = _weights_folder(policies, arguments.checkpoint)
     with scratch_folder(output) as partial, saving(output):
-        _write_policy(partial, folder, run_directory, config, merge=arguments.merge)
+        _write_policy(partial, folder, policies, merge=arguments.merge)
         (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
         publish(partial, output)
     sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
@@ -66,41 +67,39 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_policy(partial: Path, folder: Path, run_directory: RunDirectory, config: Config, *, merge: bool) -> None:
+def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: bool) -> None:
     """Weights and tokenizer of the checkpoint in `folder`."""
     import shutil
 
     from hgpo.policies.lora import CONFIG_FILE, merge_adapter
-    from hgpo.training.load import load_checkpoint_model
 
     is_adapter = (folder / CONFIG_FILE).exists()
     if is_adapter and merge:
-        language_model, _ = load_checkpoint_model(run_directory, config, folder.name)
-        merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round its share
+        language_model, _ = policies.language_model(folder.name)
+        merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round the adapter's part
         language_model.tokenizer.save_pretrained(partial)
         return
-    if is_adapter and (config.warm_start.enabled or Path(config.policy.model).exists()):
+    if is_adapter and (policies.warm_start or Path(policies.settings.model).exists()):
         raise ValueError(
-            f"{run_directory.path} trained an adapter beside weights that lie on this machine alone: add --merge"
+            f"{policies.run.path} trained an adapter beside weights that lie on this machine alone: add --merge"
         )
     shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN), dirs_exist_ok=True)
 
 
-def _weights_folder(run_directory: RunDirectory, config: Config, checkpoint: str) -> Path:
-    """Where the weights of a checkpoint are, whole; the start's are there where the run made them."""
+def _weights_folder(policies: RunPolicies, checkpoint: str) -> Path:
+    """Folder of a checkpoint's complete weights; that of the start where the run made one."""
     from hgpo.runs.checkpoints import check_bytes
     from hgpo.runs.folder import RunDirectoryError
-    from hgpo.training.load import checkpoint_folder, start_model
 
-    folder = checkpoint_folder(run_directory, config, checkpoint)
+    folder = policies.folder(checkpoint)
     if folder is not None:
         check_bytes(folder)
         return folder
-    if not run_directory.start.is_dir():
+    if not policies.run.start.is_dir():
         raise RunDirectoryError(
-            f"{run_directory.path} began with {config.policy.model}, unchanged; there is nothing to export"
+            f"{policies.run.path} began with {policies.settings.model}, unchanged; there is nothing to export"
         )
-    return Path(start_model(run_directory, config))
+    return Path(policies.start_source())
 
 
 def _refuse_without_login(name: str) -> None:

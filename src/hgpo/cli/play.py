@@ -110,10 +110,9 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     import asyncio
     from dataclasses import asdict
 
-    from hgpo.assemble import agent_rules, build_agent, build_suite
+    from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
     from hgpo.rollout.records import StepRecord, step_text
     from hgpo.rollout.runner import EvalTask, Player, play_task
-    from hgpo.training.load import asked_policy
 
     def show(step: StepRecord) -> None:
         if step.step == 0:
@@ -121,11 +120,12 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
         sys.stdout.write(step_text(asdict(step), whole_prompt=arguments.prompts) + "\n")
         sys.stdout.flush()
 
-    tasks = build_suite(config).tasks(config.evaluation.split)
+    tasks = build_suite(config.environment, config.evaluation).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, *_ = asked_policy(source, config)
-    agent = build_agent(config)
-    player = Player(policy, agent, agent_rules(config, agent, config.evaluation.temperature), on_step=show)
+    policy, *_ = open_policy(source, config)
+    agent = build_agent(config.agent, config.environment.name)
+    rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
+    player = Player(policy, agent, rules, on_step=show)
     end = asyncio.run(play_task(EvalTask(task, arguments.game, arguments.seed), player)).summary
     _show(f"[{end.failure or ('won' if end.won else 'lost')}, {len(end.trials)} trials, {end.counts.steps} steps]")
     return 1 if end.failure else 0

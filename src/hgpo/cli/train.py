@@ -109,7 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
-        _refuse_other_settings(config)
+        if _stored_settings(config.run_directory) != config:
+            raise ValueError(
+                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+            )
         return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
     return _train(config, arguments.quiet, started)
 
@@ -178,7 +182,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
         if config.verl.evaluate_only:
             return 0
     else:
-        from hgpo.training.trainer import train
+        from hgpo.assemble import train
 
         with _says_how_to_go_on(config.run_directory):
             run_directory = train(config, reporter, started=started)
@@ -206,7 +210,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
             if config.verl.evaluate_only:
                 return 0
         else:
-            from hgpo.training.trainer import resume
+            from hgpo.assemble import resume
 
             with _says_how_to_go_on(path):
                 resume(path, reporter, started=started)
@@ -228,14 +232,6 @@ def _says_how_to_go_on(run: Path) -> Iterator[None]:
             f"{error}. What was written is kept; once that is mended, `hgpo train --resume {shlex.quote(str(run))}` "
             "goes on from there"
         ) from error
-
-
-def _refuse_other_settings(config: Config) -> None:
-    if _stored_settings(config.run_directory) != config:
-        raise ValueError(
-            f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
-            f"continue it as it is with `hgpo train --resume {config.run_directory}`"
-        )
 
 
 def _prepare_libraries() -> None:

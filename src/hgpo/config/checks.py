@@ -1,12 +1,12 @@
-"""Which engine reads which setting, where not both do.
+"""Checks of settings: whether the chosen engine reads them, and whether the parts that they name exist.
 
-A test compares this with the code of the engines (tests/unit/config/test_engines.py), so that a new setting is either
-read by both or named here.
+A test compares `ONLY` with the code of the engines (tests/unit/config/test_engines.py): a new setting is either read by
+both or named there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -24,32 +24,26 @@ from hgpo.policies.backends import BACKENDS
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
     "verl": "verl",
-    "rollout.last_temperature": "built-in",  # verl's rollout workers take theirs once, when they start
-    "policy.lora.dropout": "built-in",  # verl's FSDP engine gives its adapters none
+    "rollout.last_temperature": "built-in",  # verl's rollout workers read their temperature once, at the start
+    "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",
-    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, and has a name of its own for it
+    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, under a setting of its own
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
 
 
 def engines_of(setting: str) -> tuple[Engine, ...]:
-    """The engines that read a setting.
-
-    Args:
-        setting: its dotted name.
-
-    Example: `engines_of("verl.nodes") == ("verl",)`, `engines_of("training.updates") == ("built-in", "verl")`.
-    """
+    """The engines that read a setting, by its dotted name: `engines_of("verl.nodes") == ("verl",)`."""
     parts = setting.split(".")
     prefixes = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
     return next(((ONLY[prefix],) for prefix in prefixes if prefix in ONLY), ENGINES)
 
 
 def refuse_unread(config: Config) -> None:
-    """Refuse what was set and the chosen engine does not read.
+    """Reject settings that the chosen engine does not read.
 
-    A table that is named after an engine may stand: it is how one recipe serves both.
+    A table that is named after an engine is allowed, so that one recipe serves both.
 
     Raises:
         ConfigError: names the setting and the engine that reads it.
@@ -75,20 +69,17 @@ def leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, Fie
 
 
 def default_of(field: FieldInfo) -> Any:
-    """What a setting is where nothing is said of it."""
+    """The default of a setting."""
     return field.get_default(call_default_factory=True)
-
-
-# Whether the parts that settings name are there: environment, template, estimator, policy backend.
 
 
 def check_names(config: Config) -> None:
     """Look up every part that the settings name; modules named by path are imported first, and may register others.
 
-    Every process of a run begins with this, so that all of them know the same parts.
+    Every process of a run calls this first, so that all of them know the same parts.
 
     Raises:
-        ConfigError: a part is not there, or does not take the options given to it.
+        ConfigError: a part does not exist, or does not take its options.
     """
     environment, template, estimator = config.environment, config.agent.template, config.advantage.estimator
     backend = config.policy.backend
@@ -115,34 +106,33 @@ def check_names(config: Config) -> None:
         ESTIMATORS.get(estimator)
     with _about("advantage.options"):
         parse_options(estimator, **config.estimator_options)
-    _check_estimator(config)
+    _check_estimator(estimator, config.estimator_options, config.agent.history_length)
 
 
 @contextmanager
 def _about(setting: str) -> Iterator[None]:
-    """Whatever is refused in the block is refused as this setting's value."""
+    """An error in the block becomes an error of this setting."""
     try:
         yield
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error), setting) from error
 
 
-def _check_estimator(config: Config) -> None:
-    """Refuse an estimator that cannot be trained with, or that compares more history than there is."""
-    name = config.advantage.estimator
+def _check_estimator(name: str, options: Mapping[str, Any], history_length: int) -> None:
+    """Reject an estimator that cannot be trained with, or that compares more history than the agent remembers."""
     estimator = ESTIMATORS.get(name)
     if not estimator.trainable:
-        needs = estimator.needs(estimator.parse(**config.estimator_options))
+        needs = estimator.needs(estimator.parse(**options))
         columns = " and ".join(f"a column `{column}`" for column in needs)
         raise ConfigError(
             f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
             f"for stored steps{f' with {columns}' if columns else ''}",
             "advantage.estimator",
         )
-    levels = config.estimator_options.get("history_length", 0)
-    if isinstance(levels, int) and levels > config.agent.history_length:
+    levels = options.get("history_length", 0)
+    if isinstance(levels, int) and levels > history_length:
         raise ConfigError(
             f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
-            f"(agent.history_length = {config.agent.history_length})",
+            f"(agent.history_length = {history_length})",
             "advantage.options.history_length",
         )

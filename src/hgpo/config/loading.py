@@ -82,9 +82,9 @@ def describe_settings() -> list[tuple[str, str, str]]:
     return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(_whole())]
 
 
-def setting_values(config: Config) -> dict[str, str]:
+def setting_values(settings: BaseModel) -> dict[str, str]:
     """Dotted name -> value, both as `describe_settings` has them."""
-    return {name: str(value) for name, value, _ in leaves(config)}
+    return {name: str(value) for name, value, _ in leaves(settings)}
 
 
 def _description(name: str, field: FieldInfo) -> str:

@@ -1,12 +1,18 @@
-"""The recipes of hgpo and of installed environment packages by name, and those that `hgpo train --env NAME` takes.
+"""Recipes: those that come with the package by name, what a recipe extends, and `section.name=value` overrides.
 
-hgpo's are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout in its root (see pyproject.toml). A
-recipe's name is its path there without the ending, and a folder's name means its `hgpo.toml`: `quickstart`,
-`smollm2/alfworld`, `verl/webshop`. Files in a folder called `base` have no name; other recipes extend them.
+hgpo's recipes are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout in its root (see
+pyproject.toml). A recipe's name is its path without the ending, and a folder's name means its `hgpo.toml`, as for
+`quickstart`. Files in a folder called `base` have no name; other recipes extend them. A package with an entry
+point in the group `hgpo.envs` may have a folder `recipes/` beside its `__init__.py`; the package is located, not
+imported. `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for a language model.
 
-A package with an entry point in the group `hgpo.envs` may have a folder `recipes/` beside its `__init__.py`. The files
-in it are named in the same way, and `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for a language
-model. The package is located, not imported.
+    extends = "alfworld.toml"         # above the first table; relative to the file
+    extends = "quickstart"            # or the name of a recipe
+
+A recipe contains what differs from its base. Tables are merged at every depth; values and lists are replaced. Options
+belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
+`advantage.estimator`, the base's `options` of that section are dropped. A base may extend another. An override changes
+the one setting that it names.
 """
 
 from __future__ import annotations
@@ -24,6 +30,11 @@ from typing import Any
 from hgpo.config.settings import Config, ConfigError
 from hgpo.utils.text import did_you_mean
 
+Tree = dict[str, Any]
+
+EXTENDS = "extends"
+_OPTIONS_OF = {"environment": "name", "policy": "backend", "advantage": "estimator"}
+"""Section -> the setting that its `options` belong to."""
 _MAIN = "hgpo"
 _FOR_OTHERS = "base"
 
@@ -105,25 +116,6 @@ def _folders_of_packages() -> Iterator[Path]:
         spec = find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():
             yield Path(place) / "recipes"
-
-
-# Settings as they are written: a recipe, the recipes that it extends, and `section.name=value` overrides.
-#
-#     extends = "alfworld.toml"         # above the first table; relative to the file that says it
-#     extends = "quickstart"            # or a recipe that comes with the package
-#
-# A recipe says what differs from its base. Tables are merged at every depth; values and lists are replaced.
-# Options belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
-# `advantage.estimator`, the base's `options` of that section are left behind. A base may extend another.
-#
-# An override on the command line changes the one setting that it names, and nothing else.
-
-
-Tree = dict[str, Any]
-
-EXTENDS = "extends"
-_OPTIONS_OF = {"environment": "name", "policy": "backend", "advantage": "estimator"}
-"""Section -> the setting that its `options` belong to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""What is said of settings that cannot work."""
+"""Every setting of a run, as one typed tree, and the error for settings that cannot work.
+
+Unknown and contradictory settings are rejected. Defaults are the values that the quickstart was measured with or, for a
+language model, the published recipe's. Both engines read a setting unless `hgpo.config.checks` names one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ class ConfigError(ValueError):
     """A setting is unknown, out of range or at odds with another; the message says which and what is allowed.
 
     Attributes:
-        setting: dotted name of the one setting that is at fault, where there is one, e.g. `"advantage.estimator"`.
+        setting: dotted name of the wrong setting, where it is one, e.g. `"advantage.estimator"`.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
@@ -23,16 +27,8 @@ class ConfigError(ValueError):
         self.setting = setting
 
 
-# Every setting of a run, as one typed tree.
-#
-# Unknown and contradictory settings are refused. Defaults are the values that the quickstart was measured with or,
-# where
-# a real LLM is meant, the published recipe's. Both engines read a setting unless `hgpo.config.checks` says
-# otherwise.
-
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
-_MOST = 10**9  # a count above it is a slip of the keyboard, and ends in a segmentation fault or a full memory
+_MOST = 10**9  # larger counts are typing errors, and would end in a segmentation fault or use all memory
 Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
@@ -125,6 +121,11 @@ class PolicySettings(Section):
     device: str = Field("auto", description="auto: CUDA where there is one, else CPU; CUDA on verl.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
     max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Arithmetic of sampling and training; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
+        "has it (not on verl), else float32. Trained weights stay float32.",
+    )
 
 
 class RolloutSettings(Section):
@@ -230,11 +231,6 @@ class TrainingSettings(Section):
         ge=1,
         description="Where log-probs are recomputed, a token's policy loss is weighted by the trainer's probability "
         "over the sampler's, at most by this; none: no weight.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="Arithmetic of sampling and scoring; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
-        "has it (not on verl), else float32. Trained weights stay float32.",
     )
 
     @field_validator("dual_clip", "importance_cap", mode="before")
@@ -370,6 +366,18 @@ class Config(Section):
         if estimator is not None and estimator.follows_memory and "history_length" in estimator.keywords:
             options.setdefault("history_length", self.agent.history_length)
         return options
+
+    @property
+    def summary_facts(self) -> dict[str, Any]:
+        """The settings that a run's `summary.json` repeats."""
+        return {
+            "name": self.run.name,
+            "estimator": self.advantage.estimator,
+            "estimator_options": self.estimator_options,
+            "environment": self.environment.name,
+            "seed": self.run.seed,
+            "updates": self.training.updates,
+        }
 
     @property
     def recomputes_log_probs(self) -> bool:

@@ -150,3 +150,19 @@ def _gain(evaluations: list[Evaluation]) -> Rate | None:
     first, last = evaluations[0], evaluations[-1]
     one_panel = (first.split, first.temperature, first.seeds) == (last.split, last.temperature, last.seeds)
     return gain(first, last) if one_panel and first.tasks_won.keys() == last.tasks_won.keys() else None
+
+
+def evaluation_figures(evaluation: Evaluation) -> dict[str, float]:
+    """An evaluation's figures under the names that both engines send.
+
+    Example: `{"val/success": 0.5, "val/success_low": 0.4, "val/success_high": 0.6, "val/score": 0.5}`, and
+    `val/success/<task type>` for each type.
+    """
+    success = evaluation.success
+    return {
+        "val/success": success.mean,
+        "val/success_low": success.low,
+        "val/success_high": success.high,
+        "val/score": evaluation.score,
+        **{f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()},
+    }

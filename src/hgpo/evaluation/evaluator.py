@@ -18,10 +18,10 @@ from hgpo.agents import Agent
 from hgpo.envs.base import Task
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
-from hgpo.evaluation.rollout_monitor import PlayWatch
 from hgpo.policies.async_batcher import as_async
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.pricing import FREE, PricedPolicy, Prices
+from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async
@@ -76,7 +76,7 @@ class Evaluator:
         temperature: float,
         reporter: Reporter,
         budget: EvalBudget = NO_LIMIT,
-        monitor: PlayWatch | None = None,
+        monitor: RolloutMonitor | None = None,
         conditions: EvalConditions = EvalConditions(),
     ) -> None:
         """Take the parts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hgpo.config import Config
 from hgpo.evaluation.eval_history import training_evaluations
 from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation, Rate, gain
@@ -33,18 +33,23 @@ class _Summary:
     split: str
 
 
-def write_summary(run: RunDirectory, config: Config, before: Evaluation, after: Evaluation, *, seconds: float) -> None:
-    """Write `summary.json`; its presence says that the run is complete."""
+def write_summary(
+    run: RunDirectory, facts: Mapping[str, Any], before: Evaluation, after: Evaluation, *, seconds: float
+) -> None:
+    """Write `summary.json`; its presence says that the run is complete.
+
+    Args:
+        run: the run.
+        facts: name, estimator, estimator_options, environment, seed, updates.
+        before: evaluation of the start policy.
+        after: evaluation of the trained policy.
+        seconds: of the whole run.
+    """
     change = gain(before, after)
     write_json(
         run.summary,
         {
-            "name": config.run.name,
-            "estimator": config.advantage.estimator,
-            "estimator_options": config.estimator_options,
-            "environment": config.environment.name,
-            "seed": config.run.seed,
-            "updates": config.training.updates,
+            **facts,
             "seconds": round(seconds, 1),
             "success_before": before.success.mean,
             "success_after": after.success.mean,

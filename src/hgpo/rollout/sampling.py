@@ -1,4 +1,8 @@
-"""Which tasks come next: all of a split in a shuffled order, again and again, each pass shuffled anew."""
+"""The order of the training tasks, and dynamic sampling.
+
+Tasks come in passes over the split, each shuffled anew. A group whose rollouts all earned the same gives a group
+estimator nothing to compare; DAPO (arXiv 2503.14476) draws other groups in place of such groups.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +33,16 @@ def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
     return drawn
 
 
-# Dynamic sampling: which groups of an update say nothing, and what is left out once others were drawn for them.
-#
-# A group whose rollouts all earned the same gives a group estimator nothing to compare (DAPO, arXiv:2503.14476, draws
-# such groups anew).
-
-
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What to do with an update's groups and those that were drawn for its uniform ones.
+    """The groups of an update to leave out after others were drawn for its uniform ones.
 
     Example: of the groups a, b and c the last two are uniform; d and e are drawn for them, and e is uniform too. Then
-    d takes the place of b: `Exchange(leaving=frozenset({"b", "e"}), replaced=1)`.
+    d replaces b: `Exchange(leaving=frozenset({"b", "e"}), replaced=1)`.
 
     Attributes:
-        leaving: Names of the groups that are left out, of both kinds; as many stay as there were.
-        replaced: How many of the update's groups made way for others.
+        leaving: names of the groups that are left out, old and new ones; the number of groups stays the same.
+        replaced: number of the update's groups that others replaced.
     """
 
     leaving: frozenset[str]
@@ -62,11 +60,11 @@ def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
 
 
 def exchange_uniform(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> Exchange:
-    """Let every group of `fresh` that is not uniform take the place of a uniform one of `steps`, in order of names.
+    """Replace a uniform group of `steps` by every group of `fresh` that is not uniform, in order of names.
 
     Args:
-        steps: The update's, as they stand.
-        fresh: Steps of at most as many other groups as `steps` has uniform ones.
+        steps: steps of the update.
+        fresh: steps of at most as many other groups as `steps` has uniform ones.
     """
     drawn = {record.group for record in fresh}
     useful = drawn - uniform_groups(fresh)

@@ -1,4 +1,10 @@
-"""One process at a time trains a run. The lock goes with the process that holds it, so a kill leaves none behind."""
+"""The folder of a run: its paths, its lock, settings, metrics and JSON files. Nothing that is written gets lost.
+
+    runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
+
+`start/` is the policy before the first update; it is also the frozen reference of the KL term. One process at a time
+trains a run. The operating system releases the lock when its process ends, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +33,19 @@ LOCK_FILE = ".lock"
 _NOTE_BYTES = 200  # the byte behind them is the one that Windows locks (`hgpo.utils.files`)
 
 logger = logging.getLogger(__name__)
+Schema = TypeVar("Schema")
+
+_PARTIAL = ".*.partial"
+_BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
+_FIRST_TABLE = "[run]"  # of every config.toml that a run has written
+_FROM_A_COPY = "Restore the file from a copy"
+# Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
+_TRAINING_LEFTOVERS = (
+    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
+    *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
+    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
+    "rollouts/.[0-9]*.parquet.*.partial",
+)
 
 
 class RunInUseError(ValueError):
@@ -67,28 +86,6 @@ def _write_note(file: FileIO) -> None:
 def _read_note(file: FileIO) -> str:
     file.seek(0)
     return file.read(_NOTE_BYTES).decode(errors="replace").strip() or "another process"
-
-
-# The folder a run writes, and the rules that nothing already written is lost.
-#
-#     runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
-#
-# `start/` is the policy before the first update; it is also the frozen reference of the KL term.
-
-
-Schema = TypeVar("Schema")
-
-_PARTIAL = ".*.partial"
-_BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
-_FIRST_TABLE = "[run]"  # of every config.toml that a run has written
-_FROM_A_COPY = "Restore the file from a copy"
-# Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
-_TRAINING_LEFTOVERS = (
-    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
-    *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
-    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
-    "rollouts/.[0-9]*.parquet.*.partial",
-)
 
 
 class RunDirectoryError(ValueError):

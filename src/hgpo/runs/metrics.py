@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.config import Config
 from hgpo.estimators import Advantages
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.rollout.records import StepCounts, StepRecord, outcomes, write_rollouts
@@ -115,17 +114,23 @@ def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, flo
     return summarise_levels(batch, advantages).flat()
 
 
-# The steps of an update as a run keeps them.
+@dataclass(frozen=True, slots=True)
+class RolloutStore:
+    """Writes the steps of updates to `rollouts/<update>.parquet`.
 
+    Attributes:
+        run: The run.
+        every: Only every so many updates are stored; 0: none.
+    """
 
-def store_steps(
-    run: RunDirectory, config: Config, update: int, steps: Sequence[StepRecord], advantages: Advantages
-) -> None:
-    """Write `rollouts/<update>.parquet`, every step with its advantage and return, if `rollout.store_every` asks."""
-    every = config.rollout.store_every
-    if every and update % every == 0:
-        extra = {"advantage": advantages.values, "return": advantages.returns}
-        write_rollouts(run.rollout_file(update), steps, extra, update)
+    run: RunDirectory
+    every: int
+
+    def store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages) -> None:
+        """Write every step with its advantage and return, where the update is one that is stored."""
+        if self.every and update % self.every == 0:
+            extra = {"advantage": advantages.values, "return": advantages.returns}
+            write_rollouts(self.run.rollout_file(update), steps, extra, update)
 
 
 def missing_notes(path: Path) -> list[str]:

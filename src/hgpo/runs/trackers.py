@@ -1,6 +1,9 @@
 """Sends the built-in trainer's figures to the run's trackers, and stores in `tracking.json` what each tracker has.
 
 A resumed run continues the tracker's own run, sends nothing twice, and sends a tracker that failed the rows it lacks.
+TensorBoard, wandb, trackio and MLflow are opened through accelerate's trackers, and imported only then. Keys stay in
+the environment or in the tracker's own login file: no file of the run, no printed line and no argument of another
+program holds one.
 """
 
 from __future__ import annotations
@@ -13,21 +16,22 @@ import netrc
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from hgpo.config import Config, ConfigError
-from hgpo.config.checks import leaves
-from hgpo.evaluation.statistics import Evaluation
+from hgpo.config import ConfigError, TrackingSettings
+from hgpo.config.settings import Engine
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import visible
+
+TrackedSettings: TypeAlias = Mapping[str, bool | int | float | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ class TrackerState:
 class Trackers:
     """The trackers of a run that have not failed."""
 
-    def __init__(self, run: RunDirectory, config: Config, reporter: Reporter) -> None:
-        self._run, self._config, self._reporter = run, config, reporter
+    def __init__(self, run: RunDirectory, settings: TrackedSettings, reporter: Reporter) -> None:
+        self._run, self._settings, self._reporter = run, settings, reporter
         self._states = _read(run)
         self._open: dict[str, OpenTracker] = {}
 
@@ -68,11 +72,11 @@ class Trackers:
             self._send_row(name, row)
         self._write()
 
-    def evaluation(self, update: int, evaluation: Evaluation) -> None:
-        """Send an evaluation of the policy after `update`."""
+    def evaluation(self, update: int, figures: Mapping[str, float]) -> None:
+        """Send the figures of an evaluation of the policy after `update`."""
         for name in list(self._open):
             state = self._states[name]
-            if update > state.evaluation and self._send(name, update, evaluation_figures(evaluation)):
+            if update > state.evaluation and self._send(name, update, figures):
                 self._states[name] = replace(state, evaluation=update)
         self._write()
 
@@ -86,10 +90,10 @@ class Trackers:
         self._open[name] = tracker = open_tracker(
             name,
             TrackerRun(
-                name=self._config.run.name,
+                name=str(self._settings["run.name"]),
                 folder=self._run.path.resolve(),
-                settings=tracked_settings(self._config),
-                mode=wandb_mode(self._config),
+                settings=self._settings,
+                mode=wandb_mode("built-in"),
                 id=known.id if known else None,
                 update=known.update if known else 0,
             ),
@@ -127,14 +131,22 @@ class Trackers:
 
 
 @contextmanager
-def open_trackers(run: RunDirectory, config: Config, reporter: Reporter) -> Iterator[Trackers]:
+def open_trackers(
+    run: RunDirectory, names: Sequence[str], settings: TrackedSettings, reporter: Reporter
+) -> Iterator[Trackers]:
     """The run's trackers, opened; they are closed when the block ends, however it ends.
+
+    Args:
+        run: The run.
+        names: Of the trackers; see `tracker_names`.
+        settings: Of the run, by dotted name; see `tracked_settings`.
+        reporter: Prints how to look at the run, and failures.
 
     Raises:
         RunDirectoryError: `tracking.json` is damaged.
     """
-    trackers = Trackers(run, config, reporter)
-    for name in tracker_names(config):
+    trackers = Trackers(run, settings, reporter)
+    for name in names:
         trackers.open(name)
     try:
         yield trackers
@@ -144,25 +156,9 @@ def open_trackers(run: RunDirectory, config: Config, reporter: Reporter) -> Iter
     trackers.close(failed=False)
 
 
-def evaluation_figures(evaluation: Evaluation) -> dict[str, float]:
-    """An evaluation's figures under the names that both engines send.
-
-    Example: `{"val/success": 0.5, "val/success_low": 0.4, "val/success_high": 0.6, "val/score": 0.5}`, and
-    `val/success/<task type>` for each type.
-    """
-    success = evaluation.success
-    return {
-        "val/success": success.mean,
-        "val/success_low": success.low,
-        "val/success_high": success.high,
-        "val/score": evaluation.score,
-        **{f"val/success/{kind}": rate.mean for kind, rate in evaluation.by_task_type.items()},
-    }
-
-
-def tracked_settings(config: Config) -> dict[str, bool | int | float | str]:
-    """Every setting that has a value, by dotted name, without passwords in addresses; lists and tables as JSON."""
-    return {name: _plain(value) for name, value, _ in leaves(config) if value is not None}
+def tracked_settings(settings: Mapping[str, Any]) -> TrackedSettings:
+    """Settings by dotted name: those that have a value, without passwords in addresses; lists and tables as JSON."""
+    return {name: _plain(value) for name, value in settings.items() if value is not None}
 
 
 def _plain(value: Any) -> bool | int | float | str:
@@ -184,13 +180,6 @@ def _read(run: RunDirectory) -> dict[str, TrackerState]:
         }
     except (ValueError, TypeError) as error:
         raise RunDirectoryError(f"{error}; delete it, and the trackers begin new runs") from error
-
-
-# Trackers that show a run's figures: TensorBoard, wandb, trackio and MLflow, opened through accelerate's trackers.
-#
-# Nothing is imported until a tracker is opened. Keys stay in the environment or in the tracker's own login file: no
-# file
-# of the run, no printed line and no argument of another program holds one.
 
 
 PROJECT = "hgpo"
@@ -217,7 +206,7 @@ class TrackerRun:
     Attributes:
         name: Name of the run.
         folder: Its folder.
-        settings: All settings by dotted name.
+        settings: See `tracked_settings`.
         mode: wandb's mode, such as "offline".
         id: The tracker's id of the run from an earlier process; None: a new run.
         update: The last update whose row the tracker has; 0: none.
@@ -225,7 +214,7 @@ class TrackerRun:
 
     name: str
     folder: Path
-    settings: Mapping[str, bool | int | float | str]
+    settings: TrackedSettings
     mode: str
     id: str | None
     update: int
@@ -248,22 +237,22 @@ class OpenTracker:
     close: Callable[[bool], object]
 
 
-def tracker_names(config: Config) -> tuple[str, ...]:
+def tracker_names(tracking: TrackingSettings, engine: Engine) -> tuple[str, ...]:
     """The run's trackers; verl's logger adds wandb where `WANDB_API_KEY` is set and `tracking.to` is not."""
-    if config.tracking.to is not None:
-        return config.tracking.to
-    return ("wandb",) if config.run.engine == "verl" and os.environ.get("WANDB_API_KEY") else ()
+    if tracking.to is not None:
+        return tracking.to
+    return ("wandb",) if engine == "verl" and os.environ.get("WANDB_API_KEY") else ()
 
 
-def check_trackers(config: Config) -> None:
+def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
     """Reject trackers that would fail later, before anything is written.
 
     Raises:
         ConfigError: A tracker is unknown or not installed, or wandb is to write to its server and has no login.
     """
-    verl = config.run.engine == "verl"
+    verl = engine == "verl"
     known = OF_VERL if verl else OF_BOTH
-    for name in tracker_names(config):
+    for name in tracker_names(tracking, engine):
         if name not in known:
             remedy = ", or train with --engine verl" if name in OF_VERL else ""
             raise ConfigError(
@@ -273,7 +262,7 @@ def check_trackers(config: Config) -> None:
         if not all(map(find_spec, packages)):
             install = f"'hgpo[{name}]'" if name in OF_BOTH else name
             raise ConfigError(f"tracking.to: {name} needs a package: pip install {install}", "tracking.to")
-        if name == "wandb" and wandb_mode(config) not in _WITHOUT_LOGIN and not _has_wandb_login():
+        if name == "wandb" and wandb_mode(engine) not in _WITHOUT_LOGIN and not _has_wandb_login():
             raise ConfigError(
                 "tracking.to: wandb is not logged in here: run `wandb login`, or set WANDB_API_KEY, or "
                 "WANDB_MODE=offline to write to the run's folder alone",
@@ -286,9 +275,9 @@ def tracker_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
 
 
-def wandb_mode(config: Config) -> str:
+def wandb_mode(engine: Engine) -> str:
     """`WANDB_MODE`, else "offline"; verl's logger is online by default."""
-    return os.environ.get("WANDB_MODE") or ("online" if config.run.engine == "verl" else "offline")
+    return os.environ.get("WANDB_MODE") or ("online" if engine == "verl" else "offline")
 
 
 def place(variable: str, folder: Path) -> str:

@@ -1,7 +1,21 @@
-"""One training sample: a step's prompt, the response that was sampled, and its advantage."""
+"""Training samples, cut into batches that fit into memory, and laid out so that common prefixes are read once.
+
+The prompts of a batch begin with the same instructions, those of a task continue with the same goal, and the responses
+to one prompt begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
+
+    go to fridge 1        go ─ to ┬ fridge ─ 1
+    go to sink 1                  └ sink ─ 1
+
+A token attends to the tokens before it on its own branch, and its position is its depth, so the model computes the same
+for it as in a row of its own. Gradients of all branches add up in the common part. Samples with the same prompt and
+response have the same log-probs: the model reads them once, and they count once.
+
+Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -12,8 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.lora import adapter_off
-from hgpo.training.chunked_logits import split_model
+from hgpo.policies.lora import adapter_off, base_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +60,18 @@ class Sample:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-# Samples that begin alike, laid out so that the model reads once what they share.
-#
-# The prompts of a batch begin with the same instructions, those of a task go on with the same goal, and the responses
-#  to
-# one prompt begin with the same words. Here a row is a tree: every token stands behind the one it follows, once.
-#
-#     go to fridge 1        go ─ to ┬ fridge ─ 1
-#     go to sink 1                  └ sink ─ 1
-#
-# A token attends to the tokens before it on its own branch, and its position is its depth, so the model makes of it
-# what
-# it makes of it in a row of its own. Gradients of all branches add up in what they share.
-#
-# Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
-
-
 SharePrefixes = Literal[True, False, "auto"]
 ROW_TOKENS = 512
 """Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
 _WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
+logger = logging.getLogger(__name__)
+_LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap differs by far more
 _TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states, float32 or less; a mask that is not heeded is far above it
 _TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every vocabulary has these tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class PrefixTree:
     """Samples in one row.
 
     Attributes:
@@ -80,7 +79,7 @@ class Tree:
         paths: of each, the places in the row of its input tokens.
         ids_W: int32, the tokens.
 
-    Example: the two samples above are `Tree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
+    Example: the two samples above are `PrefixTree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
     """
 
     members: list[int]
@@ -112,7 +111,7 @@ def row_width(longest: int, max_tokens: int) -> int:
     return max(min(max(ROW_TOKENS, 2 * longest), max_tokens), longest)
 
 
-def plant(samples: Sequence[Sample], width: int) -> list[Tree]:
+def pack(samples: Sequence[Sample], width: int) -> list[PrefixTree]:
     """The samples in rows of at most `width` tokens, those beside each other that share most.
 
     A sample's last token is left out: it predicts nothing.
@@ -145,8 +144,8 @@ class _Row:
         self._last, self._size = tokens, self._size + new
         return True
 
-    def tree(self) -> Tree:
-        return Tree(self._members, self._paths, np.concatenate(self._parts))
+    def tree(self) -> PrefixTree:
+        return PrefixTree(self._members, self._paths, np.concatenate(self._parts))
 
 
 def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
@@ -156,7 +155,7 @@ def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Forest:
+class PackedTrees:
     """Trees as a model takes them, and where the samples' responses are in them.
 
     Attributes:
@@ -170,7 +169,7 @@ class Forest:
     place_M: NDArray[np.int64]
 
 
-def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torch.device) -> Forest:
+def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device: torch.device) -> PackedTrees:
     """The trees side by side, padded on the right."""
     shape = len(trees), max(len(tree.ids_W) for tree in trees)
     ids_RW, position_RW = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -179,12 +178,12 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torc
     before: dict[int, tuple[int, NDArray[np.int64]]] = {}
     for row, tree in enumerate(trees):
         ids_RW[row, : len(tree.ids_W)] = tree.ids_W
-        planted = 0
+        packed = 0
         for member, path in zip(tree.members, tree.paths, strict=True):
-            new = path >= planted
+            new = path >= packed
             position_RW[row, path] = np.arange(len(path))
             sees_RWW[row, path[new, None], path[None, :]] = new.nonzero()[0][:, None] >= np.arange(len(path))
-            planted = max(planted, int(path[-1]) + 1)
+            packed = max(packed, int(path[-1]) + 1)
             sample = samples[member]
             before[member] = row, path[len(sample.prompt_ids) - 1 :]
     inputs = {
@@ -194,7 +193,9 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[Tree], device: torc
         "use_cache": False,
     }
     rows = [np.full(len(before[index][1]), before[index][0]) for index in range(len(samples))]
-    return Forest(inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))]))
+    return PackedTrees(
+        inputs, np.concatenate(rows), np.concatenate([before[index][1] for index in range(len(samples))])
+    )
 
 
 def reads_trees(model: Any) -> bool:
@@ -225,7 +226,7 @@ def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
         Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
         for ids in _TRIED
     ]
-    [tree] = plant(samples, ROW_TOKENS)
+    [tree] = pack(samples, ROW_TOKENS)
     found_WH = body(**lay_out_trees(samples, [tree], device).inputs).last_hidden_state[0]
     tolerance = _TOLERANCE if found_WH.dtype == torch.float32 else _LOW_TOLERANCE
     for member, path in zip(tree.members, tree.paths, strict=True):
@@ -236,11 +237,35 @@ def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
     return True
 
 
-# Cutting samples into batches that memory holds.
-#
-# Rollouts of one task meet the same prompt again, and often give the same answer. Such samples have the same log-
-# probs:
-# the model reads them once, and they count once here.
+def split_model(model: Any) -> tuple[Any, torch.nn.Module] | None:
+    """The body of a causal language model and its head; None where its logits are not head(body).
+
+    Some models scale or cap their logits; each model is tested once, on two tokens.
+    """
+    if model not in _split:
+        _split[model] = _split_checked(model)
+    return _split[model]
+
+
+_split: WeakKeyDictionary[Any, tuple[Any, torch.nn.Module] | None] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
+    causal = base_model(model)
+    body, head = causal.base_model, causal.get_output_embeddings()
+    if body is causal or head is None:
+        return None
+    ids = torch.zeros((1, 2), dtype=torch.long, device=causal.device)
+    with adapter_off(model):  # its dropout would make two passes differ
+        logits = causal(input_ids=ids, use_cache=False).logits.float()
+        found = head(body(input_ids=ids, use_cache=False).last_hidden_state).float()
+    if found.shape == logits.shape and torch.allclose(found, logits, atol=_LOGIT_TOLERANCE, rtol=_LOGIT_TOLERANCE):
+        return body, head
+    logger.warning(
+        "%s scales or caps the logits of its head: all logits of a batch are computed at once", type(causal).__name__
+    )
+    return None
 
 
 def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:
@@ -284,7 +309,7 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | 
 
 def _of_neighbours(samples: Sequence[Sample], max_tokens: int, width: int) -> list[list[int]]:
     """As many rows of trees as there is room for."""
-    trees, count = plant(samples, width), max(1, max_tokens // width)
+    trees, count = pack(samples, width), max(1, max_tokens // width)
     parts = [trees[first : first + count] for first in range(0, len(trees), count)]
     return [[member for tree in part for member in tree.members] for part in parts]
 
@@ -316,7 +341,7 @@ def padded_tokens(samples: Sequence[Sample], rows: Iterable[int], row_tokens: in
     """
     chosen = [samples[row] for row in rows]
     if row_tokens is not None:
-        trees = plant([chosen[row] for row in distinct(chosen)[0]], row_tokens)
+        trees = pack([chosen[row] for row in distinct(chosen)[0]], row_tokens)
         return len(trees) * max(len(tree.ids_W) for tree in trees)
     prompt = max(len(sample.prompt_ids) for sample in chosen)
     response = max(len(sample.response_ids) for sample in chosen)

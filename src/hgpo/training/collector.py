@@ -1,4 +1,4 @@
-"""At which temperature the rollouts of an update are sampled, and scored."""
+"""Collects the episodes of an update: groups of rollouts, and new groups in place of uniform ones."""
 
 from __future__ import annotations
 
@@ -7,72 +7,90 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hgpo.assemble import rollout_rules
-from hgpo.config import Config
+from hgpo.config import RolloutSettings
 from hgpo.envs.base import Task
-from hgpo.evaluation.rollout_monitor import PlayWatch
 from hgpo.policies.base import AnyPolicy
+from hgpo.rollout.monitor import RolloutMonitor
+from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
 from hgpo.rollout.sampling import exchange_uniform, task_indices, uniform_groups
-from hgpo.utils.progress import Reporter
 
 
-def sampling_temperature(config: Config, update: int) -> float:
-    """The temperature of an update, from 1.
+def sampling_temperature(settings: RolloutSettings, update: int, updates: int) -> float:
+    """The sampling temperature of an update, from 1, of `updates`.
 
-    A policy that is trained grows certain of what it does: all rollouts of a task end alike, nothing is left to
-    compare, and learning stops. Sampling it hotter the surer it is keeps them apart:
+    A policy becomes more certain during training: all rollouts of a task end alike, groups have no differences to
+    compare, and learning stops. A rising temperature keeps the rollouts different:
 
         T(u) = T_1 + (T_last - T_1) · (u - 1) / (updates - 1)
 
-    with `rollout.temperature` and `rollout.last_temperature`. What is trained is the policy at this temperature; one
-    that is right at 1.5 is right, and surer, at 1.
+    with `rollout.temperature` and `rollout.last_temperature`. Log-probs are trained at this temperature.
 
     Example: 1.1 to 1.5 in five updates are 1.1, 1.2, 1.3, 1.4, 1.5.
     """
-    first, last = config.rollout.temperature, config.rollout.last_temperature
-    if last is None or config.training.updates == 1:
+    first, last = settings.temperature, settings.last_temperature
+    if last is None or updates == 1:
         return first
-    return first + (last - first) * (update - 1) / (config.training.updates - 1)
-
-
-# An update's experience: groups of episodes, those without a difference drawn anew, and what is shown meanwhile.
+    return first + (last - first) * (update - 1) / (updates - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was played for an update.
+    """The episodes of an update.
 
     Attributes:
-        steps: of its groups.
-        replaced: of groups that were drawn and then left out.
-        resampled_groups: how many those are.
+        steps: of the groups that are trained on.
+        replaced: steps of groups that were drawn and then left out.
+        resampled_groups: number of groups that others replaced.
         tasks_drawn: by the run so far, these included.
-
-    Example: `Collected(steps, replaced=[], resampled_groups=0, tasks_drawn=48)`.
+        temperature: at which they were sampled.
     """
 
     steps: list[StepRecord]
     replaced: list[StepRecord]
     resampled_groups: int
     tasks_drawn: int
+    temperature: float
 
 
 class Collector:
-    """Plays the training tasks in the run's order. `note` is told how far it is."""
+    """Plays the training tasks in the run's order.
+
+    Args:
+        tasks: of the training split.
+        policy: plays them.
+        rules: of the episodes; each update sets its own temperature.
+        rng: all randomness of the rollouts.
+        settings: group size, tasks per update, dynamic sampling.
+        updates: of the whole run, for the temperature.
+        seed: of the order of tasks.
+        monitor: watches the batches.
+
+    Attributes:
+        note: callback for text about the progress.
+    """
 
     def __init__(
-        self, config: Config, tasks: Sequence[Task], policy: AnyPolicy, rng: np.random.Generator, reporter: Reporter
+        self,
+        tasks: Sequence[Task],
+        policy: AnyPolicy,
+        rules: RolloutRules,
+        rng: np.random.Generator,
+        *,
+        settings: RolloutSettings,
+        updates: int,
+        seed: int,
+        monitor: RolloutMonitor,
     ) -> None:
-        self.config, self.tasks, self.policy, self.rng = config, tasks, policy, rng
+        self.tasks, self.policy, self.rng = tasks, policy, rng
         self.note: Callable[[str], object] = lambda text: None
-        self._watch = PlayWatch(reporter, config)
+        self._rules, self._settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
 
     def collect(self, update: int, tasks_drawn: int) -> Collected:
-        """The groups of one update; groups in which all rollouts scored the same may be drawn anew."""
-        settings = self.config.rollout
-        temperature = sampling_temperature(self.config, update)
+        """The groups of one update; groups in which all rollouts earned the same may be replaced."""
+        settings = self._settings
+        temperature = sampling_temperature(settings, update, self._updates)
         steps = self._play(f"{update}/", tasks_drawn, settings.tasks_per_update, temperature)
         tasks_drawn += settings.tasks_per_update
         replaced: list[StepRecord] = []
@@ -88,24 +106,24 @@ class Collector:
             steps = [record for record in drawn if record.group not in change.leaving]
             replaced += [record for record in drawn if record.group in change.leaving]
             resampled += change.replaced
-        return Collected(steps, replaced, resampled, tasks_drawn)
+        return Collected(steps, replaced, resampled, tasks_drawn, temperature)
 
     def _play(self, label: str, drawn: int, count: int, temperature: float) -> list[StepRecord]:
-        """The next `count` tasks after those that were drawn."""
-        indices = task_indices(self.config.run.seed, len(self.tasks), drawn, count)
-        group_size = self.config.rollout.group_size
-        playing = self._watch.begin(
+        """The next `count` tasks after the first `drawn`."""
+        indices = task_indices(self._seed, len(self.tasks), drawn, count)
+        group_size = self._settings.group_size
+        batch = self._monitor.begin(
             count * group_size, lambda ended, total, note: self.note(f"playing: {ended} of {total} episodes, {note}")
         )
         steps = collect(
             [self.tasks[index] for index in indices],
             self.policy,
-            replace(rollout_rules(self.config), temperature=temperature),
+            replace(self._rules, temperature=temperature),
             self.rng,
             group_size=group_size,
             label=label,
-            on_progress=playing.progress,
-            on_step=playing.step,
+            on_progress=batch.progress,
+            on_step=batch.step,
         )
-        playing.finish()
+        batch.finish()
         return steps

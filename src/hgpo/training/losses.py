@@ -1,6 +1,13 @@
-"""What a policy loss is computed from, and what it gives, for each token of a micro-batch's responses.
+"""The terms of the loss, as pure functions of per-token tensors, and the correction for another sampler's arithmetic.
 
-Shape suffixes: B responses, T tokens of the longest.
+    loss = mean(policy_loss) + kl_coefficient · mean(kl) - entropy_coefficient · mean(entropy)
+
+`LOSSES` are the policy losses by the names of `training.loss`, `AGGREGATIONS` the means by those of
+`training.loss_aggregation`; docs/algorithms/losses.md compares them. A mean gives a micro-batch's share: the shares of
+all micro-batches add up to the mini-batch's mean, however it is cut. Values outside the mask, NaN included, contribute
+nothing.
+
+Shape suffixes: B responses, T tokens of the longest, N response tokens of an update.
 """
 
 from __future__ import annotations
@@ -14,18 +21,21 @@ from numpy.typing import NDArray
 
 from hgpo.config import Loss, LossAggregation
 
-MAX_LOG_RATIO = 20.0  # beyond it exp() only produces infinities; both sides are clipped by the loss long before
+MAX_LOG_RATIO = 20.0  # beyond it exp() only produces infinities; the losses clip far below it
+_MAX_SEQUENCE_LOG_RATIO = 10.0  # of GSPO's mean over tokens; far above any clip
+_MAX_KL = 10.0
+_MAX_LOG_WEIGHT = 20.0  # in both directions: keeps exp() finite and above 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseTokens:
-    """Sampled tokens and what two policies think of them.
+    """Sampled tokens and their log-probs under two policies.
 
     Attributes:
         log_prob_BT: under the policy that is trained, with gradient.
         old_log_prob_BT: under the policy before the update.
         advantage_B1: of the step that a response belongs to; any shape that broadcasts.
-        mask_BT: bool, a token of the response; what stands elsewhere means nothing.
+        mask_BT: bool, a token of the response; other values are ignored.
 
     Example: one response of two tokens, of which the update has made the first twice as likely:
     `ResponseTokens(tensor([[-1.0, -0.5]]), tensor([[-1.7, -0.5]]), tensor([[0.7]]), tensor([[True, True]]))`.
@@ -39,14 +49,12 @@ class ResponseTokens:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Where a probability ratio is clipped.
+    """Bounds of the probability ratio.
 
     Attributes:
         low: from below at 1 - low.
         high: from above at 1 + high.
         dual: PPO's bound on the ratio where the advantage is negative; None: no bound.
-
-    Example: the published recipe's `Clip(low=0.2, high=0.2, dual=3.0)`.
     """
 
     low: float = 0.2
@@ -71,23 +79,14 @@ class PolicyLoss:
     dual_clipped_BT: torch.Tensor
 
 
-# From a value per token to one number for the mini-batch.
-#
-# Each function gives a micro-batch's share: over the micro-batches of a mini-batch the results add up to the whole,
-# however it is cut. What stands outside the mask, NaN included, contributes nothing. Shape suffixes as in
-# `tokens.py`.
-
-
 @dataclass(frozen=True, slots=True)
 class MiniBatchSize:
-    """What the sums of a mini-batch are divided by.
+    """Divisors of a mini-batch's sums.
 
     Attributes:
         tokens: response tokens in the whole mini-batch.
         responses: responses in the whole mini-batch.
         max_response_tokens: the length at which a response is cut.
-
-    Example: two responses of 3 and 5 tokens, where 512 were allowed: `MiniBatchSize(8, 2, 512)`.
     """
 
     tokens: int
@@ -96,7 +95,7 @@ class MiniBatchSize:
 
 
 def masked_sum(value_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-    """Sum over response tokens; whatever stands outside the mask, NaN included, contributes nothing."""
+    """Sum over response tokens."""
     return value_BT.masked_fill(~mask_BT, 0).sum()
 
 
@@ -129,12 +128,6 @@ def constant_mean(
     return masked_sum(value_BT, mask_BT) / (total_responses * max_response_tokens)
 
 
-# How far apart two policies are, estimated per token. Shape suffixes as in `tokens.py`.
-
-
-_MAX_KL = 10.0
-
-
 def k3_divergence(log_prob_BT: torch.Tensor, reference_log_prob_BT: torch.Tensor) -> torch.Tensor:
     """Low-variance estimate of KL(policy || reference) from sampled tokens ("low_var_kl"), per token.
 
@@ -150,9 +143,6 @@ def k3_divergence(log_prob_BT: torch.Tensor, reference_log_prob_BT: torch.Tensor
 def approximate_kl(log_prob_BT: torch.Tensor, old_log_prob_BT: torch.Tensor) -> torch.Tensor:
     """First-order estimate of KL(old || new) per token, old_log_prob - log_prob: how far the update has moved."""
     return (old_log_prob_BT - log_prob_BT).detach()
-
-
-# PPO's clipped loss with separate bounds and the dual clip. Shape suffixes as in `tokens.py`.
 
 
 def ppo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
@@ -179,12 +169,6 @@ def ppo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     return PolicyLoss(loss_BT, clipped_BT, dual_clipped_BT)
 
 
-# GSPO's loss: one probability ratio a response. Shape suffixes as in `tokens.py`.
-
-
-_MAX_LOG_RATIO = 10.0  # of a mean over tokens; far above any clip
-
-
 def gspo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     """The clipped surrogate of the response's ratio, per token: a response is clipped as a whole.
 
@@ -201,14 +185,11 @@ def gspo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     difference_BT = (log_prob_BT.detach() - tokens.old_log_prob_BT).masked_fill(~tokens.mask_BT, 0)
     length_B1 = tokens.mask_BT.sum(-1, keepdim=True).clamp(min=1)
     log_ratio_B1 = difference_BT.sum(-1, keepdim=True) / length_B1
-    ratio_BT = (log_prob_BT - log_prob_BT.detach() + log_ratio_B1).clamp(max=_MAX_LOG_RATIO).exp()
+    ratio_BT = (log_prob_BT - log_prob_BT.detach() + log_ratio_B1).clamp(max=_MAX_SEQUENCE_LOG_RATIO).exp()
     plain_BT = -tokens.advantage_B1 * ratio_BT
     bounded_BT = -tokens.advantage_B1 * ratio_BT.clamp(1 - clip.low, 1 + clip.high)
     clipped_BT = bounded_BT > plain_BT
     return PolicyLoss(torch.maximum(plain_BT, bounded_BT), clipped_BT, torch.zeros_like(clipped_BT))
-
-
-# CISPO's loss: the importance weight is clipped, and no token loses its gradient. Shape suffixes as in `tokens.py`.
 
 
 def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
@@ -217,7 +198,7 @@ def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
         ratio = exp(log_prob - old_log_prob)
         loss  = -A · sg(clip(ratio, 1 - clip.low, 1 + clip.high)) · log_prob   (sg: no gradient)
 
-    The loss's value says little, since log_prob stands in it; its gradient is what counts. There is no dual clip.
+    The weight is clipped, and no token loses its gradient. The value of the loss has no meaning. There is no dual clip.
 
     Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes the upper bound alone and sets the lower
     one so that it never applies; `clip.low` near 1 comes to the same.
@@ -227,14 +208,6 @@ def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     clipped_BT = weight_BT != ratio_BT
     loss_BT = -tokens.advantage_B1 * weight_BT * tokens.log_prob_BT
     return PolicyLoss(loss_BT, clipped_BT, torch.zeros_like(clipped_BT))
-
-
-# The terms of the loss, as pure functions of per-token tensors.
-#
-#     loss = mean(policy_loss) + kl_coefficient · mean(kl) - entropy_coefficient · mean(entropy)
-#
-# `LOSSES` are the policy losses by the names of `training.loss`, `AGGREGATIONS` the means by those of
-# `training.loss_aggregation`. docs/algorithms/losses.md compares them.
 
 
 LOSSES: dict[Loss, Callable[[ResponseTokens, Clip], PolicyLoss]] = {
@@ -252,25 +225,16 @@ AGGREGATIONS: dict[LossAggregation, Callable[[torch.Tensor, torch.Tensor, MiniBa
 }
 
 
-# Truncated importance sampling: the correction for a sampler whose arithmetic is not the trainer's.
-#
-#     w_t = min(exp(old_trainer_t - old_sampler_t), cap)
-#
-# Both log-probs are of the same weights and the same sampled token; they differ where sampler and trainer compute
-# with
-# other kernels or another precision. The weight multiplies the token's policy loss, and the cap bounds its variance.
-# Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
-#
-# Shape suffix: N response tokens.
-
-
-_MAX_LOG_WEIGHT = 20.0  # either way: keeps exp() finite and above 0
-
-
 def importance_weights(
     trainer_N: NDArray[np.float32], sampler_N: NDArray[np.float32], cap: float | None
 ) -> NDArray[np.float32]:
-    """w of every token; above 1 where the sampler drew it less often than the trainer's policy would have.
+    """Truncated importance weight of every token, for a sampler whose arithmetic differs from the trainer's.
+
+        w_t = min(exp(old_trainer_t - old_sampler_t), cap)
+
+    Both log-probs are of the same weights and the same token. The weight multiplies the token's policy loss, and the
+    cap bounds its variance. Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training".
 
     Args:
         trainer_N: log-probs of the sampled tokens as the trainer computes them before the update.
@@ -286,7 +250,7 @@ def importance_weights(
 def sampler_mismatch(
     trainer_N: NDArray[np.float32], sampler_N: NDArray[np.float32], cap: float | None
 ) -> dict[str, float]:
-    """How far sampler and trainer are apart on the tokens of an update. Arguments as for `importance_weights`.
+    """Difference of sampler and trainer on the tokens of an update. Arguments as for `importance_weights`.
 
     Returns:
         `sampler_gap_mean` and `sampler_gap_max`, of the absolute difference of log-probs;

@@ -1,4 +1,4 @@
-"""Memory of a run: an estimate before it starts, what is available, and the peak so far. No run is rejected for it.
+"""An estimate of a run's memory before it starts. No run is rejected for it.
 
 The estimate is arithmetic on the model's sizes, for the longest prompts and responses that the settings allow. It was
 RATIO times the measured peak of whole updates on a CPU (tests/unit/training/test_memory.py); on CUDA it has not been
@@ -7,22 +7,19 @@ measured. Mixtures of experts are not covered.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from hgpo.config import Config
+from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
 from hgpo.policies.weights import computes_in_bfloat16
+from hgpo.training.oom import GIB, available_gib, status_bytes
 from hgpo.utils.progress import Reporter
 
-GIB = 2**30
 _FLOAT = 4  # bytes
 _TINY_VOCABULARY = 4_096  # an upper bound: a tiny model's vocabulary is built from demonstrations
 _LIBRARIES = 640 * 2**20  # allocators and matrix libraries beside the tensors; measured on a CPU
@@ -86,33 +83,40 @@ class ModelSummary:
         return tokens * (self.layers * inputs + layer if recompute_layers else self.layers * layer)
 
 
-def summarise_model(config: Config) -> ModelSummary:
+def summarise_model(policy: PolicySettings) -> ModelSummary:
     """The sizes of the model that the settings name; no weights are loaded.
 
     Raises:
         ValueError, OSError: there is no such model; see `hgpo.policies.loading.load_model`.
     """
-    policy, tiny = config.policy, config.policy.tiny
     with torch.device("meta"):
         if policy.model != "tiny":
             found = load_model_config(policy.model, revision=policy.revision)
             return ModelSummary.of(AutoModelForCausalLM.from_config(found))
         from hgpo.policies.tiny import build_model
 
+        tiny = policy.tiny
         sizes = {"hidden_size": tiny.hidden_size, "layers": tiny.layers, "heads": tiny.attention_heads}
         return ModelSummary.of(build_model(_TINY_VOCABULARY, **sizes))
 
 
-def estimate_memory(config: Config, model: ModelSummary, device: torch.device) -> dict[str, dict[str, float]]:
+def estimate_memory(
+    model: ModelSummary,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    start: WarmStartSettings,
+    device: torch.device,
+) -> dict[str, dict[str, float]]:
     """GiB by phase of a run and by part; the phases follow each other, so the largest counts.
 
     Args:
-        config: its settings.
         model: the sizes of the trained model.
+        policy: its settings.
+        training: settings of the updates.
+        start: settings of the warm start.
         device: where it is trained; on a CPU the process itself is included.
     """
-    policy, training, start = config.policy, config.training, config.warm_start
-    number = 2 if computes_in_bfloat16(training.precision, device, model.configuration) else _FLOAT
+    number = 2 if computes_in_bfloat16(policy.precision, device, model.configuration) else _FLOAT
     trained, copies = model.parameters, 0
     if policy.lora.rank:
         trained, copies = model.adapter_parameters(policy.lora.rank), 1  # beside the frozen weights
@@ -120,7 +124,7 @@ def estimate_memory(config: Config, model: ModelSummary, device: torch.device) -
         copies = 1  # the reference
     copies += policy.backend != "transformers"  # other samplers have weights of their own
     used = {
-        "process": _LIBRARIES + (_status_bytes("VmRSS") if device.type == "cpu" else 0),
+        "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,
         "optimiser": 3 * _FLOAT * trained,  # gradients and AdamW's two moments
     }
@@ -146,10 +150,16 @@ def estimate_memory(config: Config, model: ModelSummary, device: torch.device) -
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
 
 
-def check_memory(config: Config, model: ModelSummary, reporter: Reporter) -> None:
+def check_memory(
+    model: ModelSummary,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    start: WarmStartSettings,
+    reporter: Reporter,
+) -> None:
     """Print an estimate above 1 GiB; warn where it exceeds what is available."""
-    device = resolve_device(config.policy.device)
-    phases, available = estimate_memory(config, model, device), available_gib(device)
+    device = resolve_device(policy.device)
+    phases, available = estimate_memory(model, policy, training, start, device), available_gib(device)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"
@@ -161,9 +171,9 @@ def check_memory(config: Config, model: ModelSummary, reporter: Reporter) -> Non
     savings = ["a smaller training.micro_batch_tokens"]
     if phase == "sampling":
         savings = ["a smaller policy.options.max_batch_tokens"]
-    elif not config.training.gradient_checkpointing:
+    elif not training.gradient_checkpointing:
         savings.append("training.gradient_checkpointing=true")
-    if not config.policy.lora.rank:
+    if not policy.lora.rank:
         savings.append("policy.lora.rank=16")
     reporter.warn(f"Warning: memory may not suffice: {line}. What reduces it: {', '.join(savings)}")
 
@@ -172,51 +182,3 @@ def described(parts: dict[str, float]) -> str:
     """The parts from 0.05 GiB on, the largest first: "process 1.0, activations 0.1"."""
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {gib:.1f}" for name, gib in ordered if gib >= 0.05)
-
-
-def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
-    """GiB that this process may use on `device`; on a CPU what it uses already is included.
-
-    Args:
-        device: whose memory.
-        root: where `proc` and `sys` are mounted. The limit of a container (control groups version 2) holds, too.
-
-    Returns:
-        None where it is unknown (CPUs without Linux's /proc).
-    """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] / GIB
-    if not (free := _field_bytes(root / "proc/meminfo", "MemAvailable:")):
-        return None
-    group = root / "sys/fs/cgroup"
-    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # cached files make way
-    return (free + _status_bytes("VmRSS", root)) / GIB
-
-
-def peak_memory_gib(device: torch.device | str) -> float:
-    """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / GIB
-    if sys.platform == "win32":
-        return float("nan")  # the standard library cannot tell
-    if peak := _status_bytes("VmHWM"):  # getrusage would start from the peak of the parent process
-        return peak / GIB
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIB
-
-
-def _status_bytes(name: str, root: Path = Path("/")) -> int:
-    return _field_bytes(root / "proc/self/status", f"{name}:")
-
-
-def _field_bytes(file: Path, name: str) -> int:
-    """The bytes in a line such as "MemAvailable:   17340596 kB"; 0 where there is none."""
-    with suppress(OSError):
-        for line in file.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
-    return 0

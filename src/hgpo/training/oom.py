@@ -1,8 +1,11 @@
-"""Freed memory goes back to the system.
+"""Memory during training: available, used, returned to the system, and smaller batches where it runs out.
 
-The C library keeps what was freed in blocks of up to 32 MiB for later. Tensors of a language model's layers are such
-blocks, in other sizes while it plays than while it learns and in every micro-batch, so many of the holes between them
-fit nobody, and a process would grow from update to update.
+The C library keeps freed blocks of up to 32 MiB for later. Tensors of a language model's layers are such blocks, of
+other sizes in sampling than in training and in every micro-batch, so many of the free blocks fit nothing, and a process
+would grow from update to update.
+
+After CUDA ran out of memory, the same work runs again in smaller micro-batches. A backward pass that fails half-way has
+added to some gradients already, so the work starts from its beginning, and the smaller limit stays in force.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,31 +25,24 @@ import torch
 
 from hgpo.training.batching import Sample, SharePrefixes, distinct, micro_batches, padded_tokens, row_tokens
 
-
-def return_freed_memory() -> bool:
-    """Give every free page that the C library holds back; False where it is not glibc, or had none.
-
-    What is needed again is mapped again, page by page: worth it between the parts of a training, not for every tensor
-    (docs/log.md has what that costs).
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim is not None and bool(trim(ctypes.c_size_t(0)))
-
-
-# Going on after CUDA ran out of memory: the same work again, in smaller micro-batches.
-#
-# A backward pass that fails half way has added to some gradients already. So nothing of a failed attempt is kept: the
-# caller's work is done anew from its beginning, with the smaller limit, which stays in force for the model.
-
-
+GIB = 2**30
 logger = logging.getLogger(__name__)
 Done = TypeVar("Done")
 _HELP = (
     "shorten policy.max_prompt_tokens or policy.max_response_tokens, set training.gradient_checkpointing = true, lower "
     "training.max_logits, or train on a device with more memory"
 )
+
+
+def return_freed_memory() -> bool:
+    """Return the C library's free pages to the system; False where it is not glibc, or has none.
+
+    Pages that are needed again have to be mapped again: call it between the phases of a training, not per tensor.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(ctypes.c_size_t(0)))
 
 
 class SampleTooLongError(ValueError):
@@ -141,3 +139,52 @@ def _restore(state: tuple[torch.Tensor, torch.Tensor | None], device: torch.devi
     torch.set_rng_state(host)
     if accelerator is not None:
         torch.cuda.set_rng_state(accelerator, device)
+
+
+def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
+    """GiB that this process may use on `device`; on a CPU what it uses already is included.
+
+    Args:
+        device: whose memory.
+        root: where `proc` and `sys` are mounted. The limit of a container (control groups version 2) holds, too.
+
+    Returns:
+        None where it is unknown (CPUs without Linux's /proc).
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] / GIB
+    if not (free := _field_bytes(root / "proc/meminfo", "MemAvailable:")):
+        return None
+    group = root / "sys/fs/cgroup"
+    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # cached files make way
+    return (free + status_bytes("VmRSS", root)) / GIB
+
+
+def peak_memory_gib(device: torch.device | str) -> float:
+    """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / GIB
+    if sys.platform == "win32":
+        return float("nan")  # the standard library cannot tell
+    if peak := status_bytes("VmHWM"):  # getrusage would start from the peak of the parent process
+        return peak / GIB
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIB
+
+
+def status_bytes(name: str, root: Path = Path("/")) -> int:
+    """A field of /proc/self/status such as "VmRSS", in bytes; 0 where there is none."""
+    return _field_bytes(root / "proc/self/status", f"{name}:")
+
+
+def _field_bytes(file: Path, name: str) -> int:
+    """The bytes in a line such as "MemAvailable:   17340596 kB"; 0 where there is none."""
+    with suppress(OSError):
+        for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
 from hgpo.policies.lora import adapter_dropout, adapter_off, has_adapter
+from hgpo.policies.weights import Precision
 from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import response_log_probs, score_responses
+from hgpo.training.log_probs import response_log_probs, token_log_probs
 from hgpo.training.losses import (
     AGGREGATIONS,
     LOSSES,
@@ -45,14 +46,30 @@ class Sampling:
     Attributes:
         temperature: of sampling.
         max_response_tokens: length at which a response was cut.
-        recompute_log_probs: take the old log-probs from the trainer and correct for the sampler's being others.
-
-    Example: a server with kernels of its own sampled: `Sampling(max_response_tokens=512, recompute_log_probs=True)`.
+        recompute_log_probs: take the old log-probs from the trainer and correct for the difference to the sampler's.
+        precision: arithmetic of the forward passes, as while sampling.
     """
 
     temperature: float = 1.0
     max_response_tokens: int = 512
     recompute_log_probs: bool = False
+    precision: Precision = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What an update trains.
+
+    Attributes:
+        model: a causal language model.
+        optimizer: see `make_optimizer`.
+        reference: the frozen model that the KL penalty measures from; `model` itself where that has an adapter, which
+            is switched off for it; None: there is no penalty.
+    """
+
+    model: Any
+    optimizer: torch.optim.Optimizer
+    reference: Any | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise ValueError(
-                f"{name} is {parameter.dtype}: load the model with dtype float32 and set precision = 'bfloat16'"
+                f"{name} is {parameter.dtype}: load the model with dtype float32 and set policy.precision = 'bfloat16'"
             )
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
@@ -98,20 +115,17 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettin
 
 
 def update_policy(
-    model: Any,
-    reference_model: Any | None,
-    optimizer: torch.optim.Optimizer,
+    trained: Trained,
     samples: Sequence[Sample],
     settings: TrainingSettings,
     rng: np.random.Generator,
     sampling: Sampling = Sampling(),
+    *,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Metrics:
-    """Train `model` in place on `samples`, each `settings.epochs` times.
+    """Train the model in place on `samples`, each `settings.epochs` times.
 
-    `on_progress` is told after every mini-batch how many samples were trained on, of how many.
-
-    `reference_model` may be `model` itself where that has an adapter, which is switched off for it.
+    `on_progress` is called after every mini-batch with the number of samples trained on, and of all.
 
     `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
     one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
@@ -134,27 +148,28 @@ def update_policy(
         ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or one needs
             more memory than there is.
     """
-    is_itself = reference_model is model and not has_adapter(model)
-    if settings.kl_coefficient > 0 and (reference_model is None or is_itself):
+    model, reference = trained.model, trained.reference
+    is_itself = reference is model and not has_adapter(model)
+    if settings.kl_coefficient > 0 and (reference is None or is_itself):
         raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
     answered = [sample for sample in samples if len(sample.response_ids)]
     if not answered:
         raise ValueError("there is no sample with a non-empty response to train on")
     kept = [sample for sample in answered if _teaches(sample, settings)]
     model.eval()
-    lowered_before = times_lowered(model, reference_model)
-    targets = _targets(model, reference_model, kept, settings, sampling)
+    lowered_before = times_lowered(model, reference)
+    targets = _targets(trained, kept, settings, sampling)
     totals: defaultdict[str, float] = defaultdict(float)
-    mini_batches = trained = 0
+    mini_batches = done = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
         for rows in _mini_batches(order, settings.mini_batch_size):
             with adapter_dropout(model, rng):
-                metrics = _train_mini_batch(model, optimizer, [targets[row] for row in rows], settings, sampling)
+                metrics = _train_mini_batch(trained, [targets[row] for row in rows], settings, sampling)
             mini_batches += 1
-            trained += len(rows)
+            done += len(rows)
             if on_progress is not None:
-                on_progress(trained, len(kept) * settings.epochs)
+                on_progress(done, len(kept) * settings.epochs)
             for name, value in metrics.items():
                 totals[name] += value
     means = {name: total / max(1, mini_batches) for name, total in totals.items()}
@@ -165,8 +180,8 @@ def update_policy(
         "empty_responses": len(samples) - len(answered),
         "mini_batches": mini_batches,
     }
-    optimizer.zero_grad(set_to_none=True)  # what comes next is sampling, which can use the memory
-    lowered = times_lowered(model, reference_model) - lowered_before
+    trained.optimizer.zero_grad(set_to_none=True)  # sampling follows, which can use the memory
+    lowered = times_lowered(model, reference) - lowered_before
     return means | mismatch | counts | ({"out_of_memory": lowered} if lowered else {})
 
 
@@ -181,17 +196,15 @@ def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int6
     return np.array_split(order_N, ceil(len(order_N) / size)) if len(order_N) else []
 
 
-def _targets(
-    model: Any, reference_model: Any | None, samples: list[Sample], settings: TrainingSettings, sampling: Sampling
-) -> list[_Target]:
+def _targets(trained: Trained, samples: list[Sample], settings: TrainingSettings, sampling: Sampling) -> list[_Target]:
     """Everything that stays fixed during the update, computed once per sample."""
 
-    def scored_by(scorer: Any) -> list[NDArray[np.float32]]:
+    def log_probs_under(model: Any) -> list[NDArray[np.float32]]:
         return response_log_probs(
-            scorer,
+            model,
             samples,
             temperature=sampling.temperature,
-            precision=settings.precision,
+            precision=sampling.precision,
             max_tokens=settings.micro_batch_tokens,
             max_logits=settings.max_logits,
             share_prefixes=settings.share_prefixes,
@@ -199,9 +212,9 @@ def _targets(
 
     sampled, cap = [sample.log_probs for sample in samples], settings.importance_cap
     absent = [None] * len(samples)
-    old = scored_by(model) if sampling.recompute_log_probs else sampled
-    with adapter_off(reference_model):
-        reference = scored_by(reference_model) if settings.kl_coefficient > 0 else absent
+    old = log_probs_under(trained.model) if sampling.recompute_log_probs else sampled
+    with adapter_off(trained.reference):
+        reference = log_probs_under(trained.reference) if settings.kl_coefficient > 0 else absent
     corrected = sampling.recompute_log_probs and cap is not None
     weight = [importance_weights(*pair, cap) for pair in zip(old, sampled, strict=True)] if corrected else absent
     return [_Target(*columns) for columns in zip(samples, old, reference, weight, strict=True)]
@@ -216,31 +229,26 @@ def _mismatch(targets: list[_Target], cap: float | None) -> Metrics:
 
 
 def _train_mini_batch(
-    model: Any, optimizer: torch.optim.Optimizer, targets: list[_Target], settings: TrainingSettings, sampling: Sampling
+    trained: Trained, targets: list[_Target], settings: TrainingSettings, sampling: Sampling
 ) -> Metrics:
     """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
-    samples = [target.sample for target in targets]
     totals = within_memory(
-        model,
-        samples,
+        trained.model,
+        [target.sample for target in targets],
         settings.micro_batch_tokens,
-        lambda limit: _accumulate(model, optimizer, targets, limit, settings, sampling),
+        lambda limit: _accumulate(trained, targets, limit, settings, sampling),
         share_prefixes=settings.share_prefixes,
     )
-    totals["gradient_norm"] = clip_gradients(optimizer, settings.max_gradient_norm)
-    optimizer.step()
+    totals["gradient_norm"] = clip_gradients(trained.optimizer, settings.max_gradient_norm)
+    trained.optimizer.step()
     return totals
 
 
 def _accumulate(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    targets: list[_Target],
-    max_tokens: int,
-    settings: TrainingSettings,
-    sampling: Sampling,
+    trained: Trained, targets: list[_Target], max_tokens: int, settings: TrainingSettings, sampling: Sampling
 ) -> Metrics:
-    """The gradient of one mini-batch, from nothing, and its figures."""
+    """The gradient of one mini-batch, starting from zero, and its figures."""
+    model, optimizer = trained.model, trained.optimizer
     samples = [target.sample for target in targets]
     tokens = sum(len(sample.response_ids) for sample in samples)
     width = row_tokens(model, settings.share_prefixes, samples, max_tokens)
@@ -248,7 +256,7 @@ def _accumulate(
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(samples, max_tokens, width):
-        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling.temperature, width)
+        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling, width)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
             optimizer.zero_grad(set_to_none=True)
@@ -267,33 +275,33 @@ def _micro_batch_loss(
     targets: list[_Target],
     size: MiniBatchSize,
     settings: TrainingSettings,
-    temperature: float,
+    sampling: Sampling,
     width: int | None,
 ) -> dict[str, torch.Tensor]:
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
-    scores = score_responses(
+    found = token_log_probs(
         model,
         samples,
-        temperature=temperature,
-        precision=settings.precision,
+        temperature=sampling.temperature,
+        precision=sampling.precision,
         entropy="with_gradient" if settings.entropy_coefficient else "figure",
         max_logits=settings.max_logits,
         recompute_layers=settings.gradient_checkpointing,
         row_tokens=width,
     )
-    log_prob_BT, mask_BT = scores.log_prob_BT, scores.mask_BT
+    log_prob_BT, mask_BT = found.log_prob_BT, found.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
     advantage_B1 = log_prob_BT.new_tensor([[sample.advantage] for sample in samples])
     policy = LOSSES[settings.loss](
         ResponseTokens(log_prob_BT, old_log_prob_BT, advantage_B1, mask_BT),
         Clip(settings.clip_low, settings.clip_high, settings.dual_clip),
     )
-    assert scores.entropy_BT is not None, "it was asked for"
+    assert found.entropy_BT is not None, "it was asked for"
     weights = [target.weight for target in targets if target.weight is not None]
     values_BT = {
         "policy_loss": policy.loss_BT * _stack(weights, log_prob_BT) if weights else policy.loss_BT,
-        "entropy": scores.entropy_BT,
+        "entropy": found.entropy_BT,
         "clip_fraction": policy.clipped_BT.float(),
         "dual_clip_fraction": policy.dual_clipped_BT.float(),
         "approximate_kl": approximate_kl(log_prob_BT, old_log_prob_BT),

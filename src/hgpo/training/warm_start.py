@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from hgpo.config import TrainingSettings, WarmStartSettings
+from hgpo.config import WarmStartSettings
 from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.lora import adapter_dropout
 from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import score_responses
+from hgpo.training.log_probs import PassOptions, token_log_probs
 from hgpo.training.losses import token_mean
 from hgpo.training.oom import within_memory
 from hgpo.training.update import clip_gradients
@@ -55,49 +55,32 @@ class _Snapshot:
     moments: list[dict[str, torch.Tensor]]
 
 
-def warm_start(
-    language_model: LanguageModel,
-    demonstrations: Sequence[tuple[Conversation, str]],
-    evaluate: Callable[[], float],
-    settings: WarmStartSettings,
-    training: TrainingSettings,
-    rng: np.random.Generator,
-    on_update: Callable[[int, float], None] | None = None,
-) -> WarmStartReport:
-    """Train `language_model.model` in place on (prompt, response) pairs.
+class WarmStart:
+    """Trains `language_model.model` in place on demonstrations.
 
     The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
-    `evaluate` returns the success rate in [0, 1] of the model as it stands; it is called every `evaluate_every`
-    updates. Training stops when success lies in the target window ("target"). Where it jumps over the window, model
-    and optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that
-    even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
-    Of `training`, `max_logits`, `gradient_checkpointing` and `share_prefixes` bound the memory of a pass.
-    `on_update(taken, loss)` is called after every update, rolled-back ones included.
+    Training stops when success lies in the target window ("target"). Where it jumps over the window, model and
+    optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that even a
+    single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
 
-    Raises:
-        ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
-        FloatingPointError: the gradient is not finite; the parameters keep the values they had before that update.
+    Args:
+        language_model: what is trained.
+        settings: target window, learning rate, batch size.
+        passes: memory of the forward and backward passes.
+        rng: draws the batches.
     """
-    return _WarmStart(language_model, demonstrations, settings, training, rng).run(
-        evaluate, on_update or (lambda taken, loss: None)
-    )
 
-
-class _WarmStart:
     def __init__(
         self,
         language_model: LanguageModel,
-        demonstrations: Sequence[tuple[Conversation, str]],
         settings: WarmStartSettings,
-        training: TrainingSettings,
         rng: np.random.Generator,
+        passes: PassOptions | None = None,
     ) -> None:
+        self._language_model = language_model
         self._model = language_model.model
-        self._training = training
-        self._precision = language_model.limits.precision
+        self._passes = passes or PassOptions()
         self._settings = settings
-        self._samples = encode_demonstrations(language_model, demonstrations)
-        self._batches = _endless_batches([sample.token_count for sample in self._samples], settings.batch_size, rng)
         self._trained = {name: weight for name, weight in self._model.named_parameters() if weight.requires_grad}
         self._rng = rng
         self._optimizer = torch.optim.AdamW(
@@ -106,14 +89,32 @@ class _WarmStart:
         self._update = 0
         self._updates_taken = 0
 
-    def run(self, evaluate: Callable[[], float], on_update: Callable[[int, float], None]) -> WarmStartReport:
+    def run(
+        self,
+        demonstrations: Sequence[tuple[Conversation, str]],
+        evaluate: Callable[[], float],
+        on_update: Callable[[int, float], None] = lambda taken, loss: None,
+    ) -> WarmStartReport:
+        """Imitate (prompt, response) pairs.
+
+        Args:
+            demonstrations: the pairs.
+            evaluate: the success rate in [0, 1] of the model at this moment; called every `evaluate_every` updates.
+            on_update: called after every update, those rolled back included, with the number of updates and the loss.
+
+        Raises:
+            ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
+            FloatingPointError: the gradient is not finite; the parameters keep the values before that update.
+        """
         settings = self._settings
+        samples = encode_demonstrations(self._language_model, demonstrations)
+        batches = _endless_batches(samples, settings.batch_size, self._rng)
         stopped: Literal["target", "overshoot", "budget"] = "budget"
         interval = settings.evaluate_every
         below = closest = self._snapshot(success=float("-inf"))
         probes: list[Probe] = []
         while self._updates_taken < settings.max_updates:
-            loss = self._train(min(interval, settings.max_updates - self._updates_taken), on_update)
+            loss = self._train(batches, min(interval, settings.max_updates - self._updates_taken), on_update)
             success = evaluate()
             probes.append(Probe(self._update, loss, success))
             closer, too_low = self._distance(success) <= self._distance(closest.success), success < settings.target_low
@@ -134,12 +135,11 @@ class _WarmStart:
         self._optimizer.zero_grad(set_to_none=True)
         return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
 
-    def _train(self, updates: int, on_update: Callable[[int, float], None]) -> float:
+    def _train(self, batches: Iterator[list[Sample]], updates: int, on_update: Callable[[int, float], None]) -> float:
         losses = []
-        for _ in range(updates):
-            rows = next(self._batches)
+        for samples in islice(batches, updates):
             with adapter_dropout(self._model, self._rng):
-                losses.append(self._train_batch([self._samples[row] for row in rows]))
+                losses.append(self._train_batch(samples))
             on_update(self._updates_taken, losses[-1])
         return float(np.mean(losses))
 
@@ -151,7 +151,7 @@ class _WarmStart:
             settings.micro_batch_tokens,
             lambda limit: self._accumulate(samples, limit),
             setting="warm_start.micro_batch_tokens",
-            share_prefixes=self._training.share_prefixes,
+            share_prefixes=self._passes.share_prefixes,
         )
         clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
@@ -166,18 +166,18 @@ class _WarmStart:
         total_tokens = sum(len(sample.response_ids) for sample in samples)
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        width = row_tokens(self._model, self._training.share_prefixes, samples, max_tokens)
+        width = row_tokens(self._model, self._passes.share_prefixes, samples, max_tokens)
         for rows in micro_batches(samples, max_tokens, width):
-            scores = score_responses(
+            found = token_log_probs(
                 self._model,
                 [samples[row] for row in rows],
-                precision=self._precision,
+                precision=self._language_model.limits.precision,
                 entropy="none",
-                max_logits=self._training.max_logits,
-                recompute_layers=self._training.gradient_checkpointing,
+                max_logits=self._passes.max_logits,
+                recompute_layers=self._passes.recompute_layers,
                 row_tokens=width,
             )
-            loss = token_mean(-scores.log_prob_BT, scores.mask_BT, total_tokens)
+            loss = token_mean(-found.log_prob_BT, found.mask_BT, total_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         return total_loss
@@ -217,14 +217,14 @@ def encode_demonstrations(
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
-    limits = language_model.limits
+    usage = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) > limits.prompt_tokens or len(response) > limits.response_tokens:
+        if len(prompt) > usage.prompt_tokens or len(response) > usage.response_tokens:
             raise ValueError(
                 f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
-                f"{limits.prompt_tokens} (max_prompt_tokens) and {limits.response_tokens} (max_response_tokens)"
+                f"{usage.prompt_tokens} (max_prompt_tokens) and {usage.response_tokens} (max_response_tokens)"
             )
     return [
         Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)
@@ -232,9 +232,9 @@ def encode_demonstrations(
     ]
 
 
-def _endless_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Batches of similar length, every index once per pass, in random order."""
-    lengths_N = np.asarray(lengths)
+def _endless_batches(samples: Sequence[Sample], batch_size: int, rng: np.random.Generator) -> Iterator[list[Sample]]:
+    """Batches of similar length, every sample once per pass, in random order."""
+    lengths_N = np.asarray([sample.token_count for sample in samples])
     chunk_size = batch_size * _BATCHES_SORTED_TOGETHER
     while True:
         order_N = rng.permutation(len(lengths_N))
@@ -243,4 +243,4 @@ def _endless_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Gen
             chunk = chunk[np.argsort(lengths_N[chunk], kind="stable")]
             batches = [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
             for index in rng.permutation(len(batches)):
-                yield batches[index]
+                yield [samples[row] for row in batches[index]]

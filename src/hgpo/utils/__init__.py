@@ -1,1 +1,1 @@
-"""Helpers that know nothing of the project: files, checksums, text, processes, progress."""
+"""Helpers without knowledge of the project: files, text, processes, progress, plot style."""

@@ -10,8 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from hgpo.assemble import train
 from hgpo.config import load_config
-from hgpo.training.trainer import train
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from corridor_runs import quiet, recipe
+from hgpo.assemble import train
 from hgpo.cli.main import main
-from hgpo.training.trainer import train
 
 
 def stored(run: Path) -> dict[str, int]:

@@ -11,24 +11,25 @@ from unittest.mock import patch
 import pytest
 
 from corridor_runs import quiet, recipe
+from hgpo.assemble import train
 from hgpo.cli.main import main
 from hgpo.runs.folder import open_run_directory
-from hgpo.training import trainer
+from hgpo.runs.metrics import RolloutStore
 from killed import Killed
 
 
 @pytest.fixture(scope="module")
 def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its third update, after checkpoint 2."""
-    folder, store_steps, stored = tmp_path_factory.mktemp("runs"), trainer.store_steps, []
+    folder, store, stored = tmp_path_factory.mktemp("runs"), RolloutStore.store, []
 
     def die_at_the_third_call(*arguments: Any) -> None:
-        stored.append(store_steps(*arguments))
+        stored.append(store(*arguments))
         if len(stored) == 3:
             raise Killed
 
-    with patch.object(trainer, "store_steps", die_at_the_third_call), pytest.raises(Killed):
-        trainer.train(recipe(folder), quiet())
+    with patch.object(RolloutStore, "store", die_at_the_third_call), pytest.raises(Killed):
+        train(recipe(folder), quiet())
     return folder / "corridor"
 
 

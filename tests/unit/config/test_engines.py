@@ -15,15 +15,15 @@ from hgpo.config.checks import ENGINES, engines_of, leaves
 from settings_reads import settings_read, settings_read_in
 
 SOURCE = Path(hgpo.__file__).parent
-OWN = {"built-in": ["training"], "verl": ["integrations/verl"]}
+OWN = {"built-in": ["training", "assemble.py"], "verl": ["integrations/verl"]}
 OF_UPDATES = ("training.", "policy.lora.")
 ANSWERED_FOR_BOTH = {"verl.rollout"}  # `Config.recomputes_log_probs` asks it where the engine is verl
-START = ("policies", "starting_policy", "warm_start")  # the start of a run is the same on either engine
+START = ("load", "start_policy", "warm_start")  # the start of a run is the same on either engine
 # What an engine runs beside its own room. Settings of the update and of what is trained in it are left out of that:
 # others only tell of them, or read them on behalf of the engine that may have them.
 BESIDE = {
-    "built-in": ["runs", "rollout", "evaluation.py"],
-    "verl": ["runs", "rollout", "evaluation.py", *(f"training/{name}.py" for name in START)],
+    "built-in": ["runs", "rollout", "evaluation"],
+    "verl": ["assemble.py", "runs", "rollout", "evaluation", *(f"training/{name}.py" for name in START)],
 }
 MODEL = 'policy.model="some/model"'
 

@@ -35,6 +35,7 @@ def test_none_can_be_written_and_is_kept(tmp_path):
     [
         ("training.learning_rat=1", "training.learning_rat: unknown setting"),
         ("nonsense.x=1", "nonsense: unknown setting"),
+        ("training.precision=bfloat16", "training.precision: unknown setting; did you mean policy.precision"),
         ("agent.history_length=1000000", "agent.history_length: Input should be less than or equal to 1000"),
         ("run.threads=100000", "run.threads: Input should be less than or equal to 1024"),
         ("rollout.tasks_per_update=1e26", "rollout.tasks_per_update: "),

@@ -10,6 +10,7 @@ import pytest
 
 from chat_server import Reply, fails, says
 from corridor_runs import RECIPE, evaluations, quiet, recipe, start_folder, untimed
+from hgpo.assemble import resume, train
 from hgpo.cli.main import main
 from hgpo.config import ConfigError
 from hgpo.policies.base import Request
@@ -19,7 +20,6 @@ from hgpo.policies.lora import Adapter, add_adapter
 from hgpo.policies.openai import ServerRefused
 from hgpo.policies.trained_server import make_server_policy
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.training.trainer import resume, train
 from served_model import ServedModel
 
 SERVED = (

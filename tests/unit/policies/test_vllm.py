@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hgpo.assemble import train
 from hgpo.config import ConfigError, load_config
 from hgpo.policies.backends import BACKENDS
-from hgpo.training.trainer import train
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"

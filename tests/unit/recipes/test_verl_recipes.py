@@ -38,7 +38,7 @@ TRAINING = {
     "training.micro_batch_tokens": 32768,
     "training.recompute_log_probs": True,
     "training.importance_cap": None,
-    "training.precision": "bfloat16",
+    "policy.precision": "bfloat16",
     "training.checkpoint_every": 40,
     "evaluation.seeds": (123,),
     "evaluation.temperature": 0.4,

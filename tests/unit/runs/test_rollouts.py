@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.config import Config
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.metrics import store_steps
+from hgpo.runs.metrics import RolloutStore
 from hgpo.storage.reading import read_rollouts
 from step_records import step_record
 
@@ -25,10 +24,9 @@ def test_steps_are_stored_with_their_advantages_as_often_as_asked(
     tmp_path: Path, every: int, stored: list[int]
 ) -> None:
     run = RunDirectory(tmp_path)
-    config = Config.model_validate({"policy": {"model": "m"}, "rollout": {"store_every": every}})
     advantages = compute_advantages(to_step_batch(STEPS), "grpo")
     for update in (1, 2, 3, 4):
-        store_steps(run, config, update, STEPS, advantages)
+        RolloutStore(run, every).store(update, STEPS, advantages)
     assert [update for update in (1, 2, 3, 4) if run.rollout_file(update).exists()] == stored
     for update in stored:
         table = read_rollouts(run.rollout_file(update))

@@ -6,6 +6,8 @@ import pytest
 from rich.console import Console
 
 from corridor_runs import quiet, recipe
+from hgpo.config.checks import leaves
+from hgpo.evaluation.eval_history import evaluation_figures
 from hgpo.evaluation.statistics import Evaluation, Rate
 from hgpo.runs import trackers as module
 from hgpo.runs.folder import RunDirectory, append_metrics, create_run_directory
@@ -52,17 +54,17 @@ def _recorders(monkeypatch):
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return recipe(tmp_path, 'tracking.to=["mlflow"]')
+def settings():
+    return {"run.name": "corridor"}
 
 
 @pytest.fixture
-def run(settings):
-    return create_run_directory(settings)
+def run(tmp_path):
+    return create_run_directory(recipe(tmp_path, 'tracking.to=["mlflow"]'))
 
 
 def train(run, settings, rows, reporter=None):
-    with open_trackers(run, settings, reporter or quiet()) as trackers:
+    with open_trackers(run, ["mlflow"], settings, reporter or quiet()) as trackers:
         for row in rows:
             append_metrics(run, row)
             trackers.row(row)
@@ -79,9 +81,9 @@ def test_a_row_is_sent_with_its_finite_figures(run, settings):
 
 
 def test_an_evaluation_is_sent_under_the_names_that_verl_has(run, settings):
-    with open_trackers(run, settings, quiet()) as trackers:
-        trackers.evaluation(0, evaluation())
-        trackers.evaluation(0, evaluation())
+    with open_trackers(run, ["mlflow"], settings, quiet()) as trackers:
+        trackers.evaluation(0, evaluation_figures(evaluation()))
+        trackers.evaluation(0, evaluation_figures(evaluation()))
     names = {"val/success": 0.5, "val/success_low": 0.25, "val/success_high": 0.75, "val/score": 0.6}
     assert RECORDERS[-1].taken == [(0, {**names, "val/success/a b": 0.5})]
 
@@ -117,14 +119,14 @@ def test_no_failure_of_a_tracker_ends_the_training(when, run, settings, capsys):
 
 def test_it_is_told_whether_the_run_ended_well(run, settings):
     assert train(run, settings, ROWS).closed is False
-    with pytest.raises(KeyboardInterrupt), open_trackers(run, settings, quiet()):
+    with pytest.raises(KeyboardInterrupt), open_trackers(run, ["mlflow"], settings, quiet()):
         raise KeyboardInterrupt
     assert RECORDERS[-1].closed is True
 
 
 def test_settings_are_shown_by_their_dotted_names_without_passwords(tmp_path):
     config = recipe(tmp_path, 'policy.options={base_url = "http://me:secret@host/v1"}')
-    shown = tracked_settings(config)
+    shown = tracked_settings({name: value for name, value, _ in leaves(config)})
     assert shown["training.updates"] == 4
     assert shown["evaluation.seeds"] == "[1]"
     assert shown["policy.options"] == '{"base_url": "http://***@host/v1"}'

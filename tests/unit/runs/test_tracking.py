@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import ConfigError, TrackingSettings
 from hgpo.runs import trackers as tracking
 from hgpo.runs.trackers import (
     OF_BOTH,
@@ -29,41 +29,41 @@ def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setattr(tracking, "find_spec", lambda package: None if package in ("swanlab", "trackio") else package)
 
 
-def config(to: Any = None, engine: str = "built-in") -> Config:
-    return Config.model_validate({"run": {"engine": engine}, "policy": {"model": "m"}, "tracking": {"to": to}})
+def config(to: Any = None, engine: str = "built-in") -> tuple[TrackingSettings, Any]:
+    return TrackingSettings(to=to), engine
 
 
 def test_a_run_says_which_and_with_verl_wandb_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tracker_names(config()) == ()
-    assert tracker_names(config(["tensorboard", "mlflow"])) == ("tensorboard", "mlflow")
+    assert tracker_names(*config()) == ()
+    assert tracker_names(*config(["tensorboard", "mlflow"])) == ("tensorboard", "mlflow")
     monkeypatch.setenv("WANDB_API_KEY", "k")
-    assert tracker_names(config()) == ()
-    assert tracker_names(config(engine="verl")) == ("wandb",)
-    assert tracker_names(config([], "verl")) == ()
+    assert tracker_names(*config()) == ()
+    assert tracker_names(*config(engine="verl")) == ("wandb",)
+    assert tracker_names(*config([], "verl")) == ()
 
 
 @pytest.mark.parametrize("engine", ["built-in", "verl"])
 def test_one_that_is_unknown_or_not_installed_is_refused_at_once(engine: str) -> None:
     with pytest.raises(ConfigError, match="no tracker 'tensorbord'; take tensorboard, wandb"):
-        check_trackers(config(["tensorbord"], engine))
+        check_trackers(*config(["tensorbord"], engine))
     with pytest.raises(ConfigError, match=r"trackio needs a package: pip install 'hgpo\[trackio\]'"):
-        check_trackers(config(["tensorboard", "trackio"], engine))
-    check_trackers(config(["tensorboard", "mlflow"], engine))
+        check_trackers(*config(["tensorboard", "trackio"], engine))
+    check_trackers(*config(["tensorboard", "mlflow"], engine))
 
 
 def test_the_built_in_trainer_needs_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda package: None if package == "accelerate" else package)
     with pytest.raises(ConfigError, match=r"mlflow needs a package: pip install 'hgpo\[mlflow\]'"):
-        check_trackers(config(["mlflow"]))
-    check_trackers(config(["mlflow"], "verl"))
+        check_trackers(*config(["mlflow"]))
+    check_trackers(*config(["mlflow"], "verl"))
 
 
 def test_verls_logger_has_some_of_its_own() -> None:
     with pytest.raises(ConfigError, match="pip install swanlab"):
-        check_trackers(config(["swanlab"], "verl"))
-    check_trackers(config(["file"], "verl"))
+        check_trackers(*config(["swanlab"], "verl"))
+    check_trackers(*config(["file"], "verl"))
     with pytest.raises(ConfigError, match=r"no tracker 'file'; take .*, or train with --engine verl"):
-        check_trackers(config(["file"]))
+        check_trackers(*config(["file"]))
 
 
 def test_a_tracker_is_named_once() -> None:
@@ -74,20 +74,20 @@ def test_a_tracker_is_named_once() -> None:
 def test_wandb_is_offline_with_the_built_in_trainer_and_needs_a_login_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    check_trackers(config(["wandb"]))
-    assert wandb_mode(config(["wandb"])) == "offline"
+    check_trackers(*config(["wandb"]))
+    assert wandb_mode("built-in") == "offline"
     with pytest.raises(ConfigError, match="run `wandb login`"):
-        check_trackers(config(["wandb"], "verl"))
+        check_trackers(*config(["wandb"], "verl"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    check_trackers(config(["wandb"], "verl"))
+    check_trackers(*config(["wandb"], "verl"))
     monkeypatch.setenv("WANDB_MODE", "online")
     login = tmp_path / ".netrc"
     login.write_text("machine other.example login user password p\n")
     login.chmod(0o600)
     with pytest.raises(ConfigError, match="not logged in"):
-        check_trackers(config(["wandb"]))
+        check_trackers(*config(["wandb"]))
     login.write_text("machine api.wandb.ai login user password 0123456789\n")
-    check_trackers(config(["wandb"]))
+    check_trackers(*config(["wandb"]))
 
 
 def test_files_are_kept_with_the_run_unless_a_variable_says_where(

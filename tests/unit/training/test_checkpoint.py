@@ -9,7 +9,7 @@ from hgpo.config import TrainingSettings
 from hgpo.runs.checkpoints import CheckpointError, newest_complete, restore_generator
 from hgpo.training import checkpoint as module
 from hgpo.training.checkpoint import load_checkpoint, open_language_model, save_checkpoint
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.update import Trained, make_optimizer, update_policy
 from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=8)
@@ -40,11 +40,11 @@ def test_continuing_from_a_checkpoint_is_bit_identical(tmp_path):
     for update in range(4):
         if update == 2:
             save(tmp_path, 2, policy=policy, optimizer=optimizer, state={"rng": rng.bit_generator.state, "note": "ü"})
-        straight.append(update_policy(model, reference, optimizer, samples, SETTINGS, rng))
+        straight.append(update_policy(Trained(model, optimizer, reference), samples, SETTINGS, rng))
     loaded = load_checkpoint(tmp_path / "2", SETTINGS, device="cpu")
     rng = restore_generator(loaded.state["rng"])
     resumed = [
-        update_policy(loaded.language_model.model, reference, loaded.optimizer, samples, SETTINGS, rng)
+        update_policy(Trained(loaded.language_model.model, loaded.optimizer, reference), samples, SETTINGS, rng)
         for _ in range(2)
     ]
     assert loaded.update == 2
@@ -125,9 +125,7 @@ def test_optimizer_state_of_another_model_is_an_error(tmp_path):
     policy = tiny_model()
     optimizer = make_optimizer(policy.model, SETTINGS)
     update_policy(
-        policy.model,
-        copy.deepcopy(policy.model),
-        optimizer,
+        Trained(policy.model, optimizer, copy.deepcopy(policy.model)),
         tiny_samples(4),
         SETTINGS,
         np.random.default_rng(0),

@@ -16,18 +16,16 @@ import torch
 from rich.console import Console
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from hgpo.assemble import train
 from hgpo.config import Config, load_config
 from hgpo.training import memory
 from hgpo.training.memory import (
-    GIB,
     ModelSummary,
-    available_gib,
     check_memory,
     estimate_memory,
-    peak_memory_gib,
     summarise_model,
 )
-from hgpo.training.trainer import train
+from hgpo.training.oom import GIB, available_gib, peak_memory_gib
 from hgpo.utils.progress import Reporter
 from tiny_models import tiny_model
 
@@ -41,7 +39,8 @@ def config(*overrides: str) -> Config:
 
 
 def phases_of(settings: Config) -> dict[str, dict[str, float]]:
-    return estimate_memory(settings, summarise_model(settings), CPU)
+    model = summarise_model(settings.policy)
+    return estimate_memory(model, settings.policy, settings.training, settings.warm_start, CPU)
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------
@@ -51,14 +50,14 @@ def test_a_summary_has_every_parameter_and_needs_no_weights(tmp_path: Path) -> N
     model = tiny_model().model
     model.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    summary = summarise_model(config(f"policy.model={str(tmp_path)!r}"))
+    summary = summarise_model(config(f"policy.model={str(tmp_path)!r}").policy)
     assert summary == ModelSummary.of(model)
     assert summary.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert (summary.hidden_size, summary.layers) == (32, 2)
 
 
 def test_a_tiny_model_is_summarised_before_it_is_built() -> None:
-    summary = summarise_model(config("policy.tiny.hidden_size=96", "policy.tiny.layers=3"))
+    summary = summarise_model(config("policy.tiny.hidden_size=96", "policy.tiny.layers=3").policy)
     assert (summary.hidden_size, summary.layers) == (96, 3)
     assert summary.parameters < 5_000_000
 
@@ -82,16 +81,16 @@ def test_adapter_parameters_are_those_of_peft() -> None:
 
 
 def test_weights_gradients_and_moments_are_float32() -> None:
-    settings = config("training.precision=bfloat16", "training.kl_coefficient=0.1")
-    parameters = summarise_model(settings).parameters
+    settings = config("policy.precision=bfloat16", "training.kl_coefficient=0.1")
+    parameters = summarise_model(settings.policy).parameters
     parts = phases_of(settings)["the updates"]
     assert parts["weights"] * GIB == (4 + 2) * parameters  # the reference in bfloat16
     assert parts["optimiser"] * GIB == 12 * parameters
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
-    settings = config("training.precision=bfloat16", "policy.lora.rank=16")
-    model = summarise_model(settings)
+    settings = config("policy.precision=bfloat16", "policy.lora.rank=16")
+    model = summarise_model(settings.policy)
     parts, adapters = phases_of(settings)["the updates"], model.adapter_parameters(16)
     assert parts["weights"] * GIB == 4 * adapters + 2 * model.parameters
     assert parts["optimiser"] * GIB == 12 * adapters
@@ -103,7 +102,7 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
         ("training.micro_batch_tokens=1024", "training.micro_batch_tokens=8192", "the updates"),
         ("training.max_logits=2000000", "training.max_logits=20000000", "the updates"),
         ("training.gradient_checkpointing=true", "training.gradient_checkpointing=false", "the updates"),
-        ("training.precision=bfloat16", "training.precision=float32", "the updates"),
+        ("policy.precision=bfloat16", "policy.precision=float32", "the updates"),
         ("policy.lora.rank=16", "policy.lora.rank=0", "the updates"),
         ("policy.lora.rank=16", "policy.lora.rank=0", "the warm start"),
         ("training.kl_coefficient=0", "training.kl_coefficient=0.1", "the updates"),
@@ -172,7 +171,8 @@ def test_whole_updates_take_what_was_estimated(case: str, precision: str, recomp
         "sizes": sizes,
         "prompt": prompt,
         "response": response,
-        "settings": {**settings, "precision": precision, "gradient_checkpointing": recompute_layers},
+        "precision": precision,
+        "settings": {**settings, "gradient_checkpointing": recompute_layers},
     }
     command = [sys.executable, str(TESTS / "updates_memory.py"), json.dumps(written)]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
@@ -193,7 +193,8 @@ def available(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
 
 def printed(settings: Config) -> str:
     screen = io.StringIO()
-    check_memory(settings, summarise_model(settings), Reporter(Console(file=screen, width=200)))
+    model, reporter = summarise_model(settings.policy), Reporter(Console(file=screen, width=200))
+    check_memory(model, settings.policy, settings.training, settings.warm_start, reporter)
     return screen.getvalue()
 
 
@@ -205,7 +206,7 @@ def test_one_line_has_the_estimate_and_what_is_available(available: list[float |
 
 
 def test_a_small_estimate_is_not_printed(available: list[float | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_status_bytes", lambda name: 0)
+    monkeypatch.setattr(memory, "status_bytes", lambda name: 0)
     assert printed(config("policy.max_prompt_tokens=100", "policy.max_response_tokens=9")) == ""
 
 
@@ -302,7 +303,7 @@ def test_on_a_cpu_the_peak_is_of_resident_memory() -> None:
 @pytest.mark.slow
 def test_the_memory_of_the_parent_process_is_not_counted() -> None:
     large = np.ones(2**28)  # 2 GiB
-    script = "from hgpo.training.memory import peak_memory_gib; print(peak_memory_gib('cpu'))"
+    script = "from hgpo.training.oom import peak_memory_gib; print(peak_memory_gib('cpu'))"
     found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert 0.05 < float(found.stdout) < 1.5
     assert large[-1] == 1

@@ -18,7 +18,7 @@ def samples_of(lengths):
 
 
 def layout_tokens(samples, rows):
-    """Rows times columns of what `score_responses` hands to the model."""
+    """Rows times columns of what `token_log_probs` hands to the model."""
     prompt = max(len(samples[row].prompt_ids) for row in rows)
     response = max(len(samples[row].response_ids) for row in rows)
     return len(rows) * (prompt + response - 1)

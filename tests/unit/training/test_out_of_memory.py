@@ -11,8 +11,8 @@ from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.policies.lora import Adapter, add_adapter
 from hgpo.training.log_probs import response_log_probs
 from hgpo.training.oom import SampleTooLongError, times_lowered, within_memory
-from hgpo.training.update import Sampling, make_optimizer, update_policy
-from hgpo.training.warm_start import warm_start
+from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
+from hgpo.training.warm_start import WarmStart
 from tiny_models import tiny_model, tiny_samples
 
 WHOLE = 10_000
@@ -58,7 +58,7 @@ def trained(settings, prepare=lambda model: None, samples=SAMPLES):
     model = tiny_model().model
     noted = prepare(model)
     optimizer = make_optimizer(model, settings)
-    metrics = update_policy(model, None, optimizer, samples, settings, np.random.default_rng(0), Sampling())
+    metrics = update_policy(Trained(model, optimizer), samples, settings, np.random.default_rng(0), Sampling())
     return {name: value.detach() for name, value in model.named_parameters()}, metrics, noted
 
 
@@ -112,7 +112,7 @@ def test_the_smaller_limit_stays_for_the_model():
     model = tiny_model().model
     seen = fails_forward(model, limit=60)
     optimizer, rng = make_optimizer(model, SETTINGS), np.random.default_rng(0)
-    rows = [update_policy(model, None, optimizer, SAMPLES, SETTINGS, rng) for _ in range(2)]
+    rows = [update_policy(Trained(model, optimizer), SAMPLES, SETTINGS, rng) for _ in range(2)]
     assert "out_of_memory" in rows[0]
     assert "out_of_memory" not in rows[1]
     tried = len(seen)
@@ -141,7 +141,7 @@ def test_reference_scores_take_smaller_batches_too():
     fails_forward(reference, limit=60)
     settings = SETTINGS.model_copy(update={"kl_coefficient": 0.1})
     metrics = update_policy(
-        model, reference, make_optimizer(model, settings), SAMPLES, settings, np.random.default_rng(0)
+        Trained(model, make_optimizer(model, settings), reference), SAMPLES, settings, np.random.default_rng(0)
     )
     assert metrics["out_of_memory"] == times_lowered(model, reference, reference) == times_lowered(reference) > 0
     for found, wanted in zip(response_log_probs(reference, SAMPLES), expected, strict=True):
@@ -172,7 +172,7 @@ def test_an_adapters_dropout_is_drawn_as_if_nothing_had_failed(caplog):
         model = add_adapter(model, Adapter(rank=4, alpha=8, dropout=0.5), seed=0)
         settings = SETTINGS.model_copy(update={"micro_batch_tokens": tokens, "kl_coefficient": 0.1})
         optimizer = make_optimizer(model, settings)
-        metrics = update_policy(model, model, optimizer, SAMPLES, settings, np.random.default_rng(0))
+        metrics = update_policy(Trained(model, optimizer, model), SAMPLES, settings, np.random.default_rng(0))
         return {name: value.detach() for name, value in model.named_parameters()}, metrics
 
     parameters, metrics = adapted(60, WHOLE)
@@ -192,7 +192,7 @@ def test_the_warm_start_goes_on_too(caplog):
             fails_forward(language_model.model, limit)
         settings = WarmStartSettings(batch_size=6, max_updates=3, evaluate_every=3, **changes)
         pairs = [(f"take {letter}", f"go to {letter} 1") for letter in "abcdefghijkl"]
-        warm_start(language_model, pairs, lambda: 0.4, settings, np.random.default_rng(0))
+        WarmStart(language_model, settings, np.random.default_rng(0)).run(pairs, lambda: 0.4)
         return dict(language_model.model.named_parameters())
 
     parameters = started(40)

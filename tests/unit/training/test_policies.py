@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from corridor_runs import quiet, recipe, start_folder
+from hgpo.assemble import train
 from hgpo.policies.language_model import LanguageModel
 from hgpo.runs.checkpoints import CheckpointGoneError
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training import load as policies
-from hgpo.training.load import load_checkpoint_policy, start_model
-from hgpo.training.trainer import train
+from hgpo.training.load import RunPolicies
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> RunDirectory:
     return RunDirectory(Path(shutil.copytree(trained, tmp_path / "run")))
+
+
+def policies_of(run: RunDirectory) -> RunPolicies:
+    return RunPolicies(run, recipe(run.path.parent).policy, warm_start=True, seed=0)
 
 
 def rotating(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -48,7 +52,7 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = rotating(run, monkeypatch)
-    _, found = load_checkpoint_policy(run, recipe(run.path.parent), "newest")
+    _, found = policies_of(run).policy("newest")
     assert found == "2"
     assert [path.name for path in opened] == ["1", "2"]
 
@@ -56,19 +60,18 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
 def test_one_that_was_named_and_is_gone_is_said_to_be_gone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rotating(run, monkeypatch)
     with pytest.raises(CheckpointGoneError, match="is not there any more") as caught:
-        load_checkpoint_policy(run, recipe(run.path.parent), "1")
+        policies_of(run).policy("1")
     assert "Delete" not in str(caught.value)
 
 
 def test_a_start_with_a_changed_bit_is_refused_by_name(tmp_path: Path) -> None:
-    settings = recipe(tmp_path, "run.name=start")
     start = start_folder(tmp_path, "warm_start.max_updates=1")
     run = RunDirectory(start.parent)
-    assert start_model(run, settings) == str(start)
+    assert policies_of(run).start_source() == str(start)
     for path in sorted(start.iterdir()):
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         with pytest.raises(RunDirectoryError, match=f"{path}.*bring {start} back from a copy"):
-            start_model(run, settings)
+            policies_of(run).start_source()
         path.write_bytes(whole)
-    assert start_model(run, settings) == str(start)
+    assert policies_of(run).start_source() == str(start)

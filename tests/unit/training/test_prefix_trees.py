@@ -14,15 +14,15 @@ from hgpo.training.batching import (
     Sample,
     lay_out_trees,
     micro_batches,
+    pack,
     padded_tokens,
-    plant,
     reads_trees,
     row_tokens,
     row_width,
+    split_model,
 )
-from hgpo.training.chunked_logits import split_model
-from hgpo.training.log_probs import response_log_probs, score_responses
-from hgpo.training.update import make_optimizer, update_policy
+from hgpo.training.log_probs import response_log_probs, token_log_probs
+from hgpo.training.update import Trained, make_optimizer, update_policy
 from tiny_models import tiny_model
 
 
@@ -50,7 +50,7 @@ BATCHES = st.lists(st.builds(sample, TOKENS, TOKENS), min_size=1, max_size=12)
 @given(BATCHES, st.integers(1, 40))
 def test_every_sample_can_be_read_along_its_path(samples, width):
     longest = max(one.token_count for one in samples) - 1
-    trees = plant(samples, max(width, longest))
+    trees = pack(samples, max(width, longest))
     assert sorted(member for tree in trees for member in tree.members) == list(range(len(samples)))
     for tree in trees:
         assert len(tree.ids_W) <= max(width, longest)
@@ -61,14 +61,14 @@ def test_every_sample_can_be_read_along_its_path(samples, width):
 
 @given(BATCHES)
 def test_nothing_is_read_twice_where_the_row_has_room_for_all(samples):
-    [tree] = plant(samples, 1_000)
+    [tree] = pack(samples, 1_000)
     tokens = [(*one.prompt_ids, *one.response_ids[:-1]) for one in samples]
     assert len(tree.ids_W) == len({one[:length] for one in tokens for length in range(1, len(one) + 1)})
 
 
 @given(BATCHES)
 def test_a_token_sees_its_own_branch_alone(samples):
-    trees = plant(samples, 20)
+    trees = pack(samples, 20)
     inputs = lay_out_trees(samples, trees, torch.device("cpu")).inputs
     for row, tree in enumerate(trees):
         for path in tree.paths:
@@ -96,7 +96,7 @@ def test_scores_and_gradients_are_those_of_rows(entropy, max_logits, width):
 
     def scored(row_width):
         model.zero_grad()
-        scores = score_responses(
+        scores = token_log_probs(
             model, samples, temperature=0.7, entropy=entropy, max_logits=max_logits, row_tokens=row_width
         )
         loss = (scores.log_prob_BT * scores.mask_BT).sum()
@@ -118,8 +118,8 @@ def test_scores_and_gradients_are_those_of_rows(entropy, max_logits, width):
 def test_recomputed_layers_read_trees_too():
     model = tiny_model().model
     samples = samples_that_share(9)
-    plain = score_responses(model, samples, row_tokens=64)
-    again = score_responses(model, samples, row_tokens=64, recompute_layers=True)
+    plain = token_log_probs(model, samples, row_tokens=64)
+    again = token_log_probs(model, samples, row_tokens=64, recompute_layers=True)
     torch.testing.assert_close(again.log_prob_BT, plain.log_prob_BT)
     again.log_prob_BT.sum().backward()
 
@@ -143,7 +143,7 @@ def test_an_update_is_the_same_with_and_without(tmp_path):
             learning_rate=1e-3, mini_batch_size=8, micro_batch_tokens=64, kl_coefficient=0.0, share_prefixes=share
         )
         rng = np.random.default_rng(0)
-        metrics = update_policy(model, None, make_optimizer(model, settings), samples, settings, rng)
+        metrics = update_policy(Trained(model, make_optimizer(model, settings)), samples, settings, rng)
         return metrics, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     (apart, one), (shared, other) = updated(False), updated(True)

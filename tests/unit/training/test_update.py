@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from hgpo.config import TrainingSettings
 from hgpo.training.log_probs import response_log_probs
 from hgpo.training.losses import AGGREGATIONS, LOSSES
-from hgpo.training.update import Sampling, make_optimizer, set_learning_rate, update_policy
+from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=10)
@@ -20,7 +20,9 @@ def train(samples, settings=SETTINGS, *, model=None, reference=None, seed=0, sam
     model = model or tiny_model().model
     reference = reference or copy.deepcopy(model)
     optimizer = make_optimizer(model, settings)
-    metrics = update_policy(model, reference, optimizer, samples, settings, np.random.default_rng(seed), sampling)
+    metrics = update_policy(
+        Trained(model, optimizer, reference), samples, settings, np.random.default_rng(seed), sampling
+    )
     return model, metrics
 
 
@@ -65,7 +67,7 @@ def test_nor_does_it_with_any_loss_and_aggregation_under_correction(loss, aggreg
         model = copy.deepcopy(start)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # rounding stays rounding, unlike with AdamW
         samples, rng = tiny_samples(20, longest=8), np.random.default_rng(0)
-        metrics = update_policy(model, start, optimizer, samples, settings, rng, sampling)
+        metrics = update_policy(Trained(model, optimizer, start), samples, settings, rng, sampling)
         results.append((parameters(model), metrics))
     (reference, reference_metrics), *others = results
     assert any(not torch.equal(value, parameters(start)[name]) for name, value in reference.items())
@@ -89,7 +91,9 @@ def test_first_step_by_hand():
     (-sample.advantage * log_prob_T.mean() - 0.001 * entropy).backward()
     torch.nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    update_policy(model, copy.deepcopy(model), optimizer, [sample], TrainingSettings(), np.random.default_rng(0))
+    update_policy(
+        Trained(model, optimizer, copy.deepcopy(model)), [sample], TrainingSettings(), np.random.default_rng(0)
+    )
     for name, parameter in expected.named_parameters():
         moved = parameter.detach() - 0.1 * parameter.grad
         torch.testing.assert_close(model.get_parameter(name), moved, atol=1e-5, rtol=0)
@@ -158,11 +162,13 @@ def test_without_kl_no_reference_is_needed():
     settings = SETTINGS.model_copy(update={"kl_coefficient": 0.0})
     model = tiny_model().model
     metrics = update_policy(
-        model, None, make_optimizer(model, settings), tiny_samples(5), settings, np.random.default_rng(0)
+        Trained(model, make_optimizer(model, settings)), tiny_samples(5), settings, np.random.default_rng(0)
     )
     assert "kl" not in metrics
     with pytest.raises(ValueError, match="needs a reference model"):
-        update_policy(model, None, make_optimizer(model, SETTINGS), tiny_samples(5), SETTINGS, np.random.default_rng(0))
+        update_policy(
+            Trained(model, make_optimizer(model, SETTINGS)), tiny_samples(5), SETTINGS, np.random.default_rng(0)
+        )
 
 
 def test_empty_responses_are_skipped_and_counted():
@@ -277,7 +283,7 @@ def test_non_finite_numbers_leave_the_parameters_alone(what):
         model.model.norm.weight.register_hook(lambda gradient: gradient * float("inf"))
     before = parameters(model)
     with pytest.raises(FloatingPointError, match=f"{what}.*left as they are"):
-        update_policy(model, reference, optimizer, tiny_samples(10), SETTINGS, np.random.default_rng(0))
+        update_policy(Trained(model, optimizer, reference), tiny_samples(10), SETTINGS, np.random.default_rng(0))
     for name, value in parameters(model).items():
         assert torch.equal(value, before[name]) or torch.isnan(before[name]).any()
     assert not optimizer.state
@@ -290,7 +296,7 @@ def test_low_precision_weights_are_refused():
 
 
 def test_autocast_trains_float32_weights():
-    model, metrics = train(tiny_samples(10), SETTINGS.model_copy(update={"precision": "bfloat16"}))
+    model, metrics = train(tiny_samples(10), sampling=Sampling(precision="bfloat16"))
     assert np.isfinite(metrics["loss"])
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 

@@ -5,7 +5,8 @@ from pydantic import ValidationError
 
 from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.policies.local import TransformersPolicy
-from hgpo.training.warm_start import encode_demonstrations, warm_start
+from hgpo.training.log_probs import PassOptions
+from hgpo.training.warm_start import WarmStart, encode_demonstrations
 from tiny_models import WORDS, generate, tiny_model
 
 TRAINING = TrainingSettings(share_prefixes=False)
@@ -41,7 +42,7 @@ def accuracy_of(language_model):
 
 def run(language_model, settings=SETTINGS, evaluate=None):
     evaluate = evaluate or accuracy_of(language_model)
-    return warm_start(language_model, DEMONSTRATIONS, evaluate, settings, TRAINING, np.random.default_rng(0))
+    return WarmStart(language_model, settings, np.random.default_rng(0)).run(DEMONSTRATIONS, evaluate)
 
 
 def test_learns_the_demonstrations_and_stops_in_the_window():
@@ -145,17 +146,17 @@ def test_settings_need_a_window():
 
 
 def test_holds_no_more_than_the_training_may():
-    def trained(training):
+    def trained(passes):
         language_model = untrained()
         model, logits, calls = language_model.model, [], []
         model.lm_head.register_forward_hook(lambda head, given, found: logits.append(found.numel()))
         model.model.layers[0].register_forward_hook(lambda *_: calls.append(1))
         settings = SETTINGS.model_copy(update={"max_updates": 1})
-        warm_start(language_model, DEMONSTRATIONS, lambda: 0.0, settings, training, np.random.default_rng(0))
+        WarmStart(language_model, settings, np.random.default_rng(0), passes).run(DEMONSTRATIONS, lambda: 0.0)
         return dict(model.named_parameters()), max(logits), len(calls)
 
-    plain, plain_logits, plain_calls = trained(TRAINING)
-    sparing, logits, calls = trained(TRAINING.model_copy(update={"max_logits": 200, "gradient_checkpointing": True}))
+    plain, plain_logits, plain_calls = trained(PassOptions())
+    sparing, logits, calls = trained(PassOptions(max_logits=200, recompute_layers=True))
     assert logits <= 200 < plain_logits
     assert calls > plain_calls  # the layers were computed once more in the backward pass
     for name, value in sparing.items():
@@ -165,9 +166,8 @@ def test_holds_no_more_than_the_training_may():
 def test_every_update_is_told_of():
     told = []
     language_model = untrained()
-    report = warm_start(
-        *(language_model, DEMONSTRATIONS, accuracy_of(language_model), SETTINGS, TRAINING, np.random.default_rng(0)),
-        on_update=lambda taken, loss: told.append((taken, loss)),
+    report = WarmStart(language_model, SETTINGS, np.random.default_rng(0)).run(
+        DEMONSTRATIONS, accuracy_of(language_model), lambda taken, loss: told.append((taken, loss))
     )
     assert [taken for taken, _ in told] == list(range(1, report.updates_taken + 1))
     assert np.mean([loss for _, loss in told[: report.probes[0].update]]) == pytest.approx(report.probes[0].loss)

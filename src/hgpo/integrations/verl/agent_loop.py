@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from hgpo.assemble import chat_of, rollout_rules
+from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
@@ -37,6 +37,7 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import evaluation_randomness
 from hgpo.rollout.sampling import task_indices
+from hgpo.training.load import chat_of
 
 logger = logging.getLogger(__name__)
 RECORD_KEY = "hgpo"
@@ -142,8 +143,8 @@ class _Shared:
         config, _ = recipe_of(verl_config)
         environment, verl = config.environment, config.verl
         self.max_response_tokens = config.policy.max_response_tokens
-        self.rules = rollout_rules(config)
-        self.encoder = PromptEncoder(tokenizer, config.policy.max_prompt_tokens, chat_of(config))
+        self.rules = rollout_rules(config.rollout, config.agent, environment.name)
+        self.encoder = PromptEncoder(tokenizer, config.policy.max_prompt_tokens, chat_of(config.policy))
         settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 

@@ -189,7 +189,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
             "default_local_dir": str(checkpoint_folder(config.run.name, run_directory)),
             "project_name": "hgpo",
             "experiment_name": config.run.name,
-            "logger": ["console", *tracker_names(config)],
+            "logger": ["console", *tracker_names(config.tracking, config.run.engine)],
         },
     }
 
@@ -325,7 +325,7 @@ def suggested_settings(config: Config) -> Tree:
     """verl's settings of speed and memory; a recipe may override them."""
     policy, training, verl = config.policy, config.training, config.verl
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
-    computing = computing_precision(training.precision, cpu=cpu)
+    computing = computing_precision(policy.precision, cpu=cpu)
     # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 whatever `dtype` is.
     precision = {"param_dtype": computing, "reduce_dtype": "float32", "buffer_dtype": "float32"}
     engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}

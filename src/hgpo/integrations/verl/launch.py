@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import record_environment, training_suite
+from hgpo.assemble import prepare_start, record_environment, run_policies, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
@@ -50,10 +50,9 @@ from hgpo.runs.folder import (
     write_json,
 )
 from hgpo.runs.trackers import check_trackers, tracker_variables
-from hgpo.training.load import check_model, start_model, use_threads
+from hgpo.training.load import check_model, use_threads
 from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import announcement
-from hgpo.training.start_policy import prepare_start
+from hgpo.training.run_plan import plan_lines
 from hgpo.utils.progress import Reporter
 
 logger = logging.getLogger(__name__)
@@ -102,13 +101,12 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     run = RunDirectory(config.run_directory.resolve())
     verl_config = compose(config, run_directory=run.path)
     if not config.verl.ray_address:
-        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config)), reporter.say)
-    check_model(config)
-    for line in announcement(
-        config, summarise_model(config).parameters, training_processes(config.policy, config.verl)
-    ):
+        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config.policy)), reporter.say)
+    check_model(config.policy)
+    where = training_processes(config.policy, config.verl)
+    for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
-    suite = training_suite(config)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
     checkpoints = checkpoint_folder(config.run.name, run.path)
     begun = run.config.exists()  # then `create_run_directory` rejects it, with a remedy of its own
     claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
@@ -131,12 +129,12 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
     check_names(config)
     verl_config = compose(config, run_directory=run.path)
     if not config.verl.ray_address:
-        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config)), reporter.say)
+        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config.policy)), reporter.say)
     checkpoints = checkpoint_folder(config.run.name, run.path)
     if _shared(checkpoints, run):
         claim(checkpoints, run.path)
     with exclusive(run.path):
-        return _run(run, config, training_suite(config), reporter)
+        return _run(run, config, training_suite(config.environment, config.evaluation, config.warm_start), reporter)
 
 
 def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
@@ -155,9 +153,9 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    use_threads(config)  # of this process; the others read `OMP_NUM_THREADS`
+    use_threads(config.run.threads)  # of this process; the others read `OMP_NUM_THREADS`
     remove_leftovers(run)
-    record_environment(run, config, suite)
+    record_environment(run, config.environment.name, suite)
     if on_cpu(config.policy):
         prepare_start(run, config, suite, reporter)
     else:
@@ -166,7 +164,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
-        reject_or_note(check_cluster(verl_config, lambda: summarise_model(config)), reporter.say)
+        reject_or_note(check_cluster(verl_config, lambda: summarise_model(config.policy)), reporter.say)
         reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
         from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 
@@ -202,8 +200,13 @@ def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -
 def _prepare(path: Path, settings: dict[str, Any], quiet: bool) -> None:
     config = Config.model_validate(settings)
     check_names(config)  # imports the modules that the recipe names
-    use_threads(config)
-    prepare_start(RunDirectory(path), config, training_suite(config), Reporter(quiet=quiet))
+    use_threads(config.run.threads)
+    prepare_start(
+        RunDirectory(path),
+        config,
+        training_suite(config.environment, config.evaluation, config.warm_start),
+        Reporter(quiet=quiet),
+    )
 
 
 class WithSecrets:
@@ -306,7 +309,7 @@ def compose(config: Config, *, model: str | None = None, run_directory: Path | N
     """
     require_verl()
     check_for_verl(config)
-    check_trackers(config)
+    check_trackers(config.tracking, config.run.engine)
     _set_environment(config.policy, config.verl, config.run.threads)
     from omegaconf import OmegaConf
 
@@ -316,7 +319,7 @@ def compose(config: Config, *, model: str | None = None, run_directory: Path | N
         _set(verl_config, name, value)
     if model is None:  # a new run is checked before its warm start
         planned = config.warm_start.enabled and not run.start.exists()
-        model = str(run.start) if planned else start_model(run, config)
+        model = str(run.start) if planned else run_policies(run, config).start_source()
     mapped = dict(leaves(mapped_settings(config, model, run.path)))
     for name, value in leaves(config.verl.overrides):
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)

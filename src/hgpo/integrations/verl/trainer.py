@@ -25,9 +25,9 @@ from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from hgpo.assemble import build_suite, estimate, evaluation_tasks
+from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.estimators import Advantages
-from hgpo.evaluation.eval_history import evaluation_due, evaluation_name, rewind_evaluations
+from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.result_files import describe, stored_evaluation, summarise_evaluation, write_evaluation
 from hgpo.evaluation.statistics import Evaluation
@@ -56,12 +56,11 @@ from hgpo.integrations.verl.queue import (
     skipped,
 )
 from hgpo.rollout.prompts import RolloutError
-from hgpo.rollout.records import StepRecord, summarise_trajectories
+from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.rollout.runner import eval_task_id
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
-from hgpo.runs.metrics import Seconds, UpdateFacts, store_steps, update_row
-from hgpo.runs.trackers import evaluation_figures
+from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
 from hgpo.steps import StepBatch
 from hgpo.training.load import adapter_of
 from hgpo.utils.progress import Reporter, update_line
@@ -146,7 +145,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.recipe, path = recipe_of(config)
         self.run = RunDirectory(path)
         self.reporter = Reporter()
-        self.suite = build_suite(self.recipe)
+        self.suite = build_suite(self.recipe.environment, self.recipe.evaluation)
         self.tasks = self.suite.tasks(self.recipe.environment.train_split)
         self.tasks_drawn = 0
         self.seconds_before = 0.0
@@ -190,7 +189,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Compute advantages first: they decide which steps are trained, and so how the batch is cut and padded."""
         with marked_timer("adv", self.timing_raw):
             steps = read_steps(batch)
-            step_batch, advantages = estimate(steps.records, self.recipe)
+            step_batch = to_step_batch(steps.records)
+            advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
             left_out = skipped(steps, advantages, self.recipe.training)
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
             if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
@@ -218,7 +218,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         if self.recipe.recomputes_log_probs and state.trained:
             settings = self.config.algorithm.rollout_correction
             metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
-        store_steps(self.run, self.recipe, self.global_steps, state.steps.records, state.advantages)
+        store = RolloutStore(self.run, self.recipe.rollout.store_every)
+        store.store(self.global_steps, state.steps.records, state.advantages)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -292,7 +293,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _evaluate(self, name: str) -> Evaluation:
         """Play what the evaluation's log lacks, and write the result."""
-        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe)
+        settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe.evaluation)
         output, model = self.run.evaluation(name), f"{self.run.path.name} ({name})"
         log = EvalLog.open(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
         for seed in settings.seeds:
@@ -359,7 +360,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
         if before is None or after is None:
             raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
-        write_summary(self.run, self.recipe, before, after, seconds=self._seconds())
+        write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
         """Save verl's checkpoint, publish its weights as one of this project's, then delete old ones."""
@@ -385,7 +386,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"
         if self.recipe.policy.lora.rank:
-            keep_adapter(weights, adapter_of(self.recipe))
+            keep_adapter(weights, adapter_of(self.recipe.policy.lora))
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from hgpo.assemble import run_policies
 from hgpo.config import Config
 from hgpo.policies.loading import IncompleteModelError
 from hgpo.policies.lora import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.batching import Sample
-from hgpo.training.load import adapter_of, load_checkpoint_model
+from hgpo.training.load import adapter_of
 from hgpo.training.log_probs import response_log_probs
 from killed import killed_at_each_call
 from tiny_models import tiny_model
@@ -129,14 +130,14 @@ def folder(saved: Saved, tmp_path: Path) -> Path:
 
 def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: Path, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    keep_adapter(folder, adapter_of(saved.config))
+    keep_adapter(folder, adapter_of(saved.config.policy.lora))
     publish(folder, run.checkpoints, 3, {"engine": "verl"}, keep=2)
-    language_model, name = load_checkpoint_model(run, saved.config, "newest")
+    language_model, name = run_policies(run, saved.config).language_model("newest")
     sample = Sample(PROMPT, ANSWER, np.zeros(len(ANSWER), dtype=np.float32), advantage=1.0)
     [found] = response_log_probs(language_model.model, [sample])
     np.testing.assert_allclose(found, saved.log_probs, rtol=1e-5, atol=1e-6)
     assert name == "3"
-    start, _ = load_checkpoint_model(run, saved.config, "start")
+    start, _ = run_policies(run, saved.config).language_model("start")
     [unlearnt] = response_log_probs(start.model, [sample])
     assert np.abs(unlearnt - found).max() > 0.1
     assert not (run.checkpoints / "3" / "config.json").exists()
@@ -144,7 +145,7 @@ def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: 
 
 def test_it_is_as_the_built_in_trainer_saves_an_adapter(saved: Saved, folder: Path) -> None:
     before = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    keep_adapter(folder, adapter_of(saved.config))
+    keep_adapter(folder, adapter_of(saved.config.policy.lora))
     base = AutoModelForCausalLM.from_pretrained(saved.config.policy.model, dtype=torch.float32)
     assert json.loads((folder / BASE_FILE).read_text()) == {"weights": fingerprint(base)}
     written = json.loads((folder / CONFIG_FILE).read_text())
@@ -164,7 +165,7 @@ def test_weights_in_several_files_are_one_model(saved: Saved, folder: Path, tmp_
         save_file(part, folder / f"model-0000{number}-of-00002.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors.index.json").write_text("{}")
     for path in (whole, folder):
-        keep_adapter(path, adapter_of(saved.config))
+        keep_adapter(path, adapter_of(saved.config.policy.lora))
     assert (folder / BASE_FILE).read_text() == (whole / BASE_FILE).read_text()
     assert (folder / WEIGHTS_FILE).read_bytes() == (whole / WEIGHTS_FILE).read_bytes()
     assert not list(folder.glob("model*"))
@@ -198,16 +199,16 @@ def test_a_missing_or_surplus_weight_is_named(
             tensors[name] = torch.zeros(2)
     save_file(tensors, path, metadata={"format": "pt"})
     with pytest.raises(IncompleteModelError, match=message):
-        keep_adapter(folder, adapter_of(saved.config))
+        keep_adapter(folder, adapter_of(saved.config.policy.lora))
     assert path.exists()  # nothing is thrown away that was not understood
 
 
 def test_a_process_killed_at_any_point_goes_on(saved: Saved, folder: Path, tmp_path: Path) -> None:
     kept = Path(shutil.copytree(folder, tmp_path / "kept"))
-    keep_adapter(kept, adapter_of(saved.config))
+    keep_adapter(kept, adapter_of(saved.config.policy.lora))
     fresh = Path(shutil.copytree(folder, tmp_path / "fresh"))
-    for where in killed_at_each_call(lambda: keep_adapter(folder, adapter_of(saved.config))):
-        keep_adapter(folder, adapter_of(saved.config))
+    for where in killed_at_each_call(lambda: keep_adapter(folder, adapter_of(saved.config.policy.lora))):
+        keep_adapter(folder, adapter_of(saved.config.policy.lora))
         assert (folder / WEIGHTS_FILE).read_bytes() == (kept / WEIGHTS_FILE).read_bytes(), where
         assert (folder / BASE_FILE).read_bytes() == (kept / BASE_FILE).read_bytes(), where
         assert not list(folder.glob("model*")), where

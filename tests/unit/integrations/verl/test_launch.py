@@ -126,7 +126,9 @@ def test_the_warm_start_takes_the_threads_of_the_run(tmp_path: Path, monkeypatch
     monkeypatch.setattr(launch, "prepare_start", warm_start)
     three = Config.model_validate({"policy": {"model": "m", "device": "cpu"}, "run": {"threads": 3}})
     with pytest.raises(Killed):
-        launch._run(RunDirectory(tmp_path), three, build_suite(three), Reporter(quiet=True))
+        launch._run(
+            RunDirectory(tmp_path), three, build_suite(three.environment, three.evaluation), Reporter(quiet=True)
+        )
     torch.set_num_threads(before)
     assert seen == [3]
 
@@ -142,7 +144,9 @@ def test_before_a_run_on_gpus_the_warm_start_is_made_in_another_process(
     monkeypatch.setattr(launch, "prepare_start_apart", apart)
     on_gpus = Config.model_validate({"policy": {"model": "m"}})
     with pytest.raises(Killed):
-        launch._run(RunDirectory(tmp_path), on_gpus, build_suite(on_gpus), Reporter(quiet=True))
+        launch._run(
+            RunDirectory(tmp_path), on_gpus, build_suite(on_gpus.environment, on_gpus.evaluation), Reporter(quiet=True)
+        )
 
 
 def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.assemble import training_suite
+from hgpo.assemble import prepare_start, training_suite
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl.launch import prepare_start_apart
 from hgpo.runs.folder import RunDirectory
-from hgpo.training.start_policy import prepare_start
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[3] / "corridor.toml"
@@ -29,7 +28,9 @@ def directory(path: Path) -> RunDirectory:
 @pytest.mark.slow
 def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
     here, apart, quiet = directory(tmp_path / "here"), directory(tmp_path / "apart"), Reporter(quiet=True)
-    prepare_start(here, config(), training_suite(config()), quiet)
+    settings = config()
+    suite = training_suite(settings.environment, settings.evaluation, settings.warm_start)
+    prepare_start(here, settings, suite, quiet)
     prepare_start_apart(apart, config(), quiet)
     for name in ("model.safetensors", "tokenizer.json", "warm_start.json"):
         assert (apart.start / name).read_bytes() == (here.start / name).read_bytes(), name

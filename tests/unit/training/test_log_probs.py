@@ -7,14 +7,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.local import TransformersPolicy
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import response_log_probs, score_responses
+from hgpo.training.log_probs import response_log_probs, token_log_probs
 from tiny_models import generate, tiny_model, tiny_samples
 
 
 def test_scores_equal_plain_forward_passes():
     model = tiny_model().model
     samples = tiny_samples(7)
-    scores = score_responses(model, samples, temperature=0.7)
+    scores = token_log_probs(model, samples, temperature=0.7)
     for row, sample in enumerate(samples):
         prompt, response = sample.prompt_ids.tolist(), sample.response_ids.tolist()
         logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
@@ -41,8 +41,8 @@ def test_bucket_size_changes_nothing():
 def test_autocast_scores_are_close():
     model = tiny_model().model
     samples = tiny_samples(3)
-    exact = score_responses(model, samples).log_prob_BT
-    rough = score_responses(model, samples, precision="bfloat16").log_prob_BT
+    exact = token_log_probs(model, samples).log_prob_BT
+    rough = token_log_probs(model, samples, precision="bfloat16").log_prob_BT
     assert rough.dtype == torch.float32
     assert not torch.equal(exact, rough)
     torch.testing.assert_close(exact, rough, atol=1.0, rtol=0.1)
@@ -63,7 +63,7 @@ def test_impossible_samples_are_refused():
 def graded(model, samples, **options):
     """Scores, and the gradient of a loss that takes in log-probs and entropies."""
     model.zero_grad(set_to_none=True)
-    scores = score_responses(model, samples, temperature=0.7, **options)
+    scores = token_log_probs(model, samples, temperature=0.7, **options)
     weight_BT = torch.linspace(-1, 1, scores.mask_BT.numel()).reshape(scores.mask_BT.shape)
     value_BT = scores.log_prob_BT * weight_BT
     if scores.entropy_BT is not None and scores.entropy_BT.requires_grad:
@@ -145,10 +145,10 @@ def test_models_that_make_more_of_their_logits_keep_them_whole(family, caplog):
     model = AutoModelForCausalLM.from_config(config).eval()
     torch.nn.init.normal_(model.get_output_embeddings().weight, std=2.0)
     samples = tiny_samples(5)
-    whole, chunked = (score_responses(model, samples, max_logits=limit) for limit in (2**26, 100))
+    whole, chunked = (token_log_probs(model, samples, max_logits=limit) for limit in (2**26, 100))
     mask_BT = whole.mask_BT
     torch.testing.assert_close(chunked.log_prob_BT[mask_BT], whole.log_prob_BT[mask_BT], atol=1e-4, rtol=0)
-    assert ("makes more of its logits" in caplog.text) == (family == "gemma2")
+    assert ("scales or caps the logits" in caplog.text) == (family == "gemma2")
 
 
 @pytest.mark.parametrize("max_logits", [2**26, 100])
@@ -162,9 +162,9 @@ def test_layers_that_are_recomputed_give_the_same_gradient_and_keep_less(max_log
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        score_responses(model, samples, max_logits=max_logits)
+        token_log_probs(model, samples, max_logits=max_logits)
         without = len(kept)
-        score_responses(model, samples, max_logits=max_logits, recompute_layers=True)
+        token_log_probs(model, samples, max_logits=max_logits, recompute_layers=True)
     assert len(kept) - without < without
     scores, gradient = graded(model, samples, max_logits=max_logits, recompute_layers=True)
     torch.testing.assert_close(scores.log_prob_BT, plain.log_prob_BT)
@@ -191,12 +191,12 @@ def test_samples_that_are_alike_are_read_once_and_count_each(monkeypatch):
         return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
     def together():
-        scores = score_responses(model, repeated)
+        scores = token_log_probs(model, repeated)
         assert scores.log_prob_BT.shape[0] == 6
         return (weight_B1 * (scores.log_prob_BT + scores.entropy_BT) * scores.mask_BT).sum()
 
     def one_by_one():
-        each = [score_responses(model, [one]) for one in repeated]
+        each = [token_log_probs(model, [one]) for one in repeated]
         return sum(
             factor * (one.log_prob_BT + one.entropy_BT)[one.mask_BT].sum()
             for factor, one in zip(weight_B1[:, 0], each, strict=True)

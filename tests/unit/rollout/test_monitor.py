@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from hgpo.assemble import build_monitor
 from hgpo.config import Config, load_config
-from hgpo.evaluation.rollout_monitor import PlayWatch
 from hgpo.utils.progress import Reporter
 from step_records import step_record
 
@@ -33,7 +33,14 @@ class Screen:
         self._file = io.StringIO()
         self.clock = Clock()
         config: Config = load_config(None, overrides)
-        self.watch = PlayWatch(Reporter(Console(file=self._file, width=400)), config, self.clock)
+        self.watch = watch = build_monitor(
+            config.policy,
+            config.warm_start,
+            config.agent,
+            config.environment,
+            Reporter(Console(file=self._file, width=400)),
+        )
+        watch.clock = self.clock
         self.notes: list[str] = []
 
     @property

@@ -7,13 +7,12 @@ import pytest
 from rich.console import Console
 
 from corridor import CorridorSuite
-from hgpo.assemble import training_suite
+from hgpo.assemble import train, training_suite
 from hgpo.config import ConfigError, load_config
 from hgpo.envs import register, registry
-from hgpo.training.trainer import train
 from hgpo.utils.progress import Reporter
 
-RECIPE = Path(__file__).parents[2] / "corridor.toml"
+RECIPE = Path(__file__).parents[1] / "corridor.toml"
 
 
 @dataclass(frozen=True)
@@ -45,4 +44,6 @@ def test_what_the_tasks_do_not_allow_is_refused_before_anything_is_written(
 
 
 def test_a_recipe_that_fits_its_tasks_gets_them() -> None:
-    assert len(training_suite(load_config(RECIPE)).tasks("train")) == 3
+    config = load_config(RECIPE)
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    assert len(suite.tasks("train")) == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.utils.checksums import CONTENTS_FILE, ChangedFileError, check_seal, seal
+from hgpo.runs.checkpoints import CONTENTS_FILE, ChangedFileError, check_seal, seal
 
 
 @pytest.fixture

@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hgpo.config import load_config
+from hgpo.config import Config, load_config
 from hgpo.config.recipes import starter_recipe
 from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import announcement, doubts, on_device
+from hgpo.training.run_plan import on_device, plan_lines
 
 TINY, LARGE = 100_000, 135_000_000
 CPU = torch.device("cpu")
+
+
+def notes(config: Config, parameters: int) -> list[str]:
+    return plan_lines(config, parameters, "on cpu")[2:]
 
 
 @pytest.mark.parametrize(
@@ -29,27 +33,27 @@ CPU = torch.device("cpu")
 )
 def test_what_was_meant_for_another_size_is_noted(parameters: int, overrides: list[str], setting: str) -> None:
     fitting = ["training.learning_rate=5e-5", "warm_start.enabled=true", "warm_start.learning_rate=4e-5"]
-    assert doubts(load_config(None, fitting), parameters) == []
-    [doubt] = doubts(load_config(None, [*fitting, *overrides]), parameters)
-    assert setting in doubt
+    assert notes(load_config(None, fitting), parameters) == []
+    [note] = notes(load_config(None, [*fitting, *overrides]), parameters)
+    assert setting in note
 
 
 def test_adapters_take_larger_rates() -> None:
     settings = ["training.learning_rate=1e-3", "policy.lora.rank=8", "warm_start.enabled=true"]
-    assert doubts(load_config(None, settings), LARGE) == []
+    assert notes(load_config(None, settings), LARGE) == []
 
 
 @pytest.mark.parametrize("environment", ["alfworld", "webshop"])
 @pytest.mark.parametrize(("model", "parameters"), [("tiny", TINY), ("some/model", LARGE)])
 def test_the_recipes_of_env_leave_none(environment: str, model: str, parameters: int) -> None:
     config = load_config(starter_recipe(environment, model), [f"policy.model={model}"])
-    assert doubts(config, parameters) == []
+    assert notes(config, parameters) == []
 
 
 def test_model_device_and_plan_are_printed() -> None:
     config = load_config(starter_recipe("alfworld"), ["training.learning_rate=1e-6"])
-    parameters = summarise_model(config).parameters
-    model, plan, note = announcement(config, parameters, on_device(CPU))
+    parameters = summarise_model(config.policy).parameters
+    model, plan, note = plan_lines(config, parameters, on_device(CPU))
     assert model.startswith(f"Model: tiny, at most {parameters:,} parameters, on cpu with ")
     assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
     assert note.startswith("Note: training.learning_rate")

@@ -1,0 +1,175 @@
+"""Progress, speed and problems of a batch of episodes while it is played.
+
+A run whose responses are all cut, or in which no response is an action, would go on for hours without learning. The
+first turn of every batch is therefore checked as soon as it is over, and the whole batch at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hgpo.rollout.records import StepRecord
+from hgpo.utils.progress import Reporter, duration
+from hgpo.utils.text import visible
+
+_LONG_SECONDS = 30.0  # shorter batches get no forecast of their time
+_ENOUGH_RESPONSES = 8  # fewer that all fail in the first turn are nothing unusual
+_PRINTED_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a warning recommends.
+
+    Attributes:
+        max_response_tokens: length at which responses are cut.
+        teaching: how the policy would learn to answer with admissible actions.
+    """
+
+    max_response_tokens: int
+    teaching: str
+
+    @property
+    def longer_responses(self) -> str:
+        """What helps where responses are cut."""
+        return (
+            f"a larger policy.max_response_tokens (now {self.max_response_tokens}), or an agent.template that asks for "
+            "shorter responses"
+        )
+
+
+class RolloutMonitor:
+    """Watches the batches of a run or of an evaluation; it repeats no warning until a batch was free of problems.
+
+    Args:
+        reporter: prints lines.
+        max_steps: turns after which an episode is cut.
+        advice: what warnings recommend.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, reporter: Reporter, max_steps: int, advice: Advice, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reporter, self.max_steps, self.advice, self.clock = reporter, max_steps, advice, clock
+        self.speed_printed = False
+        self.warned = False
+
+    def begin(
+        self, episodes: int, show: Callable[[int, int, str], object], max_concurrency: int | None = None
+    ) -> MonitoredBatch:
+        """A batch that is about to be played.
+
+        Args:
+            episodes: their number.
+            show: called after every turn with the number of ended episodes, of all episodes, and a note.
+            max_concurrency: episodes under way at a time; default: all.
+        """
+        return MonitoredBatch(self, episodes, show, min(max_concurrency or episodes, episodes))
+
+
+class MonitoredBatch:
+    """One batch: `step` and `progress` are callbacks for `hgpo.rollout.runner`; call `finish` at the end."""
+
+    def __init__(
+        self, monitor: RolloutMonitor, episodes: int, show: Callable[[int, int, str], object], concurrency: int
+    ) -> None:
+        self._monitor, self._episodes, self._show, self._concurrency = monitor, episodes, show, concurrency
+        self._began = monitor.clock()
+        self._tokens = 0
+        self._counts = BatchCounts()
+
+    def step(self, record: StepRecord) -> None:
+        """Count a step; the first turn ends with as many steps as episodes are under way."""
+        self._counts.add(record)
+        self._tokens += len(record.prompt_ids) + len(record.token_ids)
+        if self._counts.steps == self._concurrency:
+            self._print_speed()
+            if self._counts.steps >= _ENOUGH_RESPONSES:
+                self._warn()
+
+    def progress(self, ended: int, total: int) -> None:
+        """Show the progress of the batch."""
+        self._show(ended, total, f"{self._counts.steps:,} steps{self._speed()}")
+
+    def finish(self) -> None:
+        """Check the whole batch."""
+        if self._counts.steps:
+            self._warn()
+            self._monitor.warned = bool(batch_problems(self._counts, self._monitor.advice))
+
+    def _speed(self) -> str:
+        seconds = self._monitor.clock() - self._began
+        return f", {self._tokens / seconds:,.0f} tokens/s" if self._tokens and seconds > 0 else ""
+
+    def _print_speed(self) -> None:
+        """Print once how long a batch can take at most; the first turn gives the estimate."""
+        monitor, seconds = self._monitor, self._monitor.clock() - self._began
+        turns = monitor.max_steps * -(-self._episodes // self._concurrency)
+        if monitor.speed_printed or seconds * turns < _LONG_SECONDS:
+            return
+        monitor.speed_printed = True
+        monitor.reporter.say(
+            f"  the first turn of {self._concurrency} episodes took {duration(seconds)}{self._speed()}: "
+            f"at most {duration(seconds * turns)} for all {turns} turns"
+        )
+
+    def _warn(self) -> None:
+        monitor = self._monitor
+        lines = batch_problems(self._counts, monitor.advice)
+        if lines and not monitor.warned:
+            monitor.warned = True
+            for line in lines:
+                monitor.reporter.say(line)
+
+
+class BatchCounts:
+    """Counts over the steps of a batch, and its first step as an example."""
+
+    def __init__(self) -> None:
+        self.steps = self.valid = self.cut = self.listed = self.admissible = 0
+        self.faults: Counter[str] = Counter()
+        self.example: StepRecord | None = None
+
+    def add(self, record: StepRecord) -> None:
+        """Count one more step."""
+        self.example = self.example or record
+        self.steps += 1
+        self.valid += record.valid
+        self.cut += not record.finished
+        self.listed += record.admissible is not None
+        self.admissible += bool(record.admissible)
+        if record.fault:
+            self.faults[record.fault] += 1
+
+
+def batch_problems(counts: BatchCounts, advice: Advice) -> list[str]:
+    """The problem that all steps share, an example, and what helps; empty where there is none.
+
+    Example: `["None of 8 responses is a valid action (empty): …", "  One of them: Sure! …", "  What helps: …"]`.
+    """
+    problem, remedy = _problem(counts, advice)
+    if problem is None or counts.example is None:
+        return []
+    response = visible(counts.example.response, _PRINTED_CHARACTERS) or "(empty)"
+    return [f"{problem}: nothing can be learned from them.", f"  One of them: {response}", f"  What helps: {remedy}"]
+
+
+def _problem(counts: BatchCounts, advice: Advice) -> tuple[str | None, str]:
+    if counts.valid == 0:
+        fault = counts.faults.most_common(1)
+        cut = f", and {counts.cut} of them were cut off" if counts.cut else ""
+        why = f" ({fault[0][0]}{cut})" if fault else ""
+        remedy = advice.longer_responses if counts.cut > counts.steps / 2 else advice.teaching
+        return f"None of {counts.steps} responses is a valid action{why}", remedy
+    if counts.cut == counts.steps:
+        return (
+            f"All {counts.steps} responses were cut off at {advice.max_response_tokens} tokens",
+            advice.longer_responses,
+        )
+    if counts.listed == counts.steps and counts.admissible == 0:
+        return f"None of {counts.steps} actions is one that the environment offered", advice.teaching
+    return None, ""
