@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from corridor_runs import quiet, recipe
+from hgpo.assemble import train
 from hgpo.cli.main import main
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
-from hgpo.training.trainer import train
 from served_model import ServedModel
 
 SAME_SETTINGS = (
