@@ -1,1 +1,1 @@
-"""Helpers that know nothing of the project: files, checksums, text, processes, progress."""
+"""Helpers without project concepts: files, checksums, terminal text, plot style, processes, progress."""
