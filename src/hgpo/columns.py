@@ -1,4 +1,4 @@
-"""Columns of Python or numpy values turned into checked arrays, with errors that name the column and the row.
+"""Conversion of columns to checked arrays, with errors that name the column and the row.
 
 Shapes: N rows, U distinct values.
 """
@@ -34,28 +34,25 @@ class ColumnError(ValueError):
     """One bad value of a batch.
 
     Attributes:
-        column: its name.
-        row: counts from 0 in the caller's order.
-        problem: what is wrong with the value.
-        other_row: the row it collides with, None if it is wrong by itself; the problem is then a sentence that ends
-            before "in row ...".
-
-    Example: `str(ColumnError("reward", 3, "missing value (None)"))` is "column 'reward', row 3: missing value (None)".
+        column: Its name.
+        row: Number of the row, from 0, in the caller's order.
+        problem: The problem of the value. With `other_row`, " in row …" follows in the message.
+        other_row: The row with which the value conflicts, None if there is no such row.
     """
 
     def __init__(self, column: str, row: int, problem: str, other_row: int | None = None) -> None:
-        super().__init__(column, row, problem, other_row)  # all of them, so that it can be pickled
+        super().__init__(column, row, problem, other_row)  # all arguments, so that it can be pickled
         self.column, self.row, self.problem, self.other_row = column, row, problem, other_row
 
     def __str__(self) -> str:
         """Column and row, then the problem."""
-        return f"column {self.column!r}, row {self.row}: {self.problem}" + self._beside(lambda row: f"row {row}")
+        return f"column {self.column!r}, row {self.row}: {self.problem}" + self._other(lambda row: f"row {row}")
 
     def message_at(self, place: Callable[[int], str]) -> str:
-        """The message with `place(row)`, such as file and line, for the row's number."""
-        return f"{place(self.row)}: column {self.column!r}: {self.problem}" + self._beside(place)
+        """The message with `place(row)`, such as file and line, instead of the row's number."""
+        return f"{place(self.row)}: column {self.column!r}: {self.problem}" + self._other(place)
 
-    def _beside(self, place: Callable[[int], str]) -> str:
+    def _other(self, place: Callable[[int], str]) -> str:
         return "" if self.other_row is None else f" in {place(self.other_row)}"
 
 
@@ -67,11 +64,16 @@ def fail(column: str, row: int, problem: str, other_row: int | None = None) -> N
 def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     """Return the column as a list or a one-dimensional numpy array, without converting its values.
 
-    Anything that offers `__array__` (numpy, pandas, pyarrow, torch) is read through it, because iterating such objects
-    yields scalars that hash by identity. `is_key`: whether the values only have to be told apart; for the messages.
+    Objects with `__array__` (numpy, pandas, pyarrow, torch) are converted through it, because iterating them yields
+    scalars that hash by identity.
+
+    Args:
+        name: The column, for messages.
+        column: One value per row.
+        is_key: Whether the values are only compared for equality, for messages.
 
     Raises:
-        ValueError: the column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
+        ValueError: The column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
             masked values.
     """
     if isinstance(column, (list, tuple)):
@@ -95,7 +97,7 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
 
 
 def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:
-    """Refuse masked values: what lies under a mask is no value, though numpy reads it as one."""
+    """Reject masked values, which numpy would read as ordinary ones."""
     mask = np.ascontiguousarray(np.ma.getmaskarray(column))
     masked_N = mask.view(np.bool_).reshape(len(mask), -1).any(axis=1)  # a record has one flag per field
     if masked_N.any():
@@ -105,19 +107,19 @@ def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:
 def intern(name: str, column: list[Any] | NDArray[Any], allow_none: bool) -> tuple[IntArray, tuple[Hashable, ...]]:
     """Number the distinct values of a column 0, 1, … by first appearance.
 
-    Two values get the same number exactly when Python calls them equal (so 1, 1.0 and True are one value). No hash is
-    trusted on its own: a dict compares the values themselves.
+    Two values get the same number if and only if they are equal in Python (so 1, 1.0 and True are one value). Values
+    are compared, not only their hashes.
 
     Returns:
         ids int64[N], and the U distinct values: `values[ids[row]] == column[row]`.
 
     Raises:
-        ValueError: an unhashable value, a value that does not equal itself (NaN), or None where it is not allowed.
+        ValueError: An unhashable value, a value that does not equal itself (NaN), or None if `allow_none` is false.
     """
     if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
         return _intern_integers(column)
     values: list[Any] = column.tolist() if isinstance(column, np.ndarray) else column
-    number: defaultdict[Any, int] = defaultdict(count().__next__)  # one look-up per row; a new value gets the next
+    number: defaultdict[Any, int] = defaultdict(count().__next__)  # a new value gets the next number
     try:
         ids_N = np.fromiter(map(number.__getitem__, values), dtype=np.int64, count=len(values))
     except Exception as error:
@@ -147,7 +149,7 @@ def _fail_at_first_unhashable(name: str, column: list[Any]) -> None:
 
 
 def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], allow_none: bool) -> None:
-    """Reject None, NaN and array-like keys, also inside tuples; looks at types first so that text costs nothing."""
+    """Reject None, NaN and array-like keys, also inside tuples; checks types first, which is fast for text."""
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
@@ -171,7 +173,7 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
 
 
 def _are_sound(containers: list[Any]) -> bool:
-    """Whether nothing inside the tuples and frozensets, however deep, is NaN or an array; no Python code per value."""
+    """Whether tuples and frozensets contain no NaN or array at any depth; runs no Python code per value."""
     while containers:
         values = list(chain.from_iterable(containers))
         types = set(map(type, values))
@@ -180,7 +182,7 @@ def _are_sound(containers: list[Any]) -> bool:
         try:
             if any(map(_is_array_like, types)) or any(map(ne, values, values)):
                 return False
-        except Exception:  # something that cannot be compared: whoever looks for the row says what
+        except Exception:  # a value that cannot be compared; the caller finds its row
             return False
         nested = any(issubclass(kind, _CONTAINERS) for kind in types)
         containers = [value for value in values if isinstance(value, _CONTAINERS)] if nested else []
@@ -194,7 +196,7 @@ def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
                 name,
                 row,
                 f"{reprlib.repr(value)} holds NaN or an array, which does not equal itself, so it cannot be a key; "
-                "put None, numbers or text in its place",
+                "use None, numbers or text instead",
             )
 
 
@@ -206,7 +208,7 @@ def reals(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
     """Return a column of finite numbers as float64[N] (a copy).
 
     Raises:
-        ValueError: text, None, NaN, infinity, or a magnitude above `LARGEST_REAL`.
+        ValueError: Text, None, NaN, infinity, or a magnitude above `LARGEST_REAL`.
     """
     real_N = _as_floats(name, column, "a number")
     bad_N = ~(np.abs(real_N) <= LARGEST_REAL)
@@ -220,7 +222,7 @@ def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
     """Return a column of integers from 0 as int64[N] (a copy); whole floats such as 3.0 are accepted.
 
     Raises:
-        ValueError: a boolean, text, None, NaN, a fraction, a negative number, or one above `LARGEST_WHOLE`.
+        ValueError: A boolean, text, None, NaN, a fraction, a negative number, or one above `LARGEST_WHOLE`.
     """
     array = _numeric_array(column)
     if array is None or array.dtype.kind == "b":
@@ -238,7 +240,7 @@ def truths(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
     """Return a column of True/False (or 1/0) as bool[N].
 
     Raises:
-        ValueError: any other value.
+        ValueError: Any other value.
     """
     real_N = _as_floats(name, column, "True or False")
     bad_N = (real_N != 0) & (real_N != 1)
@@ -250,10 +252,10 @@ def truths(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
 
 
 def _numeric_array(column: Iterable[Any]) -> NDArray[Any] | None:
-    """Return the column as a one-dimensional boolean, integer or float array, or None if it is not one as it stands."""
+    """The column as a one-dimensional boolean, integer or float array, None if it needs conversion."""
     try:
         array = np.asarray(column)
-    except Exception:  # ragged or exotic values: the caller converts one by one to find the row
+    except Exception:  # ragged or unusual values: the caller converts one by one to find the row
         return None
     return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
 
@@ -264,7 +266,7 @@ def _as_floats(name: str, column: list[Any] | NDArray[Any], expected: str) -> Fl
 
 
 def _converted(name: str, column: Iterable[Any], to_number: Callable[[Any], float], expected: str) -> FloatArray:
-    """The values one by one as float64[N], for an error that names the row; `expected`: what a value has to be."""
+    """The values as float64[N], converted one by one so that an error names the row; `expected` is for its message."""
     return np.array([_convert(name, row, value, to_number, expected) for row, value in enumerate(column)], np.float64)
 
 

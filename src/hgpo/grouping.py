@@ -1,4 +1,4 @@
-"""Nested step groups: which steps share their present observation and the k observations before it.
+"""Nested step groups: steps that share their current observation and the k observations before it.
 
     C_k(s_t) = (s_{t-k}, ..., s_t)        G_k(s_t) = all steps of the same group (task) with the same C_k
     G_0 ⊇ G_1 ⊇ ... ⊇ G_K
@@ -7,7 +7,7 @@
 s_{t-1}, ..., s_{t-K}) puts every group of every level into one run of neighbours; level k's runs start where one of
 the first k + 2 sort columns changes. Keys are compared, never hashed, so two different contexts cannot be merged.
 
-Shapes: N steps, G groups of one level. Arrays suffixed _N are in one of three orders, said at each function: the
+Shapes: N steps, G groups of one level. Arrays suffixed _N are in one of three orders, stated at each function: the
 batch's rows, time order (`batch.order`), or group order (the sort above).
 """
 
@@ -30,8 +30,8 @@ class Runs:
     """A partition of N consecutive entries into G runs.
 
     Attributes:
-        start_G: first entry of each run.
-        run_N: the run of each entry.
+        start_G: First entry of each run.
+        run_N: The run of each entry.
 
     Example: entries 0-1 and 2-4 are `Runs(start_G=[0, 2], run_N=[0, 0, 1, 1, 1])`, with size_G [2, 3].
     """
@@ -60,14 +60,14 @@ class StepGroups:
     """The hierarchy of step groups of a batch, in group order.
 
     Attributes:
-        row_N: the batch row of each entry in group order.
+        row_N: int64[N], the batch row of each entry in group order.
         task_starts_N: bool[N], True where the steps of another task begin.
-        starts: per level, bool[N], True where a group begins; `Runs.from_starts` makes the K + 1 nested partitions of
-            it. (Kept in this form because a flag per step is a sixteenth of the memory of the runs.)
-        present: per level, bool[N]: whether the step has a context of that length (None: all steps have).
+        starts: Per level, bool[N], True where a group begins; `Runs.from_starts` converts it to runs. (A flag per step
+            needs a sixteenth of the memory of the runs.)
+        present: Per level, bool[N], whether the step has a context of that length (None: all steps have).
 
     Example: three steps of one task with observations x, x, y at steps 0, 1, 2 of one trajectory and history 1 have
-    level-0 groups {x, x}, {y} and, since one x follows x and the other follows nothing, level-1 groups {x}, {x}, {y}.
+    level-0 groups {x, x}, {y} and level-1 groups {x}, {x}, {y}, because only one x has a predecessor.
     """
 
     row_N: IntArray
@@ -82,23 +82,22 @@ def group_steps(
     """Partition the steps by their contexts of length 0 to `history_length`.
 
     Args:
-        batch: the steps.
+        batch: The steps.
         history_length: K, at least 0.
-        context: what a context is made of.
+        context: The contents of a context.
             "observation": the observations s_{t-k}, ..., s_t (the paper and the published recipe).
-            "observation_action": those and the actions taken between them, a_{t-k}, ..., a_{t-1}; the action of the
-            step itself is what is being judged and stays out.
-            "prompt": the prompt of the step, one level, whatever `history_length` says: the history is in the prompt.
-        early: what C_k is for a step with fewer than k predecessors (t < k), which the paper leaves open.
-            "truncate": the history there is, (s_0, ..., s_t). It equals only other contexts cut short at the same
-            length, so filling up with a blank symbol would give the same groups.
-            "pad": filled up by repeating s_0, as if the agent had stood there before the start; it may then equal the
-            full context of a step that really saw s_0 repeatedly. (With "observation_action", "no action" fills the
-            actions, so that it cannot.)
+            "observation_action": these and the actions taken between them, a_{t-k}, ..., a_{t-1}, without the action
+            of the step itself, which the advantage evaluates.
+            "prompt": the prompt of the step, one level for any `history_length`: the history is in the prompt.
+        early: C_k of a step with fewer than k predecessors (t < k), which the paper does not define.
+            "truncate": the available history, (s_0, ..., s_t). It equals only other contexts truncated to the same
+            length, so padding with a blank symbol would give the same groups.
+            "pad": padded by repeating s_0; it may then equal the full context of a step that observed s_0 repeatedly.
+            (With "observation_action", actions are padded with "no action", so that it cannot.)
             "drop": the step has no group at level k (the published recipe).
 
     Raises:
-        ValueError: an unknown context or early rule, or a column the context needs was not given, or lacks a prompt.
+        ValueError: Unknown context or early rule, or a column that the context needs is missing or lacks a prompt.
     """
     if context not in CONTEXTS:
         raise ValueError(f"context must be one of {', '.join(CONTEXTS)}; got {context!r}")
@@ -130,7 +129,7 @@ def group_steps(
 
 
 def _check_no_prompt_is_missing(batch: StepBatch) -> None:
-    """Refuse None as a prompt: two steps whose prompts nobody knows are no steps with the same prompt."""
+    """Reject None as a prompt: two steps with unknown prompts do not have the same prompt."""
     labels = batch.labels.get("prompt", ())
     if None in labels:
         row = int(np.argmax(batch.prompt == labels.index(None)))
@@ -140,7 +139,7 @@ def _check_no_prompt_is_missing(batch: StepBatch) -> None:
 def _history_columns(
     batch: StepBatch, anchor_N: IntArray, history_length: int, context: str, early: str
 ) -> list[IntArray]:
-    """Sort columns for the steps 1..K back, in time order: 0 where there is none, else a key above 0.
+    """Sort columns for the steps 1 to K back, in time order: 0 for no such step, else a key above 0.
 
     The keys are numbered within each group, which keeps them small; the sort's first column tells the groups apart.
     """
@@ -155,7 +154,7 @@ def _history_columns(
     index_N = np.arange(len(key_N))
     key_N = _number_within_groups(batch.group[batch.order], key_N)
     if early == "pad" and context == "observation_action":
-        # A start that was never acted in: its own symbol per observation, above all real (observation, action) keys.
+        # Padding has no action: one key per observation, above all (observation, action) keys.
         first_N = _number_within_groups(batch.group[batch.order], anchor_N) + int(key_N.max())
     else:
         first_N = key_N
@@ -182,7 +181,7 @@ def _number_within_groups(group_N: IntArray, key_N: IntArray) -> IntArray:
 
 
 def changes(sorted_N: IntArray) -> BoolArray:
-    """Return where a value differs from its left neighbour, bool[N]; True at entry 0."""
+    """Whether each value differs from the one before it, bool[N]; True at entry 0."""
     changed_N = np.empty(len(sorted_N), dtype=np.bool_)
     changed_N[0] = True
     np.not_equal(sorted_N[1:], sorted_N[:-1], out=changed_N[1:])
@@ -192,8 +191,8 @@ def changes(sorted_N: IntArray) -> BoolArray:
 def _dense_pairs(major_N: IntArray, minor_N: IntArray) -> IntArray:
     """Number the distinct pairs 0, 1, … in sorted order. Both inputs are dense, so the product fits 64 bits.
 
-    Each major key gets a range as wide as its minor keys lie apart. A task's texts are numbered close together where
-    its rows come together, so the ranges are short and the pairs can be numbered without a sort.
+    Each major key gets a range as wide as the spread of its minor keys. The texts of a task have adjacent numbers if
+    its rows are adjacent, so the ranges are short and the pairs can be numbered without a sort.
     """
     highest_G = np.zeros(int(major_N.max()) + 1, dtype=np.int64)
     lowest_G = np.full_like(highest_G, np.iinfo(np.int64).max)
@@ -220,9 +219,9 @@ def _dense(key_N: IntArray) -> IntArray:
 def _lexicographic_order(columns: list[IntArray]) -> IntArray:
     """Return the order that sorts by the first column, then the second, …; each column holds integers from 0.
 
-    Columns are packed into one 64-bit key as long as their bits fit; a full key is replaced by its rank, which keeps
-    its order, and packing goes on. Nearly every batch needs one sort. The stable sort keeps the members of a group in
-    time order and is the faster one here, because time order is nearly sorted already.
+    Columns are packed into one 64-bit key while their bits fit; a full key is replaced by its rank, which has the same
+    order, and packing continues. Nearly every batch needs one sort. A stable sort keeps the members of a group in time
+    order and is faster here, because time order is nearly sorted already.
     """
     key_N, key_bits = columns[0], _bits(columns[0])
     for column_N in columns[1:]:

@@ -1,4 +1,4 @@
-"""What a model is told: one message, or the turns of a conversation."""
+"""The input of a model: one message, or the turns of a conversation."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ class Message:
 
 
 Conversation = str | tuple[Message, ...]
-"""What a policy is asked: the text of one user message, or turns that begin and end with the user's. Chat templates and
-system messages are the policy's business. Untrusted."""
+"""A prompt: the text of one user message, or turns that begin and end with the user's. Untrusted.
+
+The policy adds the chat template and system messages.
+"""
 
 
 def messages_of(prompt: Conversation) -> tuple[Message, ...]:
-    """The turns of a prompt; a text is one."""
+    """The turns of a prompt; text is one user turn."""
     return (Message("user", prompt),) if isinstance(prompt, str) else prompt
 
 
 def as_text(prompt: Conversation) -> str:
-    """A prompt as one text, for people and for chat templates that take one message alone; the turns are named."""
+    """A prompt as one text with named turns, for display and for chat templates that accept only one message."""
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"[{message.role}]\n{message.text}" for message in prompt)

@@ -1,17 +1,17 @@
-"""One lookup for every part that a recipe names: environments, estimators, templates, policy backends.
+"""Look-up of the parts that a recipe names: environments, estimators, templates, policy backends.
 
-A `Registry` holds the parts of one kind. A name means, in this order:
+A `Registry` contains the parts of one kind. A name refers, in this order, to
 
-1. what was registered under it in this process (`Registry.register`);
-2. what this package brings under it;
+1. a part registered in this process (`Registry.register`);
+2. a part of this package;
 3. an entry point of an installed package in the registry's group, such as `hgpo.envs`;
-4. `"openenv:ADDRESS"`, in a registry of parts that have an address;
+4. `"openenv:ADDRESS"`, in a registry whose parts have an address;
 5. `"package.module:attribute"`, importable from the working folder or installed.
 
-Any process finds a part named in the last four ways. One that was registered is found where the module that registers
-it was imported: a recipe that names one part of that module by path has all of them (`import_named`).
+The last four work in any process. A registered part is found only after the module that registers it was imported: if a
+recipe names one part of that module by path, all of its parts are found (`import_named`).
 
-To import a module is to run it, so a recipe's names are trusted that far; `Registry.loaded` is for those who only read.
+Importing a module runs its code, so a recipe's names need trust; `Registry.loaded` imports no code of other packages.
 """
 
 from __future__ import annotations
@@ -27,17 +27,11 @@ from typing import Any, Generic, TypeVar, cast
 Part = TypeVar("Part")
 
 ADDRESSED = frozenset({"openenv"})
-"""Words before a colon after which an address comes and no attribute: these names are of no module."""
+"""Words that an address follows after a colon, instead of the attribute of a module."""
 
 
 class Registry(Generic[Part]):
-    """The parts of one kind, by name.
-
-    Example:
-        templates: Registry[Template] = Registry("prompt template", "hgpo.templates")
-        templates.register("mine", MyTemplate())
-        templates.get("mine"), templates.get("my_package.prompts:TEMPLATE")
-    """
+    """The parts of one kind, by name."""
 
     def __init__(
         self,
@@ -48,15 +42,15 @@ class Registry(Generic[Part]):
         addressed: Mapping[str, str] | None = None,
         check: Callable[[Any], str | None] = lambda part: None,
     ) -> None:
-        """Make an empty registry.
+        """Create a registry without registered parts.
 
         Args:
-            kind: what the parts are called in messages.
-            group: the entry-point group that packages list theirs in.
-            built_in: name -> "module:attribute" of this package's own, imported on first use.
-            addressed: word of `ADDRESSED` -> "module:attribute" of this package's own that takes the address first.
-            check: what is wrong with a part that was named by path, in words that go on after its name ("is no …"), or
-                None. Not everything that can be imported may be used, or even called.
+            kind: Name of the kind, for messages.
+            group: The entry-point group in which packages list their parts.
+            built_in: name -> "module:attribute" of the parts of this package, imported on first use.
+            addressed: word of `ADDRESSED` -> "module:attribute" of a function whose first argument is the address.
+            check: Returns the problem of a part that was named by path, as a message that follows its name
+                ("is no …"), or None if it may be used.
         """
         self.kind, self.group = kind, group
         self._built_in = dict(built_in or {})
@@ -68,7 +62,7 @@ class Registry(Generic[Part]):
         """Make `part` available under `name` in this process.
 
         Raises:
-            ValueError: the name is taken by another part.
+            ValueError: Another part has the name.
         """
         if self._parts.get(name, part) is not part or name in self._built_in:
             raise ValueError(f"{self.kind} {name!r} is already registered; choose another name")
@@ -80,16 +74,16 @@ class Registry(Generic[Part]):
         return sorted({*self._parts, *self._built_in, *(point.name for point in entry_points(group=self.group))})
 
     def check(self, name: object) -> None:
-        """Refuse a name that `get` would refuse, importing nothing but what a path names.
+        """Reject a name that `get` would reject; imports only the module that a path names.
 
         Raises:
-            ValueError: as `get`.
+            ValueError: As `get`.
         """
         if not isinstance(name, str) or not (name in self._built_in or self._entry_point(name) is not None):
             self.get(name)
 
     def loaded(self, name: str) -> Part | None:
-        """The part if it is there without importing anybody else's code, else None."""
+        """The part if it is registered or built in, else None; imports no code of other packages."""
         if name in self._parts or name in self._built_in:
             return self.get(name)
         return None
@@ -98,7 +92,7 @@ class Registry(Generic[Part]):
         """The part called `name`.
 
         Raises:
-            ValueError: there is none; the message says which there are, or what is wrong with a path.
+            ValueError: It does not exist; the message lists the known names, or says what is wrong with a path.
         """
         if not isinstance(name, str):
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
@@ -133,7 +127,7 @@ class Registry(Generic[Part]):
         return part
 
     def _at_address(self, name: str, path: str) -> Part:
-        """What lies at `path`, with the address in `name` as its first argument."""
+        """The function at `path` with the address in `name` as its first argument."""
         make: Any = self._from_path(name, path)
         part: Any = partial(make, name.partition(":")[2])
         return cast(Part, part)
@@ -149,17 +143,15 @@ class Registry(Generic[Part]):
 
 
 def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -> None:
-    """Refuse options that a part's maker does not take as keywords, and the lack of one that it cannot do without.
-
-    A setting that nothing reads is a mistake.
+    """Check option names against the keyword-only parameters of the function that receives them.
 
     Args:
-        what: the part, for the message.
-        make: what is called with them.
-        options: their names.
+        what: The part, for the message.
+        make: The function.
+        options: Names of the options.
 
     Raises:
-        ValueError: says which it does not take, and which it does; or which are missing.
+        ValueError: An option is unknown (the message lists the known ones), or a required one is missing.
     """
     options = set(options)
     taken = [one for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
@@ -176,10 +168,10 @@ def names_module(name: str) -> bool:
 
 
 def import_named(names: Iterable[str]) -> None:
-    """Import the module of every name that is a path, so that what those modules register is known.
+    """Import the module of every name that is a path, so that the parts that it registers are found.
 
     Raises:
-        ValueError: a module cannot be imported.
+        ValueError: A module cannot be imported.
     """
     for name in names:
         if names_module(name):
@@ -188,14 +180,14 @@ def import_named(names: Iterable[str]) -> None:
 
 
 def _search_working_folder() -> None:
-    """Let a path name a module of the working folder, which a console script does not search by itself."""
+    """Make modules in the working folder importable, which a console script does not search by default."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def _imported(module: str, what: str) -> Any:
-    if "" in module.split("."):  # what is relative has nothing here to be relative to
-        raise ValueError(f"{what}: {module!r} is no name of a module; write 'package.module:attribute'")
+    if "" in module.split("."):  # a relative name
+        raise ValueError(f"{what}: {module!r} is not the name of a module; write 'package.module:attribute'")
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The carrier every estimator reads: the steps of many trajectories, one row per step, one array per column.
+"""`StepBatch`, the input of every estimator: steps of many trajectories, one row per step, one array per column.
 
 Shapes: N steps (rows), M trajectories.
 """
@@ -22,15 +22,15 @@ _KEYS = ("group", "trajectory", "observation", "action", "prompt", "next_observa
 class StepBatch:
     """Steps of many trajectories as read-only columns; build it with `from_columns`.
 
-    A *step* is one turn of an agent: observation, response, action, reward. A *trajectory* is one rollout; a *group*
-    holds the trajectories that started from the same initial state (one task of the update).
+    A *step* is one turn of an agent: observation, response, action, reward. A *trajectory* is the record of one
+    episode; a *group* contains the trajectories that started from the same initial state (one task of the update).
 
-    Keys are interned: equal values carry equal integers, numbered from 0 by first appearance, and
+    Keys are interned: equal values have equal integers, numbered from 0 by first appearance, and
     `labels[column][integer]` is the value itself. `observation` and `next_observation` share one numbering.
 
     Attributes:
         group, trajectory, observation: int64[N].
-        step: int64[N], time index of the step in its trajectory, 0..T-1.
+        step: int64[N], time index of the step in its trajectory, 0 to T-1.
         reward: float64[N].
         penalty: float64[N], zeros unless given.
         value: float64[N] or None.
@@ -39,7 +39,7 @@ class StepBatch:
         order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
         trajectory_start: int64[M+1], trajectory m is `order[trajectory_start[m]:trajectory_start[m + 1]]`.
         trajectory_group: int64[M], the group of each trajectory.
-        labels: the distinct values of each interned column.
+        labels: The distinct values of each interned column.
 
     Example: two trajectories of one task, rows in any order.
 
@@ -93,27 +93,27 @@ class StepBatch:
         next_observation: Any = None,
         success: Any = None,
     ) -> StepBatch:
-        """Check the columns, intern the keys and sort out time. Rows may come in any order.
+        """Check the columns, intern the keys and order the steps by time. Rows may come in any order.
 
         Args:
-            group: what a trajectory is compared within, any hashable.
-            trajectory: any hashable, unique in the whole batch: an id that occurs in two groups is an error, because
-                two rollouts would silently become one.
-            step: time index; a trajectory's steps must be exactly 0..T-1. They start at 0 because a step's history,
+            group: The task within which trajectories are compared, any hashable.
+            trajectory: Any hashable, unique in the batch: an id that occurs in two groups is an error, because two
+                trajectories would become one.
+            step: Time index; a trajectory's steps must be exactly 0 to T-1. They start at 0 because a step's history,
                 and with it every level above 0, is counted from the start of the trajectory.
-            observation: the raw environment observation (no memory, no template), any hashable.
-            reward: the environment's reward of this step, units of the task.
-            action: any hashable, None where there was none (equal to another None); needed by
+            observation: The environment's observation (no memory, no template), any hashable.
+            reward: The environment's reward of this step, units of the task.
+            action: Any hashable, None for a step without an action (equal to another None); needed by
                 context="observation_action".
-            prompt: any hashable; needed by context="prompt", which refuses None.
-            penalty: at least 0; subtracted from this step's return after discounting and from its own episode score
-                (the recipe subtracts 0.1 for an invalid action). It does not flow back to earlier steps.
-            value: a critic's estimate for this step; needed by estimators with a critic.
-            next_observation: the observation after this step, None where there is none.
+            prompt: Any hashable; needed by context="prompt", which rejects None.
+            penalty: At least 0; subtracted from this step's return after discounting and from its episode return (the
+                recipe subtracts 0.1 for an invalid action). It does not affect earlier steps.
+            value: A critic's estimate for this step; needed by estimators with a critic.
+            next_observation: The observation after this step, None after the last.
             success: True or False per row.
 
         Raises:
-            ValueError: naming the column and the row: an empty batch, unequal lengths, an unhashable key or one that
+            ValueError: Names the column and the row: an empty batch, unequal lengths, an unhashable key or one that
                 holds NaN, a missing (None) group, trajectory or observation, a masked value, a number that is not
                 finite, a duplicate, missing, negative or fractional step, a trajectory in two groups.
         """
@@ -219,9 +219,9 @@ def _trajectory_groups(group_N: IntArray, trajectory_N: IntArray, labels: Mappin
 
 
 def _time_order(trajectory_N: IntArray, step_N: IntArray, names: tuple[Hashable, ...]) -> tuple[IntArray, IntArray]:
-    """Return rows sorted by (trajectory, step) and where each trajectory starts among them.
+    """Return rows sorted by (trajectory, step) and the start of each trajectory among them.
 
-    Steps are 0..T-1, so a row's place is known without sorting: start of its trajectory plus its step.
+    Steps are 0 to T-1, so a row's position is the start of its trajectory plus its step; no sort is needed.
     """
     length_M = np.bincount(trajectory_N, minlength=len(names))
     start_M1 = np.concatenate([[0], np.cumsum(length_M)])
@@ -235,7 +235,7 @@ def _time_order(trajectory_N: IntArray, step_N: IntArray, names: tuple[Hashable,
 
 
 def _fail_at_first_time_error(trajectory_N: IntArray, step_N: IntArray, names: tuple[Hashable, ...]) -> None:
-    """Name a duplicate step if there is one, else a gap: a batch that fails to fit has at least one of the two."""
+    """Report a duplicate step if there is one, else a gap; an invalid batch has at least one of the two."""
     order_N = np.lexsort((step_N, trajectory_N))
     same_trajectory = np.diff(trajectory_N[order_N]) == 0
     gap = np.diff(step_N[order_N])

@@ -74,7 +74,7 @@ def test_a_run_is_written_into_its_folder_with_its_own_settings(run: Path, capsy
     assert main(["inspect", str(run), "--quiet"]) == 0  # a report may be written anew
     page.write_text("mine")
     assert main(["inspect", str(run)]) == 2
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert page.read_text() == "mine"
 
 

@@ -59,7 +59,7 @@ def test_a_built_in_name_is_known_without_an_import(registry):
 @pytest.mark.parametrize("path", [".x:y", ":y", "..:y", "a..b:y", "a.:y"])
 def test_a_path_without_a_modules_name_is_refused(registry, path):
     for ask in (registry.get, registry.check, lambda name: import_named([name])):
-        with pytest.raises(ValueError, match=r"is no name of a module; write 'package\.module:attribute'"):
+        with pytest.raises(ValueError, match=r"is not the name of a module; write 'package\.module:attribute'"):
             ask(path)
 
 

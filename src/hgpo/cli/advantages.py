@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgpo.cli import add_file_arguments
+from hgpo.utils.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.description = DESCRIPTION
     parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
-    parser.add_argument("--estimator", default="hgpo", choices=names(), help="which estimator (default: hgpo)")
+    parser.add_argument("--estimator", default="hgpo", choices=names(), help="the estimator (default: hgpo)")
     parser.add_argument("--gamma", type=float, default=0.95, help="discount of the step return (default: 0.95)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
@@ -248,8 +249,9 @@ def print_summary(estimator: str, summary: BatchSummary, updates: int) -> None:
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     console.print(
-        f"{estimator}: {summary.steps:,} steps of {summary.trajectories:,} trajectories, {summary.tasks:,} tasks"
-        f"{f' in {updates:,} updates' if updates > 1 else ''}\n"
+        f"{estimator}: {counted(summary.steps, 'step')} of "
+        f"{counted(summary.trajectories, 'trajectory', 'trajectories')}, {counted(summary.tasks, 'task')} in "
+        f"{counted(updates, 'update')}\n"
         f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
         f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
         f"{percent(summary.advantage_zero_share)}"
@@ -258,7 +260,7 @@ def print_summary(estimator: str, summary: BatchSummary, updates: int) -> None:
         return
     console.print("levels: " + "; ".join(f"{level.label}, {level.name}" for level in summary.terms))
     for title, headings, cells in (
-        ("Use of the levels, in shares of steps", _USE, _use),
+        ("Levels: shares of steps, and shares of the variance of the returns explained", _USE, _use),
         ("Groups: number, size for a step, prompts", _SIZES, _sizes),
     ):
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

@@ -1,4 +1,4 @@
-"""`hgpo generate-games`: household games as files."""
+"""`hgpo generate-games`: write generated household games to files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 DESCRIPTION = """\
 Write generated household games of the six ALFWorld task types to a folder: train.jsonl, valid_seen.jsonl,
-valid_unseen.jsonl, one game per line, and generated.json with these options. The same options give the same games.
-With --format tw-pddl each game is a game.tw-pddl in a folder of its own, as ALFWorld's are, which ALFWorld plays too.
+valid_unseen.jsonl, one game per line, and generated.json with the options. Equal options give equal games. With
+--format tw-pddl each game is a game.tw-pddl in its own folder, which ALFWorld can load.
 
 valid_seen: new placements of training tasks and layouts. valid_unseen: layouts and object-target pairs that no training
 game has, made of words that the training games contain.
@@ -23,13 +23,13 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Add the arguments of the verb."""
     from hgpo.envs.alfworld.game import TASK_TYPES
     from hgpo.envs.alfworld.generation.game_files import FORMATS
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 
     parser.description = DESCRIPTION
-    parser.add_argument("folder", type=Path, help="where to write them")
+    parser.add_argument("folder", type=Path, help="folder to write to")
     parser.add_argument("--size", default="small", help="small, medium or full (default: small)")
     for split, count in DEFAULT_GAMES.items():
         name = split.replace("_", "-")
@@ -41,11 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"(default: {FORMATS[0]})")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    parser.add_argument("--force", action="store_true", help="replace games that are there")
+    parser.add_argument("--force", action="store_true", help="replace existing games")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Run the verb and return the exit status."""
     from hgpo.envs.alfworld.generation.game_files import generate_games
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 

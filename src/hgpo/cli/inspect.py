@@ -1,4 +1,4 @@
-"""`hgpo inspect`: which steps each step was compared with, and where its advantage came from."""
+"""`hgpo inspect`: the groups of each step, and how its advantage is computed from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from hgpo.storage.schema import Notice
 
 DESCRIPTION = """\
-Look into the groups: one HTML file that works offline, and a summary here. PATH is a run directory, rollouts of this
-project (a parquet or JSONL file, or a folder of them), files with one trajectory or conversation a line, or a folder of
-verl's rollout dumps (JSONL). Damaged files are shown as far as they can be read; the report says what is missing.
+Write an HTML report of the groups and advantages of stored steps (one file, works offline), and print a summary. PATH
+is a run directory, rollouts of this project (a parquet or JSONL file, or a folder of them), files with one trajectory
+or conversation per line, or a folder of verl's rollout dumps (JSONL). Each file is one update. Of a damaged file, the
+readable trajectories are used, and the report lists what is missing.
 
-The report shows at most 20,000 steps and takes at most 5 MB; of more, whole tasks are sampled, while its figures count
-all. docs/inspect.md walks through one.
+The report shows at most 20,000 steps and has at most 5 MB; beyond that, whole tasks are sampled uniformly, and its
+figures count all steps. docs/inspect.md explains a report.
 
 examples:
   hgpo inspect runs/quickstart
@@ -36,30 +37,34 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Add the arguments of the verb."""
     from hgpo.estimators import names
 
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
     parser.add_argument("others", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html in the run)")
-    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run directory)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
-    parser.add_argument("--estimator", choices=names(), help="which one trained (default: the run's, else hgpo)")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of it; repeatable"
+        "--estimator", choices=names(), help="the estimator of the training (default: the run's, else hgpo)"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
     )
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     add_file_arguments(parser)
     parser.add_argument(
         "--figures", type=Path, metavar="DIR", help="write figures (PDF, PNG) here instead of the report"
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Run the verb and return the exit status."""
     from rich.console import Console
 
     from hgpo.report.rendering import fitting_page
@@ -95,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report_of(arguments: argparse.Namespace) -> Report:
-    """What the arguments ask for, read and analysed."""
+    """Read and analyse the steps that the arguments select."""
     from hgpo.report.report import build_report
     from hgpo.storage.reading import parse_columns
 
@@ -112,9 +117,9 @@ def report_of(arguments: argparse.Namespace) -> Report:
 
 
 def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[Notice]]:
-    """How the steps were trained on: what the arguments say, else the run's own settings, else nothing.
+    """The training of the steps: from the arguments, else from the run's settings, else None.
 
-    Settings or metrics that cannot be read become notices: the rollouts beside them may be whole.
+    Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """
     from hgpo.config import ConfigError, apply_override
     from hgpo.estimators import ESTIMATORS, parse_options
@@ -155,7 +160,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
             facts = run_facts(run_directory, config)
             notices += [Notice(problem) for problem in facts.held_out.problems]
     elif (arguments.path / "rollouts").is_dir():
-        notices.append(Notice(f"{arguments.path / 'config.toml'} is not there, so the defaults are assumed"))
+        notices.append(Notice(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed"))
     notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
     gamma = check_gamma(0.95 if gamma is None else gamma)
     if estimator is None and not options and facts is None and gamma == 0.95:
@@ -169,14 +174,14 @@ def _default_output(path: Path) -> Path:
 
 
 def _refuse_file(folder: Path, option: str) -> None:
-    """A folder that is to be written into must not be, or lie in, a file."""
+    """Raise if the output folder, or one of its parents, is a file."""
     found = next((place for place in (folder, *folder.parents) if place.exists()), None)
     if found is not None and not found.is_dir():
         raise ValueError(f"{option}: {found} is a file; name another folder")
 
 
 def _refuse_overwriting(path: Path, force: bool) -> None:
-    """A report may be written anew; anything else that is there may not."""
+    """Raise if `path` exists and is not a report, unless `force`."""
     from hgpo.report.rendering import MARKER
 
     if path.is_dir():
@@ -185,11 +190,11 @@ def _refuse_overwriting(path: Path, force: bool) -> None:
         return
     with path.open("rb") as file:
         if file.read(len(MARKER)) != MARKER.encode():
-            raise ValueError(f"{path} exists already and is no report; choose another name or add --force")
+            raise ValueError(f"{path} exists already and is not a report; choose another name or add --force")
 
 
 def _refuse_output(path: Path, force: bool) -> None:
-    """Find out before the work is done whether the page can be written."""
+    """Check before the computation that the report can be written."""
     from hgpo.utils.files import check_writable
 
     _refuse_file(path.parent, "--output")
@@ -199,10 +204,10 @@ def _refuse_output(path: Path, force: bool) -> None:
 
 def _shown(report: Report) -> str:
     if report.shown_count == report.steps:
-        return "Every step can be looked at in "
+        return "The report with all steps is "
     return (
-        f"{report.shown_count:,} of {report.steps:,} steps, {report.shown_tasks:,} whole tasks of {report.tasks:,}, "
-        "can be looked at (--update N shows one update whole) in "
+        f"The report with {report.shown_count:,} of {report.steps:,} steps, {report.shown_tasks:,} whole tasks of "
+        f"{report.tasks:,} (--update N shows all of one update), is "
     )
 
 

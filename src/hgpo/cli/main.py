@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The `hgpo` command. Each verb is a module of `hgpo.cli`; nothing heavy is imported before it is needed."""
+"""The `hgpo` command. Each verb is a module of `hgpo.cli`; large packages are imported only when needed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from hgpo.utils.text import did_you_mean, visible_lines
 
 VERBS = {
     "train": "train an agent from a recipe, or continue a run",
-    "eval": "play a run's policy, or any model, on a split, each game once per seed",
-    "rollout": "play games with a policy and store every step",
-    "advantages": "compute advantages from stored rollouts alone",
-    "compare": "runs, evaluations and models in one table",
-    "inspect": "see which steps each step was compared with, as an HTML report",
+    "eval": "evaluate a run's policy, or any model, on a split, one episode per task and seed",
+    "rollout": "play tasks with a policy and store every step",
+    "advantages": "compute advantages from stored rollouts",
+    "compare": "compare runs, evaluations and models in a table",
+    "inspect": "write an HTML report of the groups and advantages of every step",
     "export": "write a run's policy as a Hugging Face folder",
-    "play": "play a game yourself in the terminal, or watch an agent",
+    "play": "play a task in the terminal, or watch an agent",
     "serve-env": "serve an environment to OpenEnv's clients",
-    "generate-games": "write household games to files",
-    "doctor": "say what is installed, what runs here and what is missing",
+    "generate-games": "write generated household games to files",
+    "doctor": "report what is installed, what works here and what is missing",
 }
 DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share their history (HGPO)."
-EPILOG = "`hgpo VERB --help` explains a verb and shows examples. Start with: hgpo train quickstart"
+EPILOG = "`hgpo VERB --help` describes a verb with examples. Start with: hgpo train quickstart"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.prompts", "RolloutError"),
@@ -37,29 +37,29 @@ HEAVY_ERRORS = (
     ("hgpo.integrations.verl.watchdog", "LostProcessError"),
     ("safetensors", "SafetensorError"),
 )
-"""More errors that are expected, by module: one that is not loaded has raised none, and is not loaded for this."""
+"""More expected errors, by module; modules are not imported for this, because only a loaded one can have raised."""
 TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
 INTERRUPTED, TERMINATED, BROKEN_PIPE = (128 + number for number in (2, 15, 13))
-"""Exit status as a shell gives it to what a signal ended: SIGINT, SIGTERM, SIGPIPE."""
+"""Exit status as in a shell after SIGINT, SIGTERM, SIGPIPE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status.
+    """Run one verb and return the exit status.
 
-    0: done; 1: a check failed; 2: a mistake in the input; 130: interrupted (Ctrl-C); 143: terminated (SIGTERM); 141: a
-    pipe or socket closed that was written to. If standard output is what closes, the work goes on and is not shown.
+    0: success; 1: a check failed; 2: invalid input; 130: interrupted (Ctrl-C); 143: terminated (SIGTERM); 141: a pipe
+    or socket was closed. If standard output is closed, the verb continues without output.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     parsed = argparse.Namespace(verb=None)
     with pipe_safe_output(), sigterm_interrupts():
         try:
-            # OpenMP threads that spin for long while they wait make tiny tensors a hundred times slower when the cores
-            # are shared; threads that never spin gain nothing from a second core.
+            # On shared cores, OpenMP threads that spin for long while waiting slow tiny tensors down a hundredfold;
+            # threads that never spin gain nothing from a second core.
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             os.environ.setdefault("GOMP_SPINCOUNT", "200000")
             parsed = _parse(words)
             status = _run(parsed)
-            sys.stdout.flush()  # a full disk is an error of the verb's, not of the interpreter's shutdown
+            sys.stdout.flush()  # report a full disk as an error of the verb, not at exit
             return status
         except KeyboardInterrupt as stop:
             return _report_stop(stop, parsed)
@@ -71,13 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = _message_of(error)
             if message is None:
                 raise
-            # it may repeat what stands in a file
+            # the message may quote a file
             sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {visible_lines(message)}\n")
             return 2
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """The verb and its own arguments; only its module is loaded. Options may stand before, between and after words."""
+    """Parse the verb and its arguments; imports only its module. Options and positional arguments may be mixed."""
     parser, parsers = _parsers()
     if "_ARGCOMPLETE" in os.environ:  # set by the shell function of argcomplete
         _complete(parser, parsers)
@@ -93,9 +93,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The command's parser, and one for each verb that its module has yet to configure."""
+    """The parser of the command, and one per verb, still to be configured by its module."""
     parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     parsers = {
         name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -133,7 +133,7 @@ def _verb_module(verb: str):  # type: ignore[no-untyped-def]
 
 
 def _message_of(error: Exception) -> str | None:
-    """What a person is told of an error that can happen to anyone; None for what is a fault of this program."""
+    """The message of an expected error; None for a bug in this program."""
     heavy = [getattr(sys.modules.get(module), name, ()) for module, name in HEAVY_ERRORS]
     if isinstance(error, EXPECTED_ERRORS) or any(isinstance(error, kind) for kind in heavy):
         return str(error)
@@ -146,14 +146,12 @@ def _message_of(error: Exception) -> str | None:
 
 
 def _report_stop(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
-    """Say that it stopped and, where a verb has noted the run that it makes or resumes, how that goes on."""
+    """Report the interruption and, for a training, the command that resumes it."""
     terminated = isinstance(stop, Terminated)
     run: Path | None = getattr(parsed, "run_directory", None)
-    sys.stderr.write("Stopped." if terminated else "\nStopped.")  # the terminal shows ^C in the line that was under way
+    sys.stderr.write("Stopped." if terminated else "\nStopped.")  # the terminal shows ^C in the current line
     if run is not None and (run / "config.toml").exists():
-        sys.stderr.write(
-            f" What was written is kept; `hgpo train --resume {shlex.quote(str(run))}` goes on from there."
-        )
+        sys.stderr.write(f" Files are kept; `hgpo train --resume {shlex.quote(str(run))}` continues the run.")
     sys.stderr.write("\n")
     return TERMINATED if terminated else INTERRUPTED
 

@@ -1,4 +1,4 @@
-"""`hgpo serve-env`: an environment for trainers that speak OpenEnv."""
+"""`hgpo serve-env`: serve an environment to trainers with an OpenEnv client."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import argparse
 import sys
 
 DESCRIPTION = """\
-Serve an environment to OpenEnv's clients: a WebSocket at /ws, a session a connection. It listens on 127.0.0.1 until
-Ctrl-C. A reset names a task by `task` (its number) and `split`, or by `seed`; with neither, tasks come in turn. An
-action is {"text": COMMAND}. docs/environments.md has every field.
+Serve an environment to OpenEnv's clients: a WebSocket at /ws, one session per connection, on 127.0.0.1 until Ctrl-C.
+A reset selects a task by `task` (its number) and `split`, or by `seed`; without either, tasks are used in order. An
+action is {"text": COMMAND}. docs/environments.md describes every field.
 
 examples:
   hgpo serve-env webshop
   hgpo serve-env alfworld --option data_dir=~/alfworld/data --split train
   hgpo serve-env webshop --port 8001 --max-sessions 64 --max-steps 15
-  hgpo train recipe.toml environment.name=openenv:http://127.0.0.1:8000     another hgpo that trains on it
+  hgpo train recipe.toml environment.name=openenv:http://127.0.0.1:8000
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Add the arguments of the verb."""
     from hgpo.envs.openenv.server import LOOPBACK, Limits
 
     limits = Limits()
@@ -28,14 +28,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
     )
-    parser.add_argument("--split", help="serve this split alone (default: all, and resets take the first)")
-    parser.add_argument("--max-steps", type=int, metavar="N", help="cut episodes after N steps (default: never)")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes any free one (default: 8000)")
+    parser.add_argument("--split", help="serve only this split (default: all; resets without a split use the first)")
+    parser.add_argument(
+        "--max-steps", type=int, metavar="N", help="truncate episodes after N steps (default: no limit)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="0: any free port (default: 8000)")
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--expose",
         action="store_true",
-        help="allow a --host that other machines reach: there is no password and no encryption, whoever comes plays",
+        help="allow a --host that other machines can reach: there is no password and no encryption",
     )
     parser.add_argument(
         "--max-sessions", type=int, default=limits.sessions, metavar="N", help=f"(default: {limits.sessions})"
@@ -45,19 +47,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=limits.message_bytes,
         metavar="N",
-        help=f"longest message of a client (default: {limits.message_bytes})",
+        help=f"largest message of a client (default: {limits.message_bytes})",
     )
     parser.add_argument(
         "--idle-seconds",
         type=float,
         default=limits.idle_seconds,
         metavar="S",
-        help=f"end a session after so long without a message (default: {limits.idle_seconds:g})",
+        help=f"end a session after S seconds without a message (default: {limits.idle_seconds:g})",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Run the verb and return the exit status."""
     from hgpo.config import apply_override
     from hgpo.envs.openenv.protocol import is_loopback
     from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_websockets() -> None:
-    """Refuse before games are generated what could not be served."""
+    """Check before games are generated that serving is possible."""
     try:
         import websockets  # noqa: F401
     except ImportError as error:
@@ -93,7 +95,7 @@ def _require_websockets() -> None:
 
 
 def _serve(server, served, host: str, port: int) -> None:  # type: ignore[no-untyped-def]
-    """Until SIGINT or SIGTERM, which end it between two steps and not within one."""
+    """Serve until SIGINT or SIGTERM, which end it between two steps."""
     import asyncio
     import signal
 

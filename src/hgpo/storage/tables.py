@@ -14,7 +14,7 @@ import json
 import os
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -30,7 +30,6 @@ _DAMAGE = (pa.ArrowException, OSError)
 _INT64 = range(-(2**63), 2**63)
 _SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
-_NUMERIC_TRUTHS = ("success", "won", "reward", "penalty", "value")  # in these, true counts as 1
 
 
 def read_parquet(
@@ -260,74 +259,28 @@ def check_json_types(path: Path, schema: pa.Schema) -> None:
 def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
     """All rows of `tables`, which were read from `files`, in order; null in a column that a table lacks.
 
-    Numbers of different width, text and dictionaries of text, and booleans and numbers in columns where true counts as
-    1 are joined. Numbers and text are not: equal ids would become different ones.
+    Numbers of different width and text of different encodings are joined. Numbers and text are not: equal ids would
+    become different ones.
 
     Raises:
-        StorageError: A column has types that cannot be joined; the message names the column and two files.
+        StorageError: A column has types that cannot be joined.
     """
     if len(tables) == 1:
         return tables[0]
-    plain = _comparable(tables)
     try:
-        return pa.concat_tables(plain, promote_options="permissive")
+        return pa.concat_tables(map(_decoded, tables), promote_options="permissive")
     except pa.ArrowException as error:
-        raise StorageError(_disagreement(plain, files) or f"{files[0].parent}: {error}") from error
+        raise StorageError(f"{files[0].parent}: the files cannot be joined ({error}); {_SAME_TYPE}") from error
 
 
-def _comparable(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """The tables with dictionaries and views as text, and booleans as numbers, in columns whose types differ."""
-    types: dict[str, set[pa.DataType]] = {}
-    for table in tables:
-        for field in table.schema:
-            types.setdefault(field.name, set()).add(field.type)
-    return [_retyped(table, types) for table in tables]
-
-
-def _retyped(table: pa.Table, types: Mapping[str, set[pa.DataType]]) -> pa.Table:
+def _decoded(table: pa.Table) -> pa.Table:
+    """The table with dictionaries and views, which Arrow cannot join with plain columns, as plain columns."""
     for place, field in enumerate(table.schema):
-        kind = _plain_type(field.name, field.type, types[field.name])
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        kind = pa.large_string() if pa.types.is_string_view(kind) else kind
         if kind != field.type:
             table = table.set_column(place, field.name, table.column(place).cast(kind))
     return table
-
-
-def _plain_type(name: str, kind: pa.DataType, others: set[pa.DataType]) -> pa.DataType:
-    if others == {kind}:
-        return kind
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_boolean(kind) and name in _NUMERIC_TRUTHS and not others <= {kind, pa.null()}:
-        return pa.int8()
-    return kind
-
-
-def _disagreement(tables: Sequence[pa.Table], files: Sequence[Path]) -> str | None:
-    """The first column that cannot be joined, as a message."""
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
-        seen: dict[pa.DataType, int] = {}
-        for place, table in enumerate(tables):
-            if name not in table.column_names:
-                continue
-            kind = table.schema.field(name).type
-            for other, first in seen.items() if kind not in seen else ():
-                if not _can_join(tables[first].select([name]), table.select([name])):
-                    return (
-                        f"{files[place]}: column {name!r} is {kind}, but {other} in {files[first]}; write values of "
-                        "one type in all files: ids as text, numbers without quotes"
-                    )
-            seen.setdefault(kind, place)
-    return None
-
-
-def _can_join(first: pa.Table, second: pa.Table) -> bool:
-    try:
-        pa.concat_tables([first, second], promote_options="permissive")
-    except pa.ArrowException:
-        return False
-    return True
 
 
 def _rows(path: Path, table: pa.Table) -> Iterator[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Helpers without knowledge of the project: files, text, processes, progress, plot style."""
+"""Helpers without project concepts: files, checksums, terminal text, plot style, processes, progress."""

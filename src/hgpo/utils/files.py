@@ -1,8 +1,7 @@
-"""Files and folders that appear whole or not at all, and what a killed process leaves of them.
+"""Atomic writes of files and folders, and cleaning up after killed processes.
 
-What is being written has a name of its own beside its place, `.<name>.<process>.partial`, and is locked by the process
-that writes it. The lock goes with the process, so whoever writes to that place next knows what is left over, and
-deletes it.
+Content is written to `.<name>.<process>.partial` in the same folder, locked by the writing process, and then renamed.
+The lock ends with the process, so the next writer can recognise and delete files that a killed process left.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_POSIX = os.name != "nt"  # Windows opens no folder as a file, and renames no file that is open
+_POSIX = os.name != "nt"  # Windows cannot open a folder as a file or rename an open file
 _HELD_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
 
 if sys.platform == "win32":
     import msvcrt
 
     LOCKED_BYTE = 200
-    """Windows lets nobody else read a locked byte, so it is one behind whatever a file has to say."""
+    """Windows prevents other processes from reading a locked byte, so it lies behind the content of a lock file."""
 
     def _lock(descriptor: int) -> None:
         os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
@@ -37,10 +36,10 @@ else:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file, or a folder, for this process, until it is closed; False if another one holds it.
+    """Lock an open file or folder for this process until it is closed; False if another process has locked it.
 
     Raises:
-        OSError: this file system has no locks.
+        OSError: The file system does not support locks.
     """
     try:
         _lock(descriptor)
@@ -53,11 +52,11 @@ def try_lock(descriptor: int) -> bool:
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary sibling to write to; it takes the place of `path` when the block ends without an error.
+    """A temporary file next to `path` to write to; replaces `path` when the block ends without an error.
 
-    Missing folders are made. Whoever reads `path` meanwhile sees the old content, never half of the new one; a power
-    cut leaves one of them. `durable` leaves the new one: it waits until the disk has the name, too. An error of the
-    disk names `path`.
+    Creates missing folders. Other processes see the old or the new content of `path`, never a part; so does the next
+    process after a power failure. `durable` waits until the new content and its name are on disk. An error of the disk
+    names `path`.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +81,7 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """A temporary sibling of `path` to write a folder in; it goes, with what is still in it, when the block ends."""
+    """A temporary folder next to `path`; deleted with its contents when the block ends."""
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_left_over(path)
@@ -102,10 +101,10 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder that is there for the block; where folders or locks cannot be had, it is not held.
+    """Lock an existing folder inside the block; without effect where folders cannot be locked.
 
     Raises:
-        FileExistsError: another process holds it.
+        FileExistsError: Another process has locked it.
     """
     descriptor = os.open(folder, os.O_RDONLY) if _POSIX else -1
     try:
@@ -119,10 +118,10 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """In the block, an error of the disk that names no file names `path`: a failed write does not know its file."""
+    """Inside the block, errors of the disk that name no file (such as failed writes) get the name `path`."""
     try:
         yield
-    except shutil.Error as error:  # of many files at once, as a list
+    except shutil.Error as error:  # a list of errors of many files
         raise OSError(f"{path}: {error.args[0][0][-1]}") from error
     except OSError as error:
         if error.filename is not None or error.errno is None:
@@ -135,7 +134,7 @@ def _partial(path: Path) -> Path:
 
 
 def _claim(descriptor: int) -> bool:
-    """`try_lock`; on a file system without locks nothing is held, and what is left over there stays."""
+    """`try_lock`, true on a file system without locks (where left files are not deleted)."""
     try:
         return try_lock(descriptor)
     except OSError:
@@ -143,7 +142,7 @@ def _claim(descriptor: int) -> bool:
 
 
 def _remove_left_over(path: Path) -> None:
-    """Delete what processes that are gone were writing in the place of `path`."""
+    """Delete partial files for `path` that ended processes left."""
     for partial in list(path.parent.glob(f".{glob.escape(path.name)}.*.partial")):
         if partial != _partial(path) and _is_left_over(partial):
             shutil.rmtree(partial, ignore_errors=True) if partial.is_dir() else partial.unlink(missing_ok=True)
@@ -163,16 +162,16 @@ def _is_left_over(partial: Path) -> bool:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write `text` as UTF-8, whole or not at all; see `whole_file`."""
+    """Write `text` as UTF-8 atomically; see `whole_file`."""
     with whole_file(path, durable=durable) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place that cannot be written to, before hours are spent on what is to stand there.
+    """Check before a long computation that `path` can be written.
 
     Raises:
-        OSError: names `path`.
+        OSError: It cannot; the message names `path`.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,16 +181,16 @@ def check_writable(path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until a file's content, or a folder's list of names, is on disk."""
     if path.is_dir():
         if _POSIX:
             _flush(os.open(path, os.O_RDONLY))
     else:
-        _flush(os.open(path, os.O_RDWR))  # Windows flushes only what is open for writing
+        _flush(os.open(path, os.O_RDWR))  # Windows flushes only files that are open for writing
 
 
 def flush_tree(folder: Path) -> None:
-    """`flush` every file in a folder, and the folders' lists of names from the innermost outwards."""
+    """`flush` every file in a folder, then the folders' lists of names, innermost first."""
     for root, _, names in os.walk(folder, topdown=False):
         for name in names:
             flush(Path(root, name))
@@ -199,7 +198,7 @@ def flush_tree(folder: Path) -> None:
 
 
 def flush_everything() -> None:
-    """Wait until all that was written is on the disk: one call for thousands of files."""
+    """Wait until all written data of the system is on disk: one call for thousands of files."""
     if hasattr(os, "sync"):
         os.sync()
 

@@ -1,7 +1,7 @@
-"""How every picture looks: colours, dashes, points, and files that come out the same each time.
+"""The style of all figures: colours, dashes, markers, and reproducible files.
 
-Colours are those of Okabe and Ito (2008), which people with any kind of colour blindness tell apart; every line has
-its own dash and point as well.
+The colours are those of Okabe and Ito (2008), distinguishable with any kind of colour blindness; each line also has its
+own dash and marker.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (1, 3))
 MARKERS = ("o", "s", "^", "D", "P", "v")
-"""matplotlib's names of the points, in the order of the colours."""
+"""matplotlib's names of the markers, in the order of the colours."""
 FIGURE_FORMATS = (".pdf", ".png", ".svg")
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "pdf.fonttype": 42,  # fonts as text, which journals ask for
-    "svg.hashsalt": "hgpo",  # else ids are drawn anew for each file
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "pdf.fonttype": 42,  # embedded fonts, which journals require
+    "svg.hashsalt": "hgpo",  # fixed ids, so that files are reproducible
+    "text.parse_math": False,  # a dollar sign in a name is text
 }
 _OPTIONS: dict[str, dict[str, Any]] = {
     ".pdf": {"metadata": {"CreationDate": None}},
@@ -37,7 +37,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def check_matplotlib() -> None:
-    """A `ValueError` where matplotlib is not installed; it says what to install."""
+    """Raise a `ValueError` with the install command if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ def check_matplotlib() -> None:
 
 @contextmanager
 def empty_figure(width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches; it is drawn and saved in the project's style as long as the context lasts.
+    """A figure of `width` x `height` inches; inside the context it is drawn and saved in the project's style.
 
     Raises:
         ValueError: matplotlib is not installed.
@@ -60,12 +60,12 @@ def empty_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Write the figure to `path` in the format of `suffix`, one of `FIGURE_FORMATS`; the file holds no date."""
-    drawn = io.BytesIO()  # matplotlib's writers do not survive a full disk: one raises an AttributeError then
+    """Write the figure to `path` in the format of `suffix`, one of `FIGURE_FORMATS`; the file contains no date."""
+    drawn = io.BytesIO()  # on a full disk, a writer of matplotlib raises AttributeError
     figure.savefig(drawn, format=suffix[1:], **_OPTIONS[suffix])
     path.write_bytes(drawn.getvalue())
 
 
 def dash(number: int) -> Any:
-    """matplotlib's line style of the dash with this number."""
+    """matplotlib's line style for the number of a dash."""
     return "solid" if number == 0 else (0, DASHES[number])

@@ -1,4 +1,4 @@
-"""A command's process and its surroundings: output whose reader may go away, and the signal that asks it to end."""
+"""The process of a command: output to a pipe that may close, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, TextIO, cast
 
 
 class _PipeSafeStream:
-    """A text stream whose reader may go away: from then on what is written is discarded, and no writer is disturbed.
+    """A text stream that discards output after its pipe was closed.
 
-    Rich ends the program when a pipe closes, and plain writes raise an error; either would end hours of training for
-    `hgpo train … | head`. All of them write through `sys.stdout` and `sys.stderr`.
+    Rich ends the program when a pipe closes, and plain writes raise an error; either would end a training in
+    `hgpo train … | head`.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        """None is what Python has in place of a stream that was closed before it began."""
+        """Wrap a stream; Python passes None for one that was closed at start."""
         self._stream = open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115
 
     def write(self, text: str) -> int:
@@ -44,7 +44,7 @@ class _PipeSafeStream:
         return getattr(self._stream, name)
 
     def _redirect_to_devnull(self) -> None:
-        """Replace the file below, for what is buffered is written to it once more, at the latest when Python ends."""
+        """Replace the underlying file, because Python writes buffered output to it again, at the latest at exit."""
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, self._stream.fileno())
         os.close(devnull)
@@ -52,10 +52,10 @@ class _PipeSafeStream:
 
 @contextmanager
 def pipe_safe_output() -> Iterator[None]:
-    """Standard output and error that outlive their readers and take any character (error escapes what it cannot)."""
+    """Standard output and error that tolerate closed pipes and characters that the terminal cannot encode."""
     before = sys.stdout, sys.stderr
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a dash that the terminal cannot show is no reason to fail
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal cannot encode must not fail
     sys.stdout, sys.stderr = (cast(TextIO, _PipeSafeStream(stream)) for stream in before)
     try:
         yield
@@ -66,12 +66,12 @@ def pipe_safe_output() -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which unwinds as Ctrl-C does: files are left whole and what was started is ended."""
+    """SIGTERM as an exception: it unwinds like Ctrl-C, so that files stay complete and child processes end."""
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, unless somebody else handles it already (Ray does from its import on)."""
+    """Raise `Terminated` on SIGTERM, unless it has a handler (Ray sets one when it is imported)."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -81,7 +81,7 @@ def sigterm_interrupts() -> Iterator[None]:
     def terminate(number: int, _: FrameType | None) -> None:
         if os.getpid() == process:
             raise Terminated
-        signal.signal(number, signal.SIG_DFL)  # a forked worker ends at once, as it would have without this
+        signal.signal(number, signal.SIG_DFL)  # a forked worker ends immediately, as without this handler
         os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, terminate)

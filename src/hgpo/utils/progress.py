@@ -1,4 +1,4 @@
-"""What a person sees while a run is going: one bar that moves, one line per few updates that stays."""
+"""Progress of a run in the terminal: a progress bar, and a permanent line for some of the updates."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ LINES_PER_RUN = 15
 
 
 class Reporter:
-    """Shows stages, counts and updates on a terminal; on anything else it prints a line now and then."""
+    """Shows stages, counts and updates on a terminal; without a terminal, prints a line every 15 seconds."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or Console(stderr=False, quiet=quiet)
 
     def say(self, text: str) -> None:
-        """One line that stays; it may hold what an environment or a server said."""
+        """Print a line; it may contain text of an environment or a server."""
         self.console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """A line on standard error, in quiet, too: what comes out is not what it would have been."""
+        """Print a line on standard error, even if `quiet`: the results differ from those requested."""
         Console(stderr=True).print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:
-        """A bar for work of known size; yields the callback `(done, total, note="")`."""
+        """A progress bar for work of known size; yields the callback `(done, total, note="")`."""
         with self._progress() as progress:
             yield _Counter(self, progress, what)
 
@@ -60,7 +60,7 @@ class Reporter:
 
 
 class _Counter:
-    """Counts one piece of work."""
+    """The callback of one progress bar."""
 
     def __init__(self, reporter: Reporter, progress: Progress, what: str) -> None:
         self._reporter = reporter
@@ -78,7 +78,7 @@ class _Counter:
 
 
 def duration(seconds: float) -> str:
-    """Roughly how long, in one unit. Example: `duration(130)` is "2 min"."""
+    """An approximate duration in one unit. Example: `duration(130)` is "2 min"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -87,9 +87,9 @@ def duration(seconds: float) -> str:
 
 
 def update_line(row: Mapping[str, Any], updates: int, left: float | None = None) -> str:
-    """The figures that one looks at first, in one line; at its end the seconds that are left, where they are known."""
+    """The main figures of an update in one line, with the remaining time if `left` (seconds) is known."""
     levels = [row[key] for key in sorted(row) if key.startswith("group_size_")]
-    kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # with a coefficient of 0 nobody computes it
+    kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # not computed if its coefficient is 0
     groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
     return (
         f"update {row['update']:>4}/{updates}  success {row['success']:.2f}  reward {row['reward']:6.2f}  "
@@ -99,6 +99,6 @@ def update_line(row: Mapping[str, Any], updates: int, left: float | None = None)
 
 
 def worth_a_line(update: int, updates: int) -> bool:
-    """Whether this update's line stays on the screen: the first, the last and about `LINES_PER_RUN` between."""
+    """Whether an update's line is printed: the first, the last and about `LINES_PER_RUN` between."""
     every = max(1, updates // LINES_PER_RUN)
     return update in (1, updates) or update % every == 0

@@ -136,7 +136,7 @@ def test_the_tables_fit_100_columns(rollouts: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 100
     assert "…" not in printed
-    assert "7 steps of 3 trajectories, 1 tasks" in printed
+    assert "7 steps of 3 trajectories, 1 task in 1 update" in printed
     level_1 = re.search(r"^ 1 +(.*)", printed, re.MULTILINE)
     assert level_1 is not None
     # Level 1 compares rows 1 and 3 of 7; rows 0, 2, 4 are too early. The other four: T = .6875, W = .5, E[W] = T / 3.

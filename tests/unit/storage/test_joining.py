@@ -27,17 +27,9 @@ def joined(*columns, name="c"):
         (pa.array([[1]]), pa.array([[2]], pa.list_(pa.int32())), pa.list_(pa.int64())),
     ],
 )
-def test_what_means_the_same_is_joined(first, second, kind):
+def test_columns_of_equal_meaning_are_joined(first, second, kind):
     for one, other in ((first, second), (second, first)):
         assert joined(one, other) == (one.to_pylist() + other.to_pylist(), kind)
-
-
-@pytest.mark.parametrize("name", ["success", "won", "reward"])
-def test_truths_go_with_numbers_where_they_count_as_such(name):
-    assert joined(pa.array([True, None]), pa.array([0]), name=name)[0] == [1, None, 0]
-    assert joined(pa.array([True]), pa.array([None]), name=name) == ([True, None], pa.bool_())
-    with pytest.raises(StorageError, match=r"1\.parquet: column 'group' is int64, but bool in 0\.parquet"):
-        joined(pa.array([True]), pa.array([1]), name="group")
 
 
 def test_a_file_without_a_column_has_nulls_in_it():
@@ -45,12 +37,11 @@ def test_a_file_without_a_column_has_nulls_in_it():
     assert join_tables(tables, [Path("0"), Path("1")]).to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
 
 
-def test_kinds_that_do_not_go_together_name_the_column_and_both_files():
-    message = r"2\.parquet: column 'group' is string, but int64 in 1\.parquet; .*ids as text, numbers without quotes"
-    with pytest.raises(StorageError, match=message):
+def test_types_that_cannot_be_joined_name_the_column() -> None:
+    with pytest.raises(StorageError, match=r"the files cannot be joined \(.*group.*\); .*ids as text, numbers without"):
         joined(pa.array([None]), pa.array([1]), pa.array(["a"]), name="group")
 
 
-def test_integers_that_fractions_cannot_hold_are_refused():
-    with pytest.raises(StorageError, match=r"1\.parquet: column 'group' is double, but int64 in 0\.parquet"):
+def test_integers_that_floats_cannot_represent_are_rejected() -> None:
+    with pytest.raises(StorageError, match=r"the files cannot be joined \(.*1152921504606846977"):
         joined(pa.array([2**60 + 1]), pa.array([0.5]), name="group")
