@@ -241,13 +241,13 @@ READABLE: dict[Kind, tuple[int, str]] = {
     validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
-    run_without_rollouts: "holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
+    run_without_rollouts: "contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
     run_before_its_first_update: "a run stores some after its first update",
     run_whose_rollouts_were_deleted: "a run stores some after its first update",
     run_with_advantages_in_it: "a run stores some after its first update",
     metrics_alone: "a run stores some after its first update",
     metrics_file: "a run stores some after its first update",
-    empty_folder: "holds no rollouts",
+    empty_folder: "contains no rollouts",
     nothing: "no such file or folder",
     other_file: "the name of a rollout file ends in .parquet or .jsonl",
     empty_file: "1.jsonl: no rows",
