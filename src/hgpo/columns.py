@@ -195,7 +195,7 @@ def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
             fail(
                 name,
                 row,
-                f"{reprlib.repr(value)} holds NaN or an array, which does not equal itself, so it cannot be a key; "
+                f"{reprlib.repr(value)} contains NaN or an array, which does not equal itself, so it cannot be a key; "
                 "use None, numbers or text instead",
             )
 

@@ -474,7 +474,7 @@ def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
     path.write_text(page, encoding="utf-8")
     watched = Watched(browser, path.as_uri())
     watched.page.wait_for_selector("#chart-success svg")
-    assert "holds no rollouts" in watched.page.inner_text("#notices")
+    assert "contains no rollouts" in watched.page.inner_text("#notices")
     for link in ("#compare", "#consistency", "#find=", "#step=1/a/0", "#task=1/a"):
         watched.open(link[1:].split("=")[0], link)
     assert watched.noted == []

@@ -105,7 +105,7 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
     [
         (["none"], "no such file or folder: none"),
         (["cut.jsonl", "other.jsonl"], "one path only, got 2; to compare runs, use `hgpo compare`"),
-        (["."], "holds no rollouts"),
+        (["."], "contains no rollouts"),
         (["empty.jsonl"], "empty.jsonl: no rows"),
         (["cut.jsonl"], "cut.jsonl line 1: not JSON"),
         (["other.jsonl"], "other.jsonl line 1: schema version 7; this release reads 1"),
@@ -146,7 +146,7 @@ def test_updates_without_stored_rollouts_still_have_figures(run: Path, capsys: p
     for file in (run / "rollouts").iterdir():
         file.unlink()
     assert main(["inspect", str(run)]) == 0
-    assert "holds no rollouts" in " ".join(capsys.readouterr().out.split())
+    assert "contains no rollouts" in " ".join(capsys.readouterr().out.split())
     charts = {chart["id"]: chart["spec"]["data"]["values"] for chart in header_of(run / "report.html")["charts"]}
     assert [row["success"] for row in charts["success"]] == [0.5, 0.5]
 
@@ -155,7 +155,7 @@ def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: 
     page = run / "report.html"
     page.write_text(f"{MARKER} a good report")
     assert main(["inspect", str(run), "--update", "99", "2"]) == 2
-    assert "holds no rollouts of update 99; it holds those of 1 to 2" in capsys.readouterr().err
+    assert "contains no rollouts of update 99; it contains those of 1 to 2" in capsys.readouterr().err
     assert page.read_text() == f"{MARKER} a good report"
 
 

@@ -124,9 +124,7 @@ def test_ctrl_c_in_training_says_how_to_go_on(
     monkeypatch.setattr(train, "_train", interrupted)
     monkeypatch.setattr(train, "_resume", interrupted)
     assert cli.main(["train", *words]) == 130
-    assert capsys.readouterr().err == (
-        f"\nStopped. What was written is kept; `hgpo train --resume {run}` goes on from there.\n"
-    )
+    assert capsys.readouterr().err == (f"\nStopped. Files are kept; `hgpo train --resume {run}` continues the run.\n")
 
 
 @pytest.mark.parametrize("stage", ["run", "load_config", "_train"])
@@ -171,7 +169,7 @@ def test_sigterm_is_left_alone_outside_a_verb_and_where_it_is_handled(monkeypatc
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_worker_ends_at_once_on_sigterm(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys, time\nfrom hgpo import cli\nfrom hgpo.cli import doctor\n"
+        "import os, signal, sys, time\nfrom hgpo.cli import doctor, main as cli\n"
         "def run(_):\n"
         "    child = os.fork()\n"
         "    if not child:\n"

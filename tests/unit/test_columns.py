@@ -68,7 +68,7 @@ def test_a_masked_field_of_a_record_is_a_missing_value() -> None:
     ],
 )
 def test_nan_and_arrays_inside_a_tuple_are_no_keys(odd: Any) -> None:
-    with pytest.raises(ColumnError, match=r"column 'observation', row 2: .* holds NaN or an array"):
+    with pytest.raises(ColumnError, match=r"column 'observation', row 2: .* contains NaN or an array"):
         intern("observation", ["x", ("k", 1.0), odd], allow_none=False)
 
 
@@ -81,5 +81,5 @@ def test_a_deeply_nested_tuple_is_looked_through() -> None:
     deep: tuple[Any, ...] = (float("nan"),)
     for _ in range(500):
         deep = (deep, 1.0)
-    with pytest.raises(ColumnError, match="holds NaN"):
+    with pytest.raises(ColumnError, match="contains NaN"):
         intern("observation", [deep], allow_none=False)

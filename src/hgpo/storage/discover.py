@@ -102,9 +102,9 @@ def _entries(path: Path) -> Iterable[Path]:
 
 def _no_files(path: Path, format: str) -> str:
     if format == "verl":
-        return f"{path} holds no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
+        return f"{path} contains no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
     return (
-        f"{path} holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and none where "
+        f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and none where "
         "rollout.store_every is 0"
     )
 
@@ -112,7 +112,7 @@ def _no_files(path: Path, format: str) -> str:
 def _check_updates(path: Path, found: Sequence[int], wanted: Sequence[int]) -> None:
     if missing := sorted(set(wanted) - set(found)):
         raise ValueError(
-            f"{path} holds no rollouts of update {', '.join(map(str, missing))}; it holds those of "
+            f"{path} contains no rollouts of update {', '.join(map(str, missing))}; it contains those of "
             f"{number_ranges(found)}"
         )
 

@@ -201,7 +201,7 @@ def _check_update(file: StepFile, metadata: Mapping[bytes, bytes]) -> None:
     """Reject a file that training wrote under the number of another update."""
     written = metadata.get(UPDATE_KEY, b"").decode("ascii", "replace")
     if written and file.path.stem == f"{file.update:05d}" and written != str(file.update):
-        raise StorageError(f"holds the steps of update {written}, whatever its name says; rename it", file.path)
+        raise StorageError(f"contains the steps of update {written}, unlike its name; rename it", file.path)
 
 
 def _renamed(table: pa.Table, columns: Mapping[str, str], file: Path) -> pa.Table:

@@ -93,7 +93,7 @@ def test_columns_of_an_earlier_call_do_not_stay(rollouts: Path, tmp_path: Path) 
 def test_every_file_is_a_batch_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], estimator: str, options: tuple[str, ...]
 ) -> None:
-    """Ids and rewards of the second file differ, so that a joint batch would give other advantages."""
+    """Both files have the same ids and different rewards; a joint batch would be rejected or give other advantages."""
     words = ["--estimator", estimator, *(word for option in options for word in ("--option", option))]
     second = [{**row, "reward": -2.0 * row["reward"], "penalty": 0.5 * row["step"]} for row in ROWS]
     for number, content in ((2, ROWS), (10, second)):

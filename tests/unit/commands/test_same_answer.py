@@ -241,13 +241,13 @@ READABLE: dict[Kind, tuple[int, str]] = {
     validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
-    run_without_rollouts: "holds no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
+    run_without_rollouts: "contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
     run_before_its_first_update: "a run stores some after its first update",
     run_whose_rollouts_were_deleted: "a run stores some after its first update",
     run_with_advantages_in_it: "a run stores some after its first update",
     metrics_alone: "a run stores some after its first update",
     metrics_file: "a run stores some after its first update",
-    empty_folder: "holds no rollouts",
+    empty_folder: "contains no rollouts",
     nothing: "no such file or folder",
     other_file: "the name of a rollout file ends in .parquet or .jsonl",
     empty_file: "1.jsonl: no rows",
@@ -364,3 +364,15 @@ def test_both_take_columns_from_other_keys(tmp_path: Path, capsys: pytest.Captur
         _, explanation = told_by_advantages(path, capsys, "--column", wrong)
         assert explanation
         assert told_by_inspect(path, "--column", wrong) == (0, explanation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [updates_with_equal_ids, folder_of_trajectories, validation_dumps, mixed_folder])
+def test_both_commands_print_the_same_counts(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
+    pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
+    path = made(kind, tmp_path)
+    assert main(["advantages", str(path)]) == 0
+    assert "22 steps of 10 trajectories, 4 tasks in 2 updates" in capsys.readouterr().out
+    assert main(["inspect", str(path), "-o", str(tmp_path / "report.html")]) == 0
+    assert "22 steps of 4 tasks in 2 updates" in " ".join(capsys.readouterr().out.split())

@@ -22,7 +22,7 @@ def test_of_many_steps_whole_tasks_are_shown_and_all_are_counted(folder, rows):
 
 def test_some_updates_alone(folder):
     assert [figures.update for figures in build_report(folder, updates=[2]).figures] == [2]
-    with pytest.raises(ValueError, match="holds no rollouts of update 9"):
+    with pytest.raises(ValueError, match="contains no rollouts of update 9"):
         build_report(folder, updates=[9])
 
 
@@ -46,8 +46,8 @@ def test_metrics_alone_give_figures_and_no_steps(tmp_path):
     metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
     report = build_report(tmp_path, Training(metrics=metrics))
     assert report.shown_count == 0
-    assert "holds no rollouts" in str(report.notices[0])
-    with pytest.raises(ValueError, match="holds no rollouts"):
+    assert "contains no rollouts" in str(report.notices[0])
+    with pytest.raises(ValueError, match="contains no rollouts"):
         build_report(tmp_path)
 
 

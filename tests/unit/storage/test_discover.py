@@ -38,7 +38,7 @@ def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, write, name, place):
         write(run / "advantages.jsonl", [{"group": "what an earlier call wrote"}])
     if place == "run/rollouts":
         (run / "rollouts").mkdir()
-    with pytest.raises(NoRolloutsError, match=r"holds no rollouts .* a run stores some after its first update"):
+    with pytest.raises(NoRolloutsError, match=r"contains no rollouts .* a run stores some after its first update"):
         find_step_files(metrics if place == "file" else run)
 
 
@@ -47,7 +47,7 @@ def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, write, name, place):
     [
         ("none", "no such file or folder"),
         ("a.csv", r"a\.csv: the name of a rollout file ends in \.parquet or \.jsonl"),
-        ("", r"holds no rollouts \(\*\.parquet, \*\.jsonl\)"),
+        ("", r"contains no rollouts \(\*\.parquet, \*\.jsonl\)"),
     ],
 )
 def test_what_is_not_there_or_not_readable_is_said(tmp_path, name, message):
@@ -59,7 +59,7 @@ def test_what_is_not_there_or_not_readable_is_said(tmp_path, name, message):
 
 def test_a_folder_without_dumps_says_how_verl_writes_them(tmp_path):
     (tmp_path / "1.parquet").touch()
-    with pytest.raises(NoRolloutsError, match=r"holds no dumps of verl .*set trainer.rollout_data_dir"):
+    with pytest.raises(NoRolloutsError, match=r"contains no dumps of verl .*set trainer.rollout_data_dir"):
         find_step_files(tmp_path, "verl")
 
 
@@ -107,7 +107,7 @@ def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, ro
     for name in ("10.jsonl", "9.jsonl", "00002.jsonl"):
         write(tmp_path / "rollouts" / name, rows)
     assert [file.update for file in find_step_files(tmp_path, updates=[10, 2])] == [2, 10]
-    with pytest.raises(ValueError, match=r"holds no rollouts of update 3, 99; it holds those of 2, 9 to 10$"):
+    with pytest.raises(ValueError, match=r"contains no rollouts of update 3, 99; it contains those of 2, 9 to 10$"):
         find_step_files(tmp_path, updates=[99, 10, 3])
 
 

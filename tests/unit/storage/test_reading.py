@@ -65,7 +65,7 @@ def test_what_cannot_be_read_names_the_file(tmp_path, steps):
     with pytest.raises(StorageError, match="no such file or folder"):
         read_rollouts(tmp_path / "none.parquet")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StorageError, match="holds no rollouts"):
+    with pytest.raises(StorageError, match="contains no rollouts"):
         read_rollouts(tmp_path / "empty")
 
 

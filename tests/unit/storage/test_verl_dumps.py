@@ -280,7 +280,7 @@ def test_observations_that_are_not_text_are_kept_as_json(tmp_path):
 def test_nothing_to_read_is_said(tmp_path):
     with pytest.raises(StorageError, match="no such file or folder"):
         read_dumps(tmp_path / "none")
-    with pytest.raises(StorageError, match="holds no dumps"):
+    with pytest.raises(StorageError, match="contains no dumps"):
         read_dumps(tmp_path)
     for rows in ("\n", json.dumps({"uid": f"{PADDING}_0_0", "input": "", "output": ""})):
         (tmp_path / "1.jsonl").write_text(rows)
