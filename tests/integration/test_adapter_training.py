@@ -67,7 +67,7 @@ def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
     name = next(iter(weights))
     save_file({**weights, name: weights[name] + 1}, run.start / "model.safetensors", {"format": "pt"})
     seal(run.start)  # as another run's start would be
-    with pytest.raises(WrongBaseError, match="put the model back that the run began with"):
+    with pytest.raises(WrongBaseError, match="restore the model that the run started with"):
         resume(run.path, quiet())
     shutil.rmtree(run.start)
     assert main(["eval", str(run.path), "--split", "held_out"]) == 2

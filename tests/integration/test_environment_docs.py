@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import re
 import subprocess
@@ -44,10 +43,9 @@ def test_the_pages_recipe_asks_for_no_more_tasks_than_there_are(folder: Path) ->
     assert int(python(folder, "-c", code)) >= config.warm_start.demonstrations + config.warm_start.probe_games
 
 
-def test_the_pages_estimator() -> None:
-    result = doctest.testfile(str(PAGE), module_relative=False)
-    assert result.attempted > 0
-    assert result.failed == 0
+def test_the_pages_estimator(folder: Path) -> None:
+    """In a process of its own: the page registers an estimator."""
+    python(folder, "-m", "doctest", str(PAGE))
 
 
 @pytest.mark.slow

@@ -229,8 +229,8 @@ def _says_how_to_go_on(run: Path) -> Iterator[None]:
         if not (run / "config.toml").exists():
             raise
         raise type(error)(
-            f"{error}. What was written is kept; once that is mended, `hgpo train --resume {shlex.quote(str(run))}` "
-            "goes on from there"
+            f"{error}. The run is kept; once the cause is fixed, `hgpo train --resume {shlex.quote(str(run))}` "
+            "continues it"
         ) from error
 
 

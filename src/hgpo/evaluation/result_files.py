@@ -209,7 +209,8 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     try:
         return run_evaluation(run, name).evaluation
     except ValueError as error:
-        raise RunDirectoryError(f"{error}; delete it and resume to play it again") from error
+        remedy = "to play it again" if name in ("before", "after") else "to go on without it"
+        raise RunDirectoryError(f"{error}; delete it and resume {remedy}") from error
 
 
 def describe(evaluation: Evaluation) -> str:

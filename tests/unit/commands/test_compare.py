@@ -158,7 +158,7 @@ def test_texts_of_a_file_cannot_act_on_the_terminal(folder: Path, capsys: pytest
 
 def test_nothing_heavy_is_loaded(folder: Path) -> None:
     code = (
-        "import sys, hgpo.cli.main\nhgpo.cli.main(['compare', 'hgpo-1', 'gpt.json'])\n"
+        "import sys\nfrom hgpo.cli.main import main\nmain(['compare', 'hgpo-1', 'gpt.json'])\n"
         "print([m for m in ('torch', 'transformers', 'matplotlib', 'corridor') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -210,4 +210,4 @@ def test_samples_that_are_alike_are_read_once_and_count_each(monkeypatch):
     assert rows == [3]
     expected = gradient(one_by_one)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found[name], value, atol=5e-5, rtol=1e-4)

@@ -227,7 +227,7 @@ def test_a_run_is_not_rejected_for_it(
     tmp_path: Path, available: list[float | None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     available[0] = 0.001
-    monkeypatch.setattr("hgpo.training.trainer._run", lambda run, *rest: run)
+    monkeypatch.setattr("hgpo.assemble._complete", lambda run, *rest: run)
     settings = load_config(TESTS / "corridor.toml", [f"run.directory={str(tmp_path)!r}"])
     assert train(settings, Reporter(Console(quiet=True))).config.exists()
     assert "Warning: memory may not suffice" in capsys.readouterr().err

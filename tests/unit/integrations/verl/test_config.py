@@ -240,7 +240,7 @@ def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
         )
 
     assert reference() == "bf16"
-    assert reference(policy={"precision": "float32"}) == "fp32"
+    assert reference(policy={"model": "some/model", "precision": "float32"}) == "fp32"
     assert reference(policy={"model": "some/model", "device": "cpu"}) == "fp32"
     trained = dict(leaves(suggested_settings(config())))["actor_rollout_ref.actor.fsdp_config.model_dtype"]
     assert trained == "fp32"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("verl", reason="verl is missing: make verl-test")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("verl", reason="verl is missing: make verl-test")
+
+
 from corridor import CorridorSuite
 from hgpo.integrations.verl.agent_loop import as_columns, panel_rows, training_rows
 from hgpo.rollout.sampling import task_indices

@@ -54,7 +54,7 @@ def test_the_six_templates(conditions: tuple[str, ...], task_type: str, target: 
     ],
 )
 def test_other_conditions_are_refused(conditions: str) -> None:
-    with pytest.raises(ValueError, match="none of the six known shapes"):
+    with pytest.raises(ValueError, match="none of the six templates"):
         goal(conditions)
 
 
