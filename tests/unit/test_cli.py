@@ -94,6 +94,14 @@ def test_settings_are_listed_and_a_dry_run_prints_them(capsys):
     assert "history_length = 2" in capsys.readouterr().out
 
 
+def test_settings_are_never_cut_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main(["train", "--settings"]) == 0
+    assert "…" not in capsys.readouterr().out
+
+
 def test_completion_is_asked_for_with_every_verb_configured(monkeypatch):
     completed = []
     monkeypatch.setitem(sys.modules, "argcomplete", SimpleNamespace(autocomplete=completed.append))

@@ -119,11 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_settings() -> None:
-    """Every setting, its default and what it is for."""
+    """Print every setting, its default and its meaning; names are folded and never cut."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("setting", "default", "what it is")
+    table = Table(*(Column(title, overflow="fold") for title in ("setting", "default", "what it is")))
     for row in describe_settings():
         table.add_row(*row)
     Console().print(table)
