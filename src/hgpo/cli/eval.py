@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hgpo.cli import TRUST_HELP
 
 if TYPE_CHECKING:
-    from hgpo.config import Config
+    from hgpo.config import Config, EvaluationSettings
     from hgpo.utils.progress import Reporter
 
 DESCRIPTION = """\
@@ -124,7 +124,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint)
-    output = arguments.output or _output_in_run(arguments, config, checkpoint)
+    output = arguments.output or _output_in_run(arguments, config.evaluation, checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
@@ -143,11 +143,10 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     return 0
 
 
-def _output_in_run(arguments: argparse.Namespace, config: Config, checkpoint: str) -> Path:
+def _output_in_run(arguments: argparse.Namespace, settings: EvaluationSettings, checkpoint: str) -> Path:
     """The file in the run; its name says what was evaluated."""
     from hgpo.runs.folder import RunDirectory
 
-    settings = config.evaluation
     name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
     if arguments.games is not None:
         name += f"-first{arguments.games}"  # beside the whole set's, not in its place

@@ -31,6 +31,7 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     built_here = config.policy.model == "tiny"
     base = [] if built_here or Path(config.policy.model).exists() else [f"base_model: {_plain(config.policy.model)}"]
     front = ["---", "library_name: transformers", "pipeline_tag: text-generation", *base]
+    published = config.model_copy(update={"run": config.run.model_copy(update={"directory": "runs"})})  # no local path
     start = "a tiny model built for it" if built_here else f"`{_plain(config.policy.model)}`"
     return "\n".join(
         [
@@ -55,15 +56,10 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
             *_evaluations(run),
             "## Settings",
             "",
-            *(f"    {line}" for line in dump_config(_without_place(config)).splitlines()),
+            *(f"    {line}" for line in dump_config(published).splitlines()),
             "",
         ]
     )
-
-
-def _without_place(config: Config) -> Config:
-    """Where a run lay on somebody's machine is nobody else's business."""
-    return config.model_copy(update={"run": config.run.model_copy(update={"directory": "runs"})})
 
 
 def _evaluations(run: RunDirectory) -> Iterator[str]:

@@ -134,14 +134,14 @@ def read_source(source: Source, name: str | None = None) -> list[Entry]:
             f"{source.path} has no evaluation {which}; RUN:NAME takes one of: {', '.join(present) or 'none'}"
         )
     first = Entry("", source.path, run_evaluation(run, chosen), chosen, config)
-    further = [] if source.name or name else _same_policy(run, config, chosen, first.evaluation)
+    further = [] if source.name or name else _same_policy(run, config.training.updates, chosen, first.evaluation)
     return [first, *(replace(first, stored=run_evaluation(run, other), name=other) for other in further)]
 
 
-def _same_policy(run: RunDirectory, config: Config, newest: str, evaluation: Evaluation) -> list[str]:
+def _same_policy(run: RunDirectory, updates: int, newest: str, evaluation: Evaluation) -> list[str]:
     """Names of the evaluations that `hgpo eval` stored of the same update on other splits."""
     seeds = "-".join(map(str, evaluation.seeds))
-    ending = f"-{update_of(newest, config.training.updates)}-t{evaluation.temperature:g}-s{seeds}"
+    ending = f"-{update_of(newest, updates)}-t{evaluation.temperature:g}-s{seeds}"
     own = f"{evaluation.split}{ending}"
     return [name for name in evaluation_names(run) if name.endswith(ending) and name != own]
 
