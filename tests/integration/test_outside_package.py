@@ -121,7 +121,7 @@ def test_an_option_that_the_backend_does_not_take_is_refused_before_anything_is_
     command = [
         sys.executable,
         "-m",
-        "hgpo.cli.main",
+        "hgpo",
         "train",
         "recipe.toml",
         "run.name=other",
