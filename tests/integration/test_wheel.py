@@ -120,7 +120,7 @@ def test_the_wheel_has_all_recipes_and_nothing_beside_the_package(built: Path) -
 def test_the_index_is_told_what_it_shows(built: Path) -> None:
     told = metadata(built)
     assert told["Description-Content-Type"] == "text/markdown"
-    assert "pip install 'hgpo[train]'" in told.get_payload()
+    assert "pip install '.[train]'" in told.get_payload()
     assert any(url.startswith("Paper, ") for url in told.get_all("Project-URL", []))
     assert {"train", "completion", "lora"} <= set(told.get_all("Provides-Extra", []))
 
