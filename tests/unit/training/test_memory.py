@@ -165,6 +165,8 @@ CASES = {
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
 def test_whole_updates_take_what_was_estimated(case: str, precision: str, recompute_layers: bool) -> None:
+    if precision == "bfloat16" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU emulates bfloat16: one case takes minutes")
     kind, sizes, (prompt, response), settings = CASES[case]
     written = {
         "kind": kind,
