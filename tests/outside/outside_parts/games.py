@@ -76,4 +76,4 @@ register_template("terse", TerseTemplate())
 def _is_environment_worker() -> bool:
     """The process that gathers demonstrations plays games too; that one shall live."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.endswith("environment_worker")
+    return spec is not None and spec.name.endswith("env_worker")
