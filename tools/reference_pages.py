@@ -1,7 +1,8 @@
 """Writes docs/reference/settings.md from `hgpo.config` and docs/reference/metrics.md from `METRICS` below.
 
-python tools/reference_pages.py            write them
-python tools/reference_pages.py --check    change nothing; end with status 1 if a page would change
+    python tools/reference_pages.py
+
+A test compares the pages with what is written here.
 
 Tests hold the keys of `METRICS` against the rows that both engines write.
 """
@@ -9,8 +10,6 @@ Tests hold the keys of `METRICS` against the rows that both engines write.
 # ruff: noqa: E501 - a figure's meaning is one line
 from __future__ import annotations
 
-import argparse
-import sys
 from itertools import groupby
 from pathlib import Path
 
@@ -130,16 +129,10 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write or check the pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; end with 1 if a page would change")
-    check = parser.parse_args().check
+    """Write the pages."""
     for path, text in pages().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            if check:
-                sys.exit(f"{path.relative_to(ROOT)} is not current: python tools/reference_pages.py")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Agents: a prompt template with a memory, whatever policy answers the prompts.
+"""Agents: a prompt template with a memory, for any policy.
 
     context ─▶ template ─▶ prompt ─▶ policy ─▶ response ─▶ template ─▶ action
 

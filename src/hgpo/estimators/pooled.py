@@ -192,7 +192,7 @@ def pooled_levels(
 
     "mean_std_norm" divides every level by the std of the step's level-0 group + epsilon: the levels are estimates of
     one baseline, so they must stay in one unit. A std holds the step's own return, so what divides depends on the
-    action, whatever the baseline.
+    action for every baseline.
 
     Args:
         batch: the steps.

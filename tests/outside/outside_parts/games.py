@@ -74,6 +74,6 @@ register_template("terse", TerseTemplate())
 
 
 def _is_environment_worker() -> bool:
-    """The process that gathers demonstrations plays games too; that one shall live."""
+    """Whether this is an environment worker, and not the process that collects demonstrations."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.endswith("env_worker")

@@ -38,7 +38,7 @@ class TextCraftExpert:
         self._depths = self._all_depths()
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next command for the current inventory; earlier commands may be somebody else's."""
+        """The next command for the current inventory; earlier commands may come from another policy."""
         return next(self._crafted(self._goal, dict(info["inventory"])))
 
     def _crafted(self, item: str, stock: dict[str, int]) -> Iterator[str]:
