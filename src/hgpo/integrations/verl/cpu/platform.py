@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from verl.plugin.platform import PlatformBase, PlatformRegistry
+
+from hgpo.integrations.verl.cpu import patch_version
+
+patch_version()  # every process of a run on CPUs loads this module first, before verl's modules look for vLLM
+
+from verl.plugin.platform import PlatformBase, PlatformRegistry  # noqa: E402
 
 _NO_OPS = (
     "empty_cache",

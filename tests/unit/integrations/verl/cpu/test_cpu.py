@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
@@ -52,3 +53,12 @@ def test_the_library_of_threads_is_loaded_first_where_there_is_one(
     library.parent.mkdir()
     library.touch()
     assert vllm_environment()["LD_PRELOAD"] == str(library)
+
+
+def test_a_process_of_a_run_finds_the_build_for_cpus() -> None:
+    pytest.importorskip("verl", reason="verl is missing: make verl-test")
+    code = (
+        "import importlib.metadata, hgpo.integrations.verl.cpu.platform\n"
+        "assert importlib.metadata.version.__module__ == 'hgpo.integrations.verl.cpu'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
