@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hgpo.rollout.records import StepRecord
+from hgpo.rollout.records import StepCounts, StepRecord
 from hgpo.utils.progress import Reporter, duration
 from hgpo.utils.text import visible
 
@@ -80,26 +80,25 @@ class MonitoredBatch:
         self._monitor, self._episodes, self._show, self._concurrency = monitor, episodes, show, concurrency
         self._began = monitor.clock()
         self._tokens = 0
-        self._counts = BatchCounts()
+        self._steps: list[StepRecord] = []
 
     def step(self, record: StepRecord) -> None:
         """Count a step; the first turn ends with as many steps as episodes are under way."""
-        self._counts.add(record)
+        self._steps.append(record)
         self._tokens += len(record.prompt_ids) + len(record.token_ids)
-        if self._counts.steps == self._concurrency:
+        if len(self._steps) == self._concurrency:
             self._print_speed()
-            if self._counts.steps >= _ENOUGH_RESPONSES:
+            if len(self._steps) >= _ENOUGH_RESPONSES:
                 self._warn()
 
     def progress(self, ended: int, total: int) -> None:
         """Show the progress of the batch."""
-        self._show(ended, total, f"{self._counts.steps:,} steps{self._speed()}")
+        self._show(ended, total, f"{len(self._steps):,} steps{self._speed()}")
 
     def finish(self) -> None:
         """Check the whole batch."""
-        if self._counts.steps:
-            self._warn()
-            self._monitor.warned = bool(batch_problems(self._counts, self._monitor.advice))
+        if self._steps:
+            self._monitor.warned = self._warn()
 
     def _speed(self) -> str:
         seconds = self._monitor.clock() - self._began
@@ -117,50 +116,33 @@ class MonitoredBatch:
             f"at most {duration(seconds * turns)} for all {turns} turns"
         )
 
-    def _warn(self) -> None:
+    def _warn(self) -> bool:
+        """Whether the steps so far have a problem, which is printed unless the last batch had one."""
         monitor = self._monitor
-        lines = batch_problems(self._counts, monitor.advice)
+        lines = batch_problems(self._steps, monitor.advice)
         if lines and not monitor.warned:
             monitor.warned = True
             for line in lines:
                 monitor.reporter.say(line)
+        return bool(lines)
 
 
-class BatchCounts:
-    """Counts over the steps of a batch, and its first step as an example."""
-
-    def __init__(self) -> None:
-        self.steps = self.valid = self.cut = self.listed = self.admissible = 0
-        self.faults: Counter[str] = Counter()
-        self.example: StepRecord | None = None
-
-    def add(self, record: StepRecord) -> None:
-        """Count one more step."""
-        self.example = self.example or record
-        self.steps += 1
-        self.valid += record.valid
-        self.cut += not record.finished
-        self.listed += record.admissible is not None
-        self.admissible += bool(record.admissible)
-        if record.fault:
-            self.faults[record.fault] += 1
-
-
-def batch_problems(counts: BatchCounts, advice: Advice) -> list[str]:
+def batch_problems(steps: Sequence[StepRecord], advice: Advice) -> list[str]:
     """The problem that all steps share, an example, and what helps; empty where there is none.
 
     Example: `["None of 8 responses is a valid action (empty): …", "  One of them: Sure! …", "  What helps: …"]`.
     """
-    problem, remedy = _problem(counts, advice)
-    if problem is None or counts.example is None:
+    problem, remedy = _problem(steps, advice)
+    if problem is None:
         return []
-    response = visible(counts.example.response, _PRINTED_CHARACTERS) or "(empty)"
+    response = visible(steps[0].response, _PRINTED_CHARACTERS) or "(empty)"
     return [f"{problem}: nothing can be learned from them.", f"  One of them: {response}", f"  What helps: {remedy}"]
 
 
-def _problem(counts: BatchCounts, advice: Advice) -> tuple[str | None, str]:
+def _problem(steps: Sequence[StepRecord], advice: Advice) -> tuple[str | None, str]:
+    counts = StepCounts.of(steps)
     if counts.valid == 0:
-        fault = counts.faults.most_common(1)
+        fault = Counter(step.fault for step in steps if step.fault).most_common(1)
         cut = f", and {counts.cut} of them were cut off" if counts.cut else ""
         why = f" ({fault[0][0]}{cut})" if fault else ""
         remedy = advice.longer_responses if counts.cut > counts.steps / 2 else advice.teaching
