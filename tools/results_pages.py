@@ -61,6 +61,9 @@ def index_page() -> str:
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
 compares.
 
+Evaluation figures here, in README.md and in the recipes were measured when one generator per seed drew an evaluation's random numbers. Now they
+are drawn by seed and task ([decision 021](../decisions/021-redesign.md)): a rerun gives another sample of the same quantity.
+
 - [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
 - [Small games](games.md): estimators on games whose exact gradient is known
 - [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
