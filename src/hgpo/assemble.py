@@ -260,7 +260,7 @@ def training_suite(
     if tasks < start.demonstrations + start.probe_games:
         raise ConfigError(
             f"warm_start: {tasks} games of split {environment.train_split!r} are too few for {start.demonstrations} "
-            f"demonstrations and {start.probe_games} probe games; ask for less or for more games"
+            f"demonstrations and {start.probe_games} probe games; lower these settings or use a larger split"
         )
     return suite
 
@@ -300,7 +300,7 @@ def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment
     agent = build_agent(settings, environment)
     if agent.trials > 1:
         raise ConfigError(
-            f"agent.name = {settings.name!r} tries a game several times, which `hgpo eval --agent` alone does",
+            f"agent.name = {settings.name!r} retries a task several times; only `hgpo eval --agent` supports that",
             "agent.name",
         )
     return agent_rules(rollout, agent, rollout.temperature)

@@ -181,7 +181,7 @@ def _refuse_taken(path: Path) -> None:
             f"{path} exists already. Continue it with `hgpo train --resume {path}`, choose another "
             "name with `run.name=…`, or delete it"
         )
-    raise RunDirectoryError(f"{path} exists already and is no run; choose another name with `run.name=…`")
+    raise RunDirectoryError(f"{path} exists already and is not a run directory; choose another name with `run.name=…`")
 
 
 def _is_left_over(name: str) -> bool:
@@ -218,7 +218,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     if _FIRST_TABLE not in run.config.read_text(encoding="utf-8", errors="replace"):
-        raise RunDirectoryError(f"{run.config} holds no settings of a run; bring it back from a copy")
+        raise RunDirectoryError(f"{run.config} contains no settings of a run; restore it from a copy")
     try:
         config = read_config(run.config)
     except ConfigError as error:
@@ -276,8 +276,8 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
     kept = [row for row in rows if row["update"] <= update]
     if problem := _wrong_update(kept, update):
         raise RunDirectoryError(
-            f"{run.metrics} {problem}, and the run goes on from update {update}. {_FROM_A_COPY}, or delete the "
-            f"checkpoints after the last complete update in {run.checkpoints}, to train the later ones again"
+            f"{run.metrics} {problem}, and the run resumes from update {update}. {_FROM_A_COPY}, or delete the "
+            f"checkpoints after the last complete update in {run.checkpoints}, to repeat the later updates"
         )
     later = [row for row in rows if row["update"] > update]
     if later:

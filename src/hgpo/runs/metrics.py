@@ -134,9 +134,9 @@ class RolloutStore:
 
 
 def missing_notes(path: Path) -> list[str]:
-    """What has to be said where `path` is a run and lacks steps that it has stored; nothing of any other path.
+    """Return a note if the run at `path` lacks stored steps; empty if none are missing or `path` is not a run.
 
-    Which they are is told by its metrics and `rollout.store_every`; where those cannot be read, that is said.
+    The expected files follow from its metrics and `rollout.store_every`; if they are unreadable, the note is the error.
     """
     if not (path / "config.toml").is_file():
         return []
@@ -145,6 +145,6 @@ def missing_notes(path: Path) -> list[str]:
         every = config.rollout.store_every
         stored = [row["update"] for row in read_metrics(run) if every and row["update"] % every == 0]
     except RunDirectoryError as error:
-        return [f"whether steps are missing cannot be told: {error}"]
+        return [f"cannot check whether steps are missing: {error}"]
     missing = [update for update in stored if not run.rollout_file(update).exists()]
     return [f"{run.rollouts} lacks the steps of update {number_ranges(missing)}"] if missing else []

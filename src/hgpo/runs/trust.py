@@ -38,7 +38,7 @@ def sign(run: Path, settings: str) -> None:
     try:
         (run / SIGNATURE_FILE).write_text(_signature(settings, _key(make=True)) + "\n", encoding="ascii")
     except OSError as error:
-        logger.warning("the run is not signed (%s): to play it again, its modules have to be trusted by hand", error)
+        logger.warning("the run is not signed (%s): using it later needs --trust", error)
 
 
 def made_here(run: Path) -> bool:
@@ -82,9 +82,9 @@ def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[st
     code = any(map(names_module, named.values()))
     if not (trusted or made_here(run)):
         what, remedy = (
-            ("code that would be run", "Look at these modules as they lie here, and add --trust to run them")
+            ("code that would be run", "Read the installed code of these modules, then add --trust to run them")
             if code
-            else ("a server that would be asked", "If you know what listens there, add --trust to ask it")
+            else ("a server that would be contacted", "If you trust that server, add --trust")
         )
         raise UntrustedRunError(
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
