@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a TOML file with settings")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
-    parser.add_argument("--engine", choices=["verl"], help="look at what this engine needs")
+    parser.add_argument("--engine", choices=["verl"], help="check the requirements of this engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
