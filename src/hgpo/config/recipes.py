@@ -147,7 +147,7 @@ class Written:
         tree = merge(self.files)
         for override in self.overrides:
             if _override_key(override) == EXTENDS:
-                raise ConfigError(f"override {override!r}: a recipe says in its file what it extends")
+                raise ConfigError(f"override {override!r}: `extends` can be set in a recipe file only")
             apply_override(tree, override)
         return tree
 

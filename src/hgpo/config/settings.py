@@ -64,9 +64,9 @@ class EnvironmentSettings(Section):
 
 
 class AgentSettings(Section):
-    """What the model is told and how it is read."""
+    """How prompts are built and responses are parsed."""
 
-    name: str = Field("direct", description="How it is asked: direct, react, reflexion, or an agent of your own.")
+    name: str = Field("direct", description="Agent: direct, react, reflexion, or a custom one.")
     options: dict[str, Any] = Field(default_factory=dict, description="The agent's own, e.g. examples, trials.")
     history_length: int = Field(
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
@@ -144,7 +144,7 @@ class RolloutSettings(Section):
         "observation", description="What must be equal for two steps to count as being in the same state."
     )
     resample_uniform_groups: Count = Field(
-        0, description="Dynamic sampling: how often groups with equal scores are drawn anew (0: never)."
+        0, description="Dynamic sampling: most times that groups with equal scores are replaced by new ones (0: never)."
     )
     store_every: Count = Field(1, description="Write rollouts/*.parquet every so many updates (0: never).")
 
@@ -201,8 +201,8 @@ class TrainingSettings(Section):
     max_logits: int = Field(
         2**26,
         ge=1,
-        description="Most logits (tokens times vocabulary) held at a time; more are computed in chunks, and once more "
-        "in the backward pass.",
+        description="Most logits (tokens times vocabulary) in memory at a time; more are computed in chunks, and "
+        "recomputed in the backward pass.",
     )
     gradient_checkpointing: bool = Field(
         False, description="Keep the inputs of layers alone and compute the rest again in the backward pass."
@@ -277,21 +277,19 @@ class WarmStartSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """Held-out success before and after."""
+    """Evaluation on held-out tasks, before, during and after training."""
 
     split: str = Field("valid_unseen", description="Split that success is reported on.")
     games: Positive | None = Field(None, description="First so many games of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
-    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The panel is played once per seed.")
+    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The evaluation set is evaluated once per seed.")
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
 
     @field_validator("seeds")
     @classmethod
     def _each_seed_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(
-                f"a panel that is played twice with one seed is one panel: give each seed once, not {seeds}"
-            )
+            raise ValueError(f"the evaluation set is evaluated once per seed: give each seed once, not {seeds}")
         return seeds
 
 
@@ -357,9 +355,9 @@ class Config(Section):
 
     @property
     def estimator_options(self) -> dict[str, Any]:
-        """The estimator's options; one that compares histories takes what the agent remembers unless told otherwise.
+        """The estimator's options. `history_length` defaults to that of the agent if the estimator compares histories.
 
-        An estimator of another package is asked for what it takes only once it is loaded (`hgpo.config.load_config`).
+        The options of an estimator from another package are known only after it is loaded (`hgpo.config.load_config`).
         """
         options = dict(self.advantage.options)
         estimator = ESTIMATORS.loaded(self.advantage.estimator)
@@ -398,7 +396,9 @@ class Config(Section):
         if self.policy.model == "tiny" and not self.warm_start.enabled:
             raise ValueError('policy.model = "tiny" starts from random weights: set warm_start.enabled = true')
         if self.evaluation.split == self.environment.train_split:
-            raise ValueError("evaluation.split and environment.train_split are the same: success would not be held out")
+            raise ValueError(
+                "evaluation.split and environment.train_split are the same: the tasks would not be held out"
+            )
         if self.verl.evaluate_only and self.run.engine != "verl":
             raise ValueError(
                 "verl.evaluate_only = true is verl's way to evaluate: add --engine verl, or use `hgpo eval`"
