@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 
-RESTART = "Start it again; `hgpo train --resume RUN` then goes on from the newest checkpoint"
+RESTART = "Start it again; `hgpo train --resume RUN` then resumes from the newest checkpoint"
 TOO_MANY = (
     "Raise the server's number of sessions (`hgpo serve-env --max-sessions`; elsewhere max_concurrent_envs), or play "
     "fewer at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"

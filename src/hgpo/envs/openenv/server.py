@@ -173,8 +173,8 @@ class Limits:
     """Limits for clients.
 
     Attributes:
-        sessions: most sessions at a time; further clients get an error.
-        message_bytes: most bytes of a message; a longer one ends the session.
+        sessions: maximum number of concurrent sessions; further clients get an error.
+        message_bytes: maximum size of a message in bytes; a longer message ends the session.
         idle_seconds: seconds without a message, or with an unread answer, after which a session ends.
     """
 

@@ -58,7 +58,7 @@ class Records(Sequence[Record], Generic[Record]):
             return self._decode(self._texts[number])
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to make it anew"
+                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to rebuild it"
             ) from error
 
 
@@ -101,9 +101,7 @@ def open_catalog(
             raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
         return products, prices, goals, SearchIndex.open(folder, documents=len(products))
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{folder}: not a saved catalogue that can be used ({error}); remove it to make it anew"
-        ) from error
+        raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
 
 
 def is_catalog(folder: Path) -> bool:

@@ -153,7 +153,7 @@ def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbe
 def make_env(
     source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
 ) -> WebShopEnv:
-    """The environment of one task; `sizes` are (results, page size)."""
+    """Return the environment of one task; `sizes` is (most search results, results per page)."""
     results, page_size = sizes
     catalog = source.open()
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)

@@ -141,7 +141,7 @@ def test_a_damaged_record_is_named_when_it_is_read(tmp_path: Path, name: str, ch
     path = tmp_path / "kept" / f"{name}.npy"
     path.write_bytes(path.read_bytes().replace(b"[", changed, 1) if changed != b"[" else path.read_bytes()[:-1] + b"}")
     catalog = Catalog.open(tmp_path / "kept")
-    with pytest.raises(ValueError, match=rf"{name}\.npy, record \d+: damaged .*; remove .*kept to make it anew"):
+    with pytest.raises(ValueError, match=rf"{name}\.npy, record \d+: damaged .*; remove .*kept to rebuild it"):
         list(getattr(catalog, name))
 
 
