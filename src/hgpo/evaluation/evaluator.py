@@ -132,13 +132,13 @@ class Evaluator:
         missing = [task for task in self._episodes if not log.finished(task.id)]
         total, done = len(self._episodes), len(self._episodes) - len(missing)
         if done:
-            self._reporter.say(f"{done} of {total} games were played before; {len(missing)} are left")
+            self._reporter.say(f"{done} of {total} episodes are already done; {len(missing)} remain")
         prices, max_cost = self._budget.prices, self._budget.max_cost
         priced = PricedPolicy(as_async(policy), prices, limit=max_cost, cost=log.cost)
         began = time.perf_counter()
         if not self._play(missing, priced, log, keep_going=keep_going):
             played = sum(log.finished(task.id) for task in self._episodes)
-            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} games are played")
+            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} episodes are done")
             return None
         stored = summarise_evaluation(
             [log.episodes[task.id] for task in self._episodes],

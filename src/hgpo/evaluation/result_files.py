@@ -209,7 +209,7 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     try:
         return run_evaluation(run, name).evaluation
     except ValueError as error:
-        remedy = "to play it again" if name in ("before", "after") else "to go on without it"
+        remedy = "to repeat the evaluation" if name in ("before", "after") else "to continue without it"
         raise RunDirectoryError(f"{error}; delete it and resume {remedy}") from error
 
 

@@ -36,7 +36,7 @@ class _Summary:
 def write_summary(
     run: RunDirectory, facts: Mapping[str, Any], before: Evaluation, after: Evaluation, *, seconds: float
 ) -> None:
-    """Write `summary.json`; its presence says that the run is complete.
+    """Write `summary.json`; the file exists only if the run is complete.
 
     Args:
         run: the run.
@@ -90,10 +90,10 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
         print_comparison(reporter.console, before, after)
     low, high = summary["gain_interval"]
     reporter.say(
-        f"\n{summary['estimator']} took success on {summary['episodes_evaluated']} held-out games of "
-        f"{summary['split']} from {percent(summary['success_before'])} to {percent(summary['success_after'])}: "
-        f"{100 * summary['gain']:+.1f} points [95 % {100 * low:+.1f} to {100 * high:+.1f}], "
-        f"{summary['updates']} updates, {summary['seconds']:.0f} s in all."
+        f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
+        f"{percent(summary['success_before'])} → {percent(summary['success_after'])} "
+        f"({100 * summary['gain']:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}), "
+        f"{summary['updates']} updates, {summary['seconds']:.0f} s."
     )
     reporter.say("")
     for path, what in (
