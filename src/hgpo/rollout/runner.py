@@ -418,7 +418,7 @@ def demonstrate(
         EnvContractError: an environment or the expert breaks its contract.
     """
     if not 0 <= noise <= 1:
-        raise ValueError(f"noise must lie in 0 to 1, not {noise}")
+        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         pairs += _demonstrate_one(task, expert, rules, rng, noise)

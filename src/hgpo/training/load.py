@@ -152,8 +152,8 @@ class RunPolicies:
             check_seal(self.run.start)
         except ChangedFileError as error:
             raise RunDirectoryError(
-                f"{error}. The policy that the run began with is damaged: bring {self.run.start} back from a copy, or "
-                "begin anew in another folder (run.name=…)"
+                f"{error}. The start policy of the run is damaged: restore {self.run.start} from a copy, or "
+                "start a new run in another folder (run.name=…)"
             ) from error
         return str(self.run.start)
 
@@ -164,7 +164,7 @@ class RunPolicies:
     def policy(self, checkpoint: str) -> tuple[AnyPolicy, str]:
         """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`.
 
-        A training that goes on may delete the newest checkpoint once it has written a newer one, which is then taken.
+        A running training may delete the newest checkpoint after it has written a newer one; this one is then used.
         """
         try:
             language_model, found = self.language_model(checkpoint)
@@ -211,5 +211,5 @@ class RunPolicies:
         names = ["start"] if self._has_start() else []
         names += [path.name for path in numbered(self.run.checkpoints)]
         if not names:
-            return f"{self.run.path} has no policy yet; `hgpo train --resume {self.run.path}` goes on with it"
+            return f"{self.run.path} has no policy yet; `hgpo train --resume {self.run.path}` resumes it"
         return f"{self.run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(names)}"

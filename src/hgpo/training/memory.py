@@ -175,7 +175,7 @@ def check_memory(
         savings.append("training.gradient_checkpointing=true")
     if not policy.lora.rank:
         savings.append("policy.lora.rank=16")
-    reporter.warn(f"Warning: memory may not suffice: {line}. What reduces it: {', '.join(savings)}")
+    reporter.warn(f"Warning: memory may not suffice: {line}. To reduce it: {', '.join(savings)}")
 
 
 def described(parts: dict[str, float]) -> str:

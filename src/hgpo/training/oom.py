@@ -120,7 +120,7 @@ def _lower(
     times = _lowered[model].times if model in _lowered else 0
     _lowered[model] = _Lowered(smaller, times + 1)
     logger.warning(
-        "%s ran out of memory at %s tokens a micro-batch; going on with %s: set %s=%d",
+        "%s ran out of memory at %s tokens per micro-batch; continuing with %s: set %s=%d",
         model.device.type.upper(),
         f"{largest:,}",
         f"{smaller:,}",

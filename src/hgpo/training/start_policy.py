@@ -113,7 +113,7 @@ class StartBuilder:
                 steps += demonstrate(together, self.expert, self.rules, rng, noise=noise)
                 count(first + len(together), len(chosen))
         self.reporter.say(
-            f"Warm start: {len(steps):,} steps demonstrated in {len(chosen)} training games, noise {noise:g}"
+            f"Warm start: {len(steps):,} demonstrated steps in {len(chosen)} training tasks, noise {noise:g}"
         )
         return steps
 
@@ -165,14 +165,14 @@ class StartBuilder:
                 count(updates, settings.max_updates, f"loss {loss:.3f}")
 
             def show_probe(done: int, tasks: int) -> None:
-                count(updates_taken, settings.max_updates, f"probing: {done} of {tasks} games")
+                count(updates_taken, settings.max_updates, f"probing: {done} of {tasks} tasks")
 
             def success() -> float:
                 policy.take_weights(language_model.model)
                 rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
                 steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
                 won = float(np.mean([episode.won for episode in outcomes(steps)]))
-                reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} games it was not shown")
+                reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} tasks without demonstrations")
                 return won
 
             warm_start = WarmStart(language_model, settings, rng, self.passes)

@@ -107,7 +107,7 @@ def restore_state(
         )
         for file in lost_evaluations(run, state.get("evaluations", [])):
             if file != run.evaluation("before"):  # that one is played again
-                reporter.warn(f"{file} is gone, and its policy may be, too: the run goes on without it")
+                reporter.warn(f"{file} is missing, and its checkpoint may be deleted: training continues without it")
         for name in training_evaluations(run):
             stored_evaluation(run, name)  # a damaged one is reported before anything is trained
         reporter.say(f"Continuing from {folder}")
