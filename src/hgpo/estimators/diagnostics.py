@@ -259,16 +259,16 @@ _FLAT_NAMES = {
 
 
 def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
-    """Figures of a batch and of each of its levels; O(N log N) per level.
+    """Compute the statistics of a batch and of each of its levels; O(N log N) per level.
 
     Args:
         batch: the steps.
-        advantages: what an estimator made of them.
+        advantages: the result of an estimator for these steps.
 
     Raises:
-        ValueError: the advantages are not those of this batch: another number of steps.
+        ValueError: `advantages` and `batch` have different numbers of steps.
 
-    Example: three trajectories of one task meet in the kitchen; two of them come from the same room.
+    Example: three trajectories of one task reach the observation "kitchen", two of them from the observation "hall".
 
     >>> from hgpo import StepBatch, compute_advantages
     >>> batch = StepBatch.from_columns(

@@ -90,7 +90,7 @@ def chart_library() -> str:
         raise ValueError(_EXTRA) from error
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
-        raise ValueError("the chart library of the installed vl-convert-python cannot stand inside a page; use >=1.8")
+        raise ValueError("the chart library of this vl-convert-python cannot be embedded in HTML; install >=1.8")
     return bundle
 
 

@@ -100,7 +100,7 @@ def build_report(
     except NoRolloutsError as error:
         if updates is not None or not known:
             raise
-        found.append(Notice(f"{error}. There are figures of its updates and no steps"))
+        found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
     estimators = shown_estimators(training)
     gamma = training.gamma if training else 0.95
     total = sum(count_rows(file.path) for file in files)
@@ -119,7 +119,7 @@ def build_report(
             shown.append(shown_steps(analysed, tasks))
     if not figures and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
-        raise ValueError(f"{path}: nothing can be shown\n{reasons}")
+        raise ValueError(f"{path}: nothing can be reported\n{reasons}")
     report = Report(
         source=str(path),
         training=training,

@@ -81,7 +81,7 @@ def _check_environment(name: str) -> None:
 def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: bool) -> None:
     if policy.device not in _DEVICES:
         raise ConfigError(
-            f"policy.device = {policy.device!r}: verl gives each training process a GPU of its own, and takes "
+            f"policy.device = {policy.device!r}: verl gives each training process its own GPU and accepts "
             f"{' or '.join(map(repr, _DEVICES))}; CUDA_VISIBLE_DEVICES selects the GPUs"
         )
     if verl.rollout == VLLM_ON_CPU and not on_cpu(policy):
