@@ -52,7 +52,7 @@ def refuse_unread(config: Config) -> None:
         readers = engines_of(name)
         if value != default_of(field) and config.run.engine not in readers and name.partition(".")[0] not in ENGINES:
             raise ConfigError(
-                f"{name} = {value!r} is read by the engine {readers[0]!r} alone, and run.engine is "
+                f"{name} = {value!r} is used only by the engine {readers[0]!r}, and run.engine is "
                 f"{config.run.engine!r}: leave it out, or train with --engine {readers[0]}",
                 name,
             )
