@@ -119,7 +119,7 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def named_checkpoint(folder: Path, name: str) -> Path | None:
-    """The checkpoint that a person means by `newest` or an update's number; None where there is none."""
+    """The checkpoint for `newest` or an update's number; None if it does not exist."""
     found = newest_complete(folder) if name == "newest" else folder / name
     return found if found is not None and found.is_dir() else None
 

@@ -39,18 +39,18 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFacts:
-    """What an engine knows of an update that is done.
+    """The results of a finished update, from which its metrics are computed.
 
     Attributes:
         update: Its number, from 1.
-        played: The steps of all episodes, also of groups that were left out: what stays was picked by its outcome.
-        batch: The steps that stayed, as the estimator took them.
-        advantages: Theirs.
+        played: The steps of all episodes, including replaced groups, because the kept groups are selected by outcome.
+        batch: The kept steps, as passed to the estimator.
+        advantages: The advantages of `batch`.
         trained: Figures of the losses and the optimiser by name, and how much they were trained on.
-        resampled_groups: Groups that made way for others drawn anew.
+        resampled_groups: Number of groups that were replaced by new ones.
         tasks_drawn: Tasks used by the run so far.
         seconds: Wall time.
-        peak_memory_gib: The most memory so far, in GiB; None where nobody looked.
+        peak_memory_gib: Peak memory so far, in GiB; None if it was not measured.
         engine_counts: Counts that only one engine has, by name.
     """
 

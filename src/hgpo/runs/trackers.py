@@ -281,7 +281,7 @@ def wandb_mode(engine: Engine) -> str:
 
 
 def place(variable: str, folder: Path) -> str:
-    """Where a tracker writes: the value of its environment variable, else in the run's `folder` or beside it."""
+    """The folder a tracker writes to: its environment variable, else the run's `folder` or that folder's parent."""
     places = {
         "TENSORBOARD_DIR": str(folder / "tensorboard"),
         "SWANLAB_LOG_DIR": str(folder / "swanlog"),
