@@ -1,4 +1,4 @@
-"""One episode without input or output of its own: the agent's next prompt, and the result of its action.
+"""One episode, without I/O: the agent's next prompt, and the result of its action.
 
 The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
 episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
@@ -85,10 +85,10 @@ class Episode:
         info: Mapping[str, Any],
         lessons: tuple[str, ...] = (),
     ) -> None:
-        """Begin with what `reset` returned, and with what was learnt in earlier trials of the same game.
+        """Start from the result of `reset` and the lessons of earlier trials of the same task.
 
         Raises:
-            RolloutError: the rules ask for commands and there are none.
+            RolloutError: the rules need admissible commands and the environment lists none.
         """
         rules.check_start(ids.task_id, info)
         self.ids, self.observation, self.info = ids, observation, info
@@ -102,7 +102,7 @@ class Episode:
         self._won = False
 
     def context(self) -> AgentContext:
-        """All that the agent may be told now."""
+        """Return the information for the agent's next prompt."""
         return AgentContext(
             task=str(self.info.get("task", "")),
             observation=self.observation,
@@ -152,7 +152,7 @@ class Episode:
         )
 
     def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
-        """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered."""
+        """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""
         observation, reward, terminated, truncated, info = result
         won, score = bool(info["won"]), info.get("score")
         transition = Transition(

@@ -1,6 +1,6 @@
 """Progress, speed and problems of a batch of episodes while it is played.
 
-A run whose responses are all cut, or in which no response is an action, would go on for hours without learning. The
+A run whose responses are all cut, or in which no response is an action, would continue for hours without learning. The
 first turn of every batch is therefore checked as soon as it is over, and the whole batch at its end.
 """
 
@@ -147,7 +147,7 @@ class BatchCounts:
 
 
 def batch_problems(counts: BatchCounts, advice: Advice) -> list[str]:
-    """The problem that all steps share, an example, and what helps; empty where there is none.
+    """The problem that all steps share, an example and a remedy; empty if there is none.
 
     Example: `["None of 8 responses is a valid action (empty): …", "  One of them: Sure! …", "  What helps: …"]`.
     """

@@ -21,9 +21,9 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One observation -> prompt -> response -> action, with everything needed to train on it or to look at it.
+    """One observation -> prompt -> response -> action, with all data for training and inspection.
 
-    `group`, `trajectory` and `step` identify it; order in a list means nothing. `observation` is the anchor
+    `group`, `trajectory` and `step` identify it; the order in a list has no meaning. `observation` is the anchor
     (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
     (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
     left out of the prompt to keep to the limit.
@@ -345,7 +345,7 @@ def _end(step: Mapping[str, Any]) -> str:
 
 
 def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
-    """A text beside its name; empty where there is none."""
+    """A name and its text in two columns; "" without a text."""
     shown = visible_lines(str(text or "")).strip()
     if not shown:
         return ""
