@@ -139,7 +139,7 @@ def _not_zero(term: Level) -> BoolArray:
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
-    """The columns that contexts are made of, beside the observation."""
+    """The columns of contexts in addition to the observation."""
     if options.context == "prompt":
         return ("prompt",)
     return ("action",) if options.context == "observation_action" and options.history_length else ()

@@ -47,7 +47,7 @@ class GroupedValues:
 
     @property
     def summed_N(self) -> FloatArray:
-        """The numbers whose size says what is rounding, float64[N]."""
+        """The magnitudes that the rounding tolerance refers to, float64[N]."""
         return self.value_N if self.magnitude_N is None else self.magnitude_N
 
 

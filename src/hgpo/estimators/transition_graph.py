@@ -1,7 +1,7 @@
-"""The graph of a batch's transitions: what led where in all trajectories of a task together.
+"""The graph of a batch's transitions, over all trajectories of each task.
 
 A node is an observation of a task, or the end of one trajectory; every step is an edge from the node it was taken in to
-the node it led to. The tasks lie side by side in one graph: no edge leaves a task.
+the node it led to. One graph contains all tasks; no edge connects two tasks.
 
 Shapes: N steps, M trajectories, G tasks, V nodes, F nodes of one round of the search. Arrays suffixed _N are in the
 batch's row order unless a function says time order (`batch.order`).
