@@ -1,4 +1,4 @@
-"""verl's platform interface on a CPU. Ray's logical GPUs stand for training processes."""
+"""verl's platform interface on a CPU. Each logical GPU of Ray is one training process."""
 
 from __future__ import annotations
 
