@@ -137,7 +137,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     for failure in stored.failures[:10]:
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
-        reporter.say(f"{stored.failed} tasks failed and are not counted; the same command retries them")
+        reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0
