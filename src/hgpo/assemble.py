@@ -259,8 +259,8 @@ def training_suite(
     tasks = len(suite.tasks(environment.train_split))
     if tasks < start.demonstrations + start.probe_games:
         raise ConfigError(
-            f"warm_start: {tasks} games of split {environment.train_split!r} are too few for {start.demonstrations} "
-            f"demonstrations and {start.probe_games} probe games; lower these settings or use a larger split"
+            f"warm_start: {tasks} tasks of split {environment.train_split!r} are too few for {start.demonstrations} "
+            f"demonstrations and {start.probe_games} probe tasks; lower these settings or use a larger split"
         )
     return suite
 

@@ -83,7 +83,7 @@ def read_summary(run: RunDirectory) -> dict[str, Any]:
 
 
 def show_summary(run: RunDirectory, reporter: Reporter) -> None:
-    """Print what changed and where to look."""
+    """Print the change of success and the paths of the results."""
     summary = read_summary(run)
     before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
     if before is not None and after is not None:
@@ -137,6 +137,6 @@ def _table(evaluation: Evaluation, *columns: str) -> Table:
 
 
 def _add(table: Table, kind: str, rate: Rate, *before: str) -> None:
-    """One row; a task type is whatever an environment calls it, and no markup."""
+    """One row; the environment's name of a task type is escaped, not parsed as markup."""
     interval = f"{percent(rate.low)} – {percent(rate.high)}"
     table.add_row(Text(visible(kind)), str(rate.tasks), *before, percent(rate.mean), interval)
