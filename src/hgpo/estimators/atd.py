@@ -42,8 +42,8 @@ class AtdOptions:
     """Options of ATD.
 
     Attributes:
-        lambda_min: lambda of an observation whose contexts explain nothing, in [0, 1]; 1 makes all lambdas 1: the return
-            minus the mean return of the observation.
+        lambda_min: lambda of an observation whose contexts explain nothing, in [0, 1]; 1 makes all lambdas 1,
+            and the advantage is the return minus the mean return of the observation.
         trust: how much of the gap between lambda_min and 1 a given share of explained variance closes, at least 0: a
             share of 1 / trust closes all of it.
         mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.

@@ -102,12 +102,12 @@ def load_checkpoint(
 def open_language_model(
     path: Path, limits: GenerationLimits | None = None, *, device: str = "auto", base: LanguageModel | None = None
 ) -> LanguageModel:
-    """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
+    """The model (float32) and tokenizer without the optimiser; weights are loaded on first use.
 
     Args:
         path: the checkpoint's folder.
         limits: see `GenerationLimits`.
-        device: "auto" is CUDA where there is one.
+        device: "auto" is CUDA if available.
         base: what the adapter is put on, where the checkpoint holds one.
 
     Raises:

@@ -44,11 +44,11 @@ def reference_model(start: LanguageModel, trained: LanguageModel, precision: Pre
     """The frozen reference of the KL penalty.
 
     A model with an adapter is its own reference: without the adapter it is the start. Otherwise the reference is the
-    start model, or a copy where that is trained in place, in the type of the computation.
+    start model, or a copy if the start model itself is trained, in the type of the computation.
 
     Args:
         start: the policy before the first update.
-        trained: what is trained, which may be the same object.
+        trained: the trained model, which may be the same object.
         precision: arithmetic of the forward passes.
     """
     if has_adapter(trained.model):
