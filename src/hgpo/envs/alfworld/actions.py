@@ -34,8 +34,8 @@ class World:
         contents: per receptacle, the objects in it.
         opened: the open receptacles.
         states: clean, hot, cool, sliced and toggled -> the objects in that state.
-        object_locations: per object, its own locations; a game file states them beside its receptacle's, and they can
-            differ.
+        object_locations: per object, its own locations; a game file lists them in addition to its receptacle's,
+            and they can differ.
         taken_from: per object, the receptacles it was taken from and not put back into.
     """
 

@@ -87,7 +87,7 @@ def save_catalog(
 def open_catalog(
     folder: Path, about: Mapping[str, Any] | None = None
 ) -> tuple[Sequence[Product], NDArray[np.float64], Sequence[Goal], SearchIndex]:
-    """Map what `save_catalog` wrote; `ValueError` says what is missing or differs from `about`."""
+    """Memory-map a saved catalogue; `ValueError` names what is missing or differs from `about`."""
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
         if meta["schema_version"] != SCHEMA_VERSION:

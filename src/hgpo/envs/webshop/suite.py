@@ -230,8 +230,8 @@ def _generated_suite(
     shops = -(-counts["train"] // in_training)
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(
-            f"valid_seen: {counts['valid_seen']} goals asked for, but the {shops} shops of {counts['train']} training "
-            f"goals keep back {shops * kept_back}; ask for fewer, or for more training goals"
+            f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
+            f"goals reserve only {shops * kept_back}; request fewer, or more training goals"
         )
     ranges = {
         "train": (range(shops), range(in_training)),
