@@ -1,7 +1,7 @@
 """Asynchronous policies: `EnginePolicy` for engines with continuous batching, `AsyncBatcher` for batch policies.
 
 An engine generates one token of every open response at each step, and accepts new requests between steps. It runs in
-the event loop of the callers, without a thread of its own. Therefore nothing is generated during training, errors reach
+the event loop of the callers, without a separate thread. Therefore nothing is generated during training, errors reach
 the callers, and the order of requests, and with it the responses, is the same in every run. On the other hand,
 environments do not step while the engine computes.
 """

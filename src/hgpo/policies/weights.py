@@ -1,4 +1,4 @@
-"""The arithmetic of forward passes, and the merged weights of a module for samplers with a copy of their own."""
+"""The arithmetic of forward passes, and the merged weights of a module for samplers that copy the weights."""
 
 from __future__ import annotations
 
