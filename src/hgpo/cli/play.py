@@ -1,4 +1,4 @@
-"""`hgpo play`: a person in the agent's place, or an agent at play."""
+"""`hgpo play`: play a task yourself, or watch a policy or stored steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
 
 DESCRIPTION = """\
-Play one game in the terminal, or watch one being played.
+Play one task in the terminal, or watch a policy play it.
 
 If you name an environment, you play: type a command and Enter; ? lists the admissible commands, an empty line or
 Ctrl-D ends the episode.
@@ -139,7 +139,7 @@ def _game(chosen: int, games: int) -> int:
 
 
 def _play_in_person(arguments: argparse.Namespace) -> int:
-    """A person in the agent's place."""
+    """The user types the commands."""
     from hgpo.agents import get_template
     from hgpo.config import apply_override
     from hgpo.envs.registry import make

@@ -18,7 +18,7 @@ from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
 Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
-games it has not seen. Everything goes to runs/<run.name>/.
+tasks it has not seen. Everything goes to runs/<run.name>/.
 
 examples:
   hgpo train quickstart            a tiny policy on household games, on a CPU

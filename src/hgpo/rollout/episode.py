@@ -48,7 +48,7 @@ class Transition:
     Attributes:
         reward: what the step is paid in training.
         won: whether the episode counts as won after this step.
-        score: the environment's grade in 0-1; 1 or 0 where it gives none.
+        score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
         terminated, truncated: as in Gymnasium.
     """
 
@@ -60,7 +60,7 @@ class Transition:
 
 
 class Episode:
-    """A trajectory under way.
+    """An unfinished trajectory.
 
     Attributes:
         ids: see `EpisodeIds`.

@@ -34,7 +34,7 @@ class Advice:
 
     @property
     def longer_responses(self) -> str:
-        """What helps where responses are cut."""
+        """The remedy if responses are cut."""
         return (
             f"a larger policy.max_response_tokens (now {self.max_response_tokens}), or an agent.template that asks for "
             "shorter responses"
@@ -66,7 +66,7 @@ class RolloutMonitor:
         Args:
             episodes: their number.
             show: called after every turn with the number of ended episodes, of all episodes, and a note.
-            max_concurrency: episodes under way at a time; default: all.
+            max_concurrency: most concurrent episodes; default: all.
         """
         return MonitoredBatch(self, episodes, show, min(max_concurrency or episodes, episodes))
 
@@ -83,7 +83,7 @@ class MonitoredBatch:
         self._counts = BatchCounts()
 
     def step(self, record: StepRecord) -> None:
-        """Count a step; the first turn ends with as many steps as episodes are under way."""
+        """Count a step; the first turn ends after one step per concurrent episode."""
         self._counts.add(record)
         self._tokens += len(record.prompt_ids) + len(record.token_ids)
         if self._counts.steps == self._concurrency:

@@ -57,7 +57,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """One finished trajectory in brief. `score` is the environment's grade in 0-1 (1 or 0 where it gives none)."""
+    """Result of a finished trajectory. `score` is the environment's grade in 0-1; without one, 1 if won, else 0."""
 
     group: str
     trajectory: str
@@ -70,7 +70,7 @@ class EpisodeOutcome:
 
 
 def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
-    """The episodes that `steps` make up, in order of first appearance."""
+    """The results of the episodes in `steps`, in order of first appearance."""
     total: dict[str, float] = {}
     length: dict[str, int] = {}
     last: dict[str, StepRecord] = {}
