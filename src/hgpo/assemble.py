@@ -274,7 +274,7 @@ def evaluation_tasks(suite: TaskSuite, evaluation: EvaluationSettings) -> Sequen
 
 
 def record_environment(run: RunDirectory, name: str, suite: LimitedSuite) -> None:
-    """Write the environment's description of itself beside the settings: WebShop's noun tagger, for example."""
+    """Write the environment's description to the run's folder: WebShop's noun tagger, for example."""
     write_json(run.environment, {"name": name, **suite.description})
 
 

@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
-        raise ValueError("a recipe is checked with --engine verl alone; the built-in trainer checks when it starts")
+        raise ValueError("a recipe is checked only with --engine verl; the built-in trainer checks when it starts")
     return _examine_engine(arguments) if arguments.engine else _examine_machine()
 
 

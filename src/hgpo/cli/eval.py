@@ -18,7 +18,7 @@ and per task type. The same policy gets the same figures in every way below and 
 
 A run's policy is evaluated as it was trained, and the result goes to RUN/evaluations/. A model is a folder, a .gguf
 file or a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. A
-model needs an agent: direct (each step a prompt of its own, with the last K steps), react (a thought before every
+model needs an agent: direct (one prompt per step, with the last K steps), react (a thought before every
 action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), or one of your own.
 A run's policy can be evaluated with any of them, too.
 

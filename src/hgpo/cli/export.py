@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Write the policy of a run as a folder that plain transformers loads: weights, tokenizer, and a model card with the
 settings and every evaluation of the run. Optimiser and generators stay with the run. A run that trained an adapter
-(policy.lora) gives the adapter alone, or with --merge the whole model with the adapter's share in its weights.
+(policy.lora) exports only the adapter, or with --merge the whole model with the adapter merged into its weights.
 
 examples:
   hgpo export runs/quickstart -o my-policy

@@ -28,7 +28,7 @@ ONLY: dict[str, Engine] = {
     "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",
-    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, under a setting of its own
+    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, with its own setting
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
 

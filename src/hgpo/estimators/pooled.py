@@ -119,7 +119,7 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
         parent: the coarser partition.
         child: the finer one.
         blocks: see `Blocks`.
-        leave_task_out: estimate each block's pair from the other tasks alone, so that it is independent of the block.
+        leave_task_out: estimate each block's pair only from the other tasks, so that it is independent of the block.
     """
     moments_G = [np.add.reduceat(term_N, blocks.start_G) for term_N in moment_terms(parent, child)]
     inside_G, freedom_G, across_G, across_freedom_G, divisor_G = (

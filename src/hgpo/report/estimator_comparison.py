@@ -72,7 +72,7 @@ def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
     """
     options = dict(training.options) if training else {}
     history = {"history_length": options.get("history_length", 2)}
-    mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # an estimator may have others of its own
+    mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # some estimators have other modes
     known = (
         _known("paper", "hgpo", {"preset": "paper", **history, **mode}, "paper"),
         _known("verl", "hgpo", {"preset": "verl-agent", **history, **mode}, "verl-agent"),

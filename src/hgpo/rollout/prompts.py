@@ -80,7 +80,7 @@ class PublishedG2poKey:
     A failed command keeps the key (but after a failed first command, the key is the observation with its commands).
     After a change that later observations do not show, the text of that change precedes the next observation.
 
-    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop keeps the observation alone.
+    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop uses only the observation.
 
     Example: after "You heat the mug 1 ..." at the microwave and a walk, the key is the heating's and the walk's text.
     """

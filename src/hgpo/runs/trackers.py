@@ -265,7 +265,7 @@ def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
         if name == "wandb" and wandb_mode(engine) not in _WITHOUT_LOGIN and not _has_wandb_login():
             raise ConfigError(
                 "tracking.to: wandb is not logged in here: run `wandb login`, or set WANDB_API_KEY, or "
-                "WANDB_MODE=offline to write to the run's folder alone",
+                "WANDB_MODE=offline to write only to the run's folder",
                 "tracking.to",
             )
 

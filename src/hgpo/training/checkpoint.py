@@ -1,11 +1,11 @@
 """Checkpoints of the built-in engine: model, tokenizer and optimiser. On a CPU, resuming from them is exact bit for
 bit.
 
-    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, the
-                             adapter alone (`hgpo.policies.lora`)
+    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, only
+                             the adapter (`hgpo.policies.lora`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
 
-How the folder comes to be there whole is `hgpo.runs.checkpoints`. Nothing in it is executable.
+`hgpo.runs.checkpoints` writes the folder completely or not at all. Nothing in it is executable.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def _loss(training: TrainingSettings, max_response_tokens: int, *, recomputes_lo
         "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
         "policy_loss": {"loss_mode": LOSSES[training.loss]},
         "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
-        "loss_scale_factor": max_response_tokens,  # read by the "constant" aggregation alone
+        "loss_scale_factor": max_response_tokens,  # used only by the "constant" aggregation
         "calculate_entropy": update_needs_entropy(training, recomputes_log_probs=recomputes_log_probs),
         "entropy_coeff": training.entropy_coefficient,
         "use_kl_loss": training.kl_coefficient > 0,
@@ -374,7 +374,7 @@ def _rollout_memory(policy: PolicySettings, verl: VerlSettings) -> Tree:
         "gpu_memory_utilization": 0.6,
         "max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
         "max_num_batched_tokens": max(8192, tokens),
-        # Load the base model once; updates then send adapters alone.
+        # Load the base model once; updates then send only adapters.
         **({"load_format": "safetensors"} if policy.lora.rank else {}),
         **(_VLLM_ON_CPU if vllm_on_cpu(policy, verl) else {}),
     }

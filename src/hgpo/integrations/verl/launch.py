@@ -278,7 +278,7 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
         except (ConnectionError, RuntimeError) as error:
             raise ConfigError(f"cannot start or reach {where}: {error}") from error
         except Exception as error:
-            if _TOO_SLOW not in str(error):  # Ray has no class of its own for this error
+            if _TOO_SLOW not in str(error):  # Ray has no class for this error
                 raise
             logger.warning("Ray's processes did not start within 30 seconds; starting them again")
             ray.shutdown()

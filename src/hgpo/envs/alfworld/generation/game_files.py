@@ -73,7 +73,7 @@ def game_to_json(game: Game) -> dict[str, Any]:
         place: sorted(kind for other, kind in game.can_contain if other == place)
         for place in sorted({place for place, _ in game.can_contain})
     }
-    plain: dict[str, Any] = json.loads(json.dumps(data))  # lists in place of tuples
+    plain: dict[str, Any] = json.loads(json.dumps(data))  # lists instead of tuples
     return plain
 
 

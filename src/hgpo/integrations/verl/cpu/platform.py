@@ -24,7 +24,7 @@ _NO_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated",
 
 
 def _device_module() -> Any:
-    """A replacement of `torch.cuda`: one device that is always available and has no memory of its own."""
+    """A replacement of `torch.cuda`: one device that is always available and has no separate memory."""
     module: Any = types.ModuleType("hgpo_cpu_device")
     for name in _NO_OPS:
         setattr(module, name, _no_op)
