@@ -110,7 +110,7 @@ def _next_observations(batch: StepBatch) -> IntArray:
 
 
 def won(batch: StepBatch) -> BoolArray:
-    """Whether each trajectory won, bool[M]: `success` is true in a row, or, without that column, its rewards sum to > 0."""
+    """Whether each trajectory won, bool[M]: `success` in any row; without that column, its rewards sum to > 0."""
     if batch.success is None:
         return total_rewards(batch) > RELATIVE_TOLERANCE * total_magnitudes(batch)
     return np.logical_or.reduceat(batch.success[batch.order], batch.trajectory_start[:-1])
