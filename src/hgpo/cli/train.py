@@ -26,7 +26,7 @@ examples:
   hgpo train --env alfworld policy.model=Qwen/Qwen2.5-1.5B-Instruct
   hgpo train quickstart run.name=gigpo advantage.estimator=gigpo
   hgpo train quickstart run.name=presets advantage.options.preset=verl-agent
-  hgpo train mine.toml             a recipe of your own; it may say `extends = "quickstart"`
+  hgpo train mine.toml             your own recipe; it may contain `extends = "quickstart"`
   hgpo train --resume runs/quickstart
   hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
@@ -68,9 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=["built-in", "verl"],
         help="training engine: built-in (one machine) or verl (a Ray cluster; pip install 'hgpo[verl]')",
     )
-    parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
+    parser.add_argument("--settings", action="store_true", help="list every setting with its default and exit")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the complete settings (of --resume: the run's) and end"
+        "--dry-run", action="store_true", help="print the complete settings (with --resume, the run's) and exit"
     )
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
