@@ -1,8 +1,8 @@
 """Which modules named by a run may be imported.
 
-A run's settings may name parts by path, `"package.module:attribute"`, and importing a module runs its code. This user
-wrote the settings of runs made on this machine. A run from elsewhere may name any module, so its modules are imported
-only with `--trust`. The same holds for a server that a run names: it is contacted only with `--trust`.
+A run's settings may name parts by path, `"package.module:attribute"`, and importing a module runs its code. A run
+that this user made here is trusted. A run from elsewhere may name any module, so its modules are imported only with
+`--trust`. The same holds for a server that such a run names: it is contacted only with `--trust`.
 
 A run made here is recognised by a signature of `config.toml`, made with a random key in the user's home directory.
 Reading a run (inspect, advantages, compare, export, `--dry-run`) imports nothing and needs no trust.
