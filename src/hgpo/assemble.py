@@ -259,8 +259,8 @@ def training_suite(
     tasks = len(suite.tasks(environment.train_split))
     if tasks < start.demonstrations + start.probe_games:
         raise ConfigError(
-            f"warm_start: {tasks} games of split {environment.train_split!r} are too few for {start.demonstrations} "
-            f"demonstrations and {start.probe_games} probe games; ask for less or for more games"
+            f"warm_start: {tasks} tasks of split {environment.train_split!r} are too few for {start.demonstrations} "
+            f"demonstrations and {start.probe_games} probe tasks; lower these settings or use a larger split"
         )
     return suite
 
@@ -274,7 +274,7 @@ def evaluation_tasks(suite: TaskSuite, evaluation: EvaluationSettings) -> Sequen
 
 
 def record_environment(run: RunDirectory, name: str, suite: LimitedSuite) -> None:
-    """Write the environment's description of itself beside the settings: WebShop's noun tagger, for example."""
+    """Write the environment's description to the run's folder: WebShop's noun tagger, for example."""
     write_json(run.environment, {"name": name, **suite.description})
 
 
@@ -300,7 +300,7 @@ def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment
     agent = build_agent(settings, environment)
     if agent.trials > 1:
         raise ConfigError(
-            f"agent.name = {settings.name!r} tries a game several times, which `hgpo eval --agent` alone does",
+            f"agent.name = {settings.name!r} retries a task several times; only `hgpo eval --agent` supports that",
             "agent.name",
         )
     return agent_rules(rollout, agent, rollout.temperature)

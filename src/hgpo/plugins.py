@@ -92,7 +92,7 @@ class Registry(Generic[Part]):
         """The part called `name`.
 
         Raises:
-            ValueError: It does not exist; the message lists the known names, or says what is wrong with a path.
+            ValueError: It does not exist; the message lists the known names, or the problem of a path.
         """
         if not isinstance(name, str):
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
@@ -111,7 +111,7 @@ class Registry(Generic[Part]):
                 raise ValueError(f"{self.kind} {name!r}: {name.partition(':')[2]!r} {problem}")
         else:
             raise ValueError(
-                f"unknown {self.kind} {name!r}; known: {', '.join(self.names()) or 'none'}. Your own: an entry point "
+                f"unknown {self.kind} {name!r}; known: {', '.join(self.names()) or 'none'}. Custom: an entry point "
                 f"in the group {self.group!r}, or 'package.module:attribute'"
             )
         return part

@@ -28,7 +28,7 @@ def discounted_returns(batch: StepBatch, gamma: float) -> FloatArray:
         R_t = sum_{j=t}^{T-1} gamma^(j-t) r_j - penalty_t
 
     The penalty comes after discounting, so it never reaches earlier steps (arXiv 2602.22817 §3 for R_t; the penalty is
-    the published recipe's). Two steps followed by the same rewards get the same bits, wherever they stand.
+    the published recipe's). Steps followed by the same rewards have bit-identical returns, at any position.
 
     Raises:
         ValueError: gamma outside [0, 1].

@@ -53,5 +53,5 @@ def test_the_pages_recipe_trains(folder: Path) -> None:
     overrides = ["training.updates=2", "warm_start.max_updates=10", "evaluation.seeds=[1]"]
     code = "import sys; from hgpo.cli.main import main; sys.exit(main())"
     shown = python(folder, "-c", code, "train", "recipe.toml", *overrides)
-    assert "6 held-out games of held_out" in " ".join(shown.split())
+    assert "6 held-out tasks of held_out" in " ".join(shown.split())
     assert (folder / "runs" / "corridor" / "summary.json").exists()

@@ -80,7 +80,7 @@ def hgpo(folder, variables, *words):
 
 def test_every_part_is_used(run):
     folder, _, printed = run
-    assert "centred took success" in printed
+    assert "centred: success on" in printed
     rows = [json.loads(line) for line in (folder / "outside" / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == [1, 2]
     steps = read_rollouts(folder / "outside" / "rollouts" / "00002.parquet").to_pylist()

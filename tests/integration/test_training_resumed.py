@@ -44,7 +44,7 @@ def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished,
     run.evaluation("before").unlink()
     between = run.evaluation("update-1").read_text()
     run.evaluation("update-1").write_text(between[:-20])
-    with pytest.raises(RunDirectoryError, match=r"update-1\.json is not JSON.*resume to go on without it"):
+    with pytest.raises(RunDirectoryError, match=r"update-1\.json is not JSON.*resume to continue without it"):
         resume(run.path, quiet())
     run.evaluation("update-1").write_text(between)
     resume(run.path, quiet())
@@ -117,5 +117,5 @@ def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(tmp_path, ca
     run = killed_in_evaluation("after", tmp_path)
     run.evaluation("update-1").unlink()
     resume(run.path, quiet())
-    assert f"{run.evaluation('update-1')} is gone" in capsys.readouterr().err
+    assert f"{run.evaluation('update-1')} is missing" in capsys.readouterr().err
     assert run.complete

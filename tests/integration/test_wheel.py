@@ -140,7 +140,7 @@ def test_recipes_are_found_by_name(installed: Installed) -> None:
 
 
 def test_the_pip_path_trains_evaluates_and_is_looked_into(installed: Installed, trained: str) -> None:
-    assert "hgpo took success on 4 held-out games" in trained
+    assert "hgpo: success on 4 held-out tasks" in trained
     run = installed.folder / "runs" / "quickstart"
     assert (run / "checkpoints" / "1" / "model.safetensors").is_file()
     assert "success" in installed.hgpo("eval", "runs/quickstart", "--games", "2")

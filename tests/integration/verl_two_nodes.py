@@ -148,7 +148,7 @@ def loses_a_node(cluster: Cluster, run: RunDirectory, head: Node, second: Node, 
             fail(f"the run hangs {PATIENCE:.0f} s after a node died:\n{tail(said)}")
         text = said.read_text(errors="replace")
         expect(status == 2, f"the command ends with an error, not with {status}:\n{tail(said)}")
-        expect("a process or a node of it is gone" in text, f"the command says what happened:\n{tail(said)}")
+        expect("a process or a node of it died" in text, f"the command says what happened:\n{tail(said)}")
         expect(f"hgpo train --resume {run.path}" in text, f"the command says what to do:\n{tail(said)}")
         log(began, f"the command ended by itself {time.monotonic() - killed:.0f} s later, and said why")
     finally:

@@ -28,7 +28,7 @@ class Unsolved(CorridorSuite):
     [
         ("evaluation.split=vaild", "evaluation.split = 'vaild' is not a split of .*: train, held_out"),
         ("evaluation.games=999", "evaluation.games = 999, but split 'held_out' has 3 tasks"),
-        ("warm_start.demonstrations=999", "3 games of split 'train' are too few for 999 demonstrations and"),
+        ("warm_start.demonstrations=999", "3 tasks of split 'train' are too few for 999 demonstrations and"),
         ("environment.name=unsolved", r"has no expert\(\)"),
     ],
 )

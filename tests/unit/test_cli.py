@@ -70,7 +70,7 @@ def test_without_a_verb_help_is_shown(capsys):
             "policy.lora.rnk: unknown setting; did you mean policy.lora.rank?",
         ),
         (["train", "none.toml"], "no such recipe: none.toml"),
-        (["train", "x.toml", "--resume", "runs/x"], "leave out the recipe"),
+        (["train", "x.toml", "--resume", "runs/x"], "omit the recipe"),
         (["train", "--resume", "no_such_run"], "is not a run directory"),
         (["eval", "no_such_run"], "is not a run directory"),
         (["advantages", "no_such_file.parquet"], "no such file or folder"),

@@ -78,7 +78,7 @@ def test_reading_what_is_there_imports_nothing(registry, outside):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("five", "unknown number 'five'; known: three. Your own: an entry point in the group 'hgpo.no_such_group', or"),
+        ("five", "unknown number 'five'; known: three. Custom: an entry point in the group 'hgpo.no_such_group', or"),
         ("no_such_module:FIVE", "number 'no_such_module:FIVE': cannot import 'no_such_module'"),
         ("outside_numbers:FIVE", "'outside_numbers' has no 'FIVE'"),
         ("outside_numbers:WORD", "number 'outside_numbers:WORD': 'WORD' is no number"),

@@ -53,7 +53,7 @@ class AgentSpec:
 
     Attributes:
         environment: name of the environment, such as "alfworld".
-        template: name of the prompt template; ignored by agents with a template of their own.
+        template: name of the prompt template; ignored by agents with their own template.
         history_length: K, remembered steps; ignored by agents that remember all steps.
     """
 

@@ -92,7 +92,7 @@ def _command(text: str) -> str:
 
 
 def remembered(response: str, action: str) -> str:
-    """A response as later prompts repeat it: up to its first action, since models go on and invent observations."""
+    """A response as later prompts repeat it: up to its first action, since models then invent observations."""
     found = _ACTION.search(response)
     text = response[: found.end()] if found else response
     return text.strip()[:MAX_REMEMBERED_CHARACTERS] or f"Action: {action}"

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", action="append", default=[], metavar="SETTING", help="label runs by this setting's value; repeatable"
     )
-    parser.add_argument("--reference", metavar="LABEL", help="the row that differences are to (default: the first)")
+    parser.add_argument("--reference", metavar="LABEL", help="reference row of the differences (default: the first)")
     parser.add_argument("--evaluation", metavar="NAME", help="evaluation to take of each run (default: the newest)")
     parser.add_argument(
         "--layout", choices=LAYOUTS, default="full", help="paper: a row per label, ALFWorld and WebShop as columns"

@@ -52,13 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a TOML file with settings")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
-    parser.add_argument("--engine", choices=["verl"], help="look at what this engine needs")
+    parser.add_argument("--engine", choices=["verl"], help="check the requirements of this engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
-        raise ValueError("a recipe is checked with --engine verl alone; the built-in trainer checks when it starts")
+        raise ValueError("a recipe is checked only with --engine verl; the built-in trainer checks when it starts")
     return _examine_engine(arguments) if arguments.engine else _examine_machine()
 
 

@@ -18,7 +18,7 @@ and per task type. The same policy gets the same figures in every way below and 
 
 A run's policy is evaluated as it was trained, and the result goes to RUN/evaluations/. A model is a folder, a .gguf
 file or a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. A
-model needs an agent: direct (each step a prompt of its own, with the last K steps), react (a thought before every
+model needs an agent: direct (one prompt per step, with the last K steps), react (a thought before every
 action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), or one of your own.
 A run's policy can be evaluated with any of them, too.
 
@@ -52,14 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
     parser.add_argument(
-        "--at-once", type=int, metavar="N", help="most tasks under way (default: 64 with --server, else 256)"
+        "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
     )
     parser.add_argument(
         "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: adds the cost"
     )
     parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,9 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         return _evaluate(arguments, config, reporter)
     if not of_run:
-        raise ValueError("-o FILE.json is needed: without a run there is no other place for the result")
+        raise ValueError("-o FILE.json is needed: without a run directory the result has no default path")
     if arguments.agent is not None or arguments.overrides:
-        raise ValueError("-o FILE.json is needed: with other settings these are no figures of the run")
+        raise ValueError("-o FILE.json is needed: with changed settings the result does not belong to the run")
     return _evaluate(arguments, config, reporter)
 
 
@@ -84,7 +84,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.output is not None and arguments.output.suffix != ".json":
         raise ValueError(f"--output {arguments.output}: the name ends in .json")
     if arguments.at_once is not None and arguments.at_once < 1:
-        raise ValueError(f"--at-once {arguments.at_once}: at least one task must be under way")
+        raise ValueError(f"--at-once {arguments.at_once}: must be at least 1")
     if arguments.max_cost is not None and not arguments.prices:
         raise ValueError("--max-cost needs --prices: without prices the cost is unknown")
 
@@ -137,17 +137,17 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     for failure in stored.failures[:10]:
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
-        reporter.say(f"{stored.failed} games failed and are not counted; the same command plays them again")
+        reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0
 
 
 def _output_in_run(arguments: argparse.Namespace, settings: EvaluationSettings, checkpoint: str) -> Path:
-    """The file in the run; its name says what was evaluated."""
+    """The result file in the run directory; its name contains split, checkpoint, temperature and seeds."""
     from hgpo.runs.folder import RunDirectory
 
     name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
     if arguments.games is not None:
-        name += f"-first{arguments.games}"  # beside the whole set's, not in its place
+        name += f"-first{arguments.games}"  # keeps the result of the whole evaluation set
     return RunDirectory(Path(arguments.policy)).evaluation(name)

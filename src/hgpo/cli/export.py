@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Write the policy of a run as a folder that plain transformers loads: weights, tokenizer, and a model card with the
 settings and every evaluation of the run. Optimiser and generators stay with the run. A run that trained an adapter
-(policy.lora) gives the adapter alone, or with --merge the whole model with the adapter's share in its weights.
+(policy.lora) exports only the adapter, or with --merge the whole model with the adapter merged into its weights.
 
 examples:
   hgpo export runs/quickstart -o my-policy
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write, new or empty"
     )
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
-    parser.add_argument("--merge", action="store_true", help="add the adapter to the weights that it stands beside")
+    parser.add_argument("--merge", action="store_true", help="merge the adapter into the base weights")
     parser.add_argument(
         "--push", metavar="NAME", help="also upload it to the Hugging Face hub under this name, private"
     )
@@ -81,7 +81,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
         return
     if is_adapter and (policies.warm_start or Path(policies.settings.model).exists()):
         raise ValueError(
-            f"{policies.run.path} trained an adapter beside weights that lie on this machine alone: add --merge"
+            f"{policies.run.path} trained an adapter whose base weights exist on this machine only: add --merge"
         )
     shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN), dirs_exist_ok=True)
 
@@ -97,7 +97,7 @@ def _weights_folder(policies: RunPolicies, checkpoint: str) -> Path:
         return folder
     if not policies.run.start.is_dir():
         raise RunDirectoryError(
-            f"{policies.run.path} began with {policies.settings.model}, unchanged; there is nothing to export"
+            f"{policies.run.path} started from {policies.settings.model} and did not change it; nothing to export"
         )
     return Path(policies.start_source())
 

@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figures", type=Path, metavar="DIR", help="write figures (PDF, PNG) here instead of the report"
     )
-    parser.add_argument("--quiet", action="store_true", help="print only errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 notices.append(
                     Notice(
                         f"the run was trained with {config.advantage.estimator!r}, which is not imported to read it, "
-                        "so HGPO is shown in its place; --estimator with that name imports it"
+                        "so the report uses HGPO instead; --estimator with that name imports it"
                     )
                 )
             elif estimator is None:

@@ -1,4 +1,4 @@
-"""`hgpo play`: a person in the agent's place, or an agent at play."""
+"""`hgpo play`: play a task yourself, or watch a policy or stored steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
 
 DESCRIPTION = """\
-Play one game in the terminal, or watch one being played.
+Play one task in the terminal, or watch a policy play it.
 
-You play where an environment is named: type a command and Enter; ? lists what is admissible, an empty line or Ctrl-D
-ends.
+If you name an environment, you play: type a command and Enter; ? lists the admissible commands, an empty line or
+Ctrl-D ends the episode.
 
-A policy plays where a run is named, or a model with --policy: every step with the length of the prompt, the answer, the
-action, what was seen and the reward. Agents are those of `hgpo eval`. A file of stored steps is shown in the same way.
+If you name a run, or a model with --policy, that policy plays. Each step is printed with the prompt's length, the
+response, the action, the observation and the reward. Agents are those of `hgpo eval`. A file of stored steps is printed
+in the same way.
 
 examples:
   hgpo play alfworld
@@ -39,16 +40,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
     parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
-    parser.add_argument("--split", help="which split (default: the first; of a run: that of its evaluation)")
+    parser.add_argument("--split", help="split (default: the first; for a run, its evaluation split)")
     parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
     )
     parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
     parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
-    parser.add_argument("--agent", help="how the policy is asked: direct, react, reflexion, …")
+    parser.add_argument("--agent", help="agent: direct, react, reflexion, …")
     parser.add_argument("--temperature", type=float, help="sampling temperature of the policy (default: 0.4)")
-    parser.add_argument("--seed", type=int, default=0, help="of the policy's draws (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the policy's sampling (default: 0)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--prompts", action="store_true", help="show prompts in full")
 
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if is_run(arguments.what):
         return _watch(arguments, arguments.what, environment=None)
     if Path(arguments.what).is_dir():
-        raise ValueError(f"{arguments.what} is no run: {Path(arguments.what, 'config.toml')} is not there")
+        raise ValueError(f"{arguments.what} is not a run: {Path(arguments.what, 'config.toml')} does not exist")
     if arguments.policy is not None:
         return _watch(arguments, arguments.policy, environment=arguments.what)
     return _play_in_person(arguments)
@@ -138,7 +139,7 @@ def _game(chosen: int, games: int) -> int:
 
 
 def _play_in_person(arguments: argparse.Namespace) -> int:
-    """A person in the agent's place."""
+    """The user types the commands."""
     from hgpo.agents import get_template
     from hgpo.config import apply_override
     from hgpo.envs.registry import make

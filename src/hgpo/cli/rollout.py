@@ -23,14 +23,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, help="a run directory")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write (.parquet or .jsonl)")
     parser.add_argument("--split", help="split to play (default: the run's training split)")
-    parser.add_argument("--games", type=int, default=16, help="the first so many games of the split (default: 16)")
-    parser.add_argument("--group-size", type=int, help="rollouts per game (default: the run's)")
-    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, in training)")
+    parser.add_argument("--games", type=int, default=16, help="play the first N tasks of the split (default: 16)")
+    parser.add_argument("--group-size", type=int, help="rollouts per task (default: the run's)")
+    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's in training)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

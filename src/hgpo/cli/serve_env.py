@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.expose and not is_loopback(arguments.host):
         raise ValueError(
             f"--host {arguments.host} can be reached by other machines, without a password or encryption; add --expose "
-            "if that is meant"
+            "to allow that"
         )
     if not 0 <= arguments.port < 1 << 16:
         raise ValueError(f"--port {arguments.port}: ports are 1 to 65535, or 0 for any free one")
     if arguments.max_steps is not None and arguments.max_steps < 1:
-        raise ValueError(f"--max-steps {arguments.max_steps}: give at least 1, or leave it out")
+        raise ValueError(f"--max-steps {arguments.max_steps}: must be at least 1; omit it for no limit")
     limits = Limits(arguments.max_sessions, arguments.max_message_bytes, arguments.idle_seconds)
     _require_websockets()
     options: dict[str, object] = {}

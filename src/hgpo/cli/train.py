@@ -18,7 +18,7 @@ from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
 Train an agent: collect groups of rollouts, compare their steps, update the policy, and evaluate it before and after on
-games it has not seen. Everything goes to runs/<run.name>/.
+tasks it has not seen. Everything goes to runs/<run.name>/.
 
 examples:
   hgpo train quickstart            a tiny policy on household games, on a CPU
@@ -26,7 +26,7 @@ examples:
   hgpo train --env alfworld policy.model=Qwen/Qwen2.5-1.5B-Instruct
   hgpo train quickstart run.name=gigpo advantage.estimator=gigpo
   hgpo train quickstart run.name=presets advantage.options.preset=verl-agent
-  hgpo train mine.toml             a recipe of your own; it may say `extends = "quickstart"`
+  hgpo train mine.toml             your own recipe; it may contain `extends = "quickstart"`
   hgpo train --resume runs/quickstart
   hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
@@ -54,39 +54,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--continue",
         dest="go_on",
         action="store_true",
-        help="start the run, go on with it if it is unfinished, show its result if it is finished",
+        help="start the run; continue it if it is unfinished; print its result if it is finished",
     )
     parser.add_argument(
         "--env",
         metavar="NAME",
         choices=sorted(starters()),
-        help="in place of a recipe: train on this environment (%(choices)s), a tiny policy with nothing downloaded "
-        "unless policy.model=MODEL names a language model",
+        help="instead of a recipe: train a tiny policy on this environment (%(choices)s) without a download; "
+        "policy.model=MODEL selects a language model",
     )
     parser.add_argument(
         "--engine",
         choices=["built-in", "verl"],
-        help="what trains: this package alone on one machine, or verl on a Ray cluster (pip install 'hgpo[verl]')",
+        help="training engine: built-in (one machine) or verl (a Ray cluster; pip install 'hgpo[verl]')",
     )
-    parser.add_argument("--settings", action="store_true", help="list every setting with its default and end")
+    parser.add_argument("--settings", action="store_true", help="list every setting with its default and exit")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the complete settings (of --resume: the run's) and end"
+        "--dry-run", action="store_true", help="print the complete settings (with --resume, the run's) and exit"
     )
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb. Notes the run in `arguments.run_directory`, for whoever has to say how it goes on."""
+    """Run the verb. Stores the run directory in `arguments.run_directory` for the message after an interruption."""
     started = time.monotonic()
     if arguments.settings:
         print_settings()
         return 0
     if arguments.resume is not None:
         if arguments.recipe is not None:
-            raise ValueError("--resume takes its settings from the run; leave out the recipe and overrides")
+            raise ValueError("--resume uses the settings of the run; omit the recipe and overrides")
         if arguments.engine is not None or arguments.env is not None:
-            raise ValueError("--resume goes on with the run's own engine and environment; leave out --engine and --env")
+            raise ValueError("--resume uses the engine and environment of the run; omit --engine and --env")
         if arguments.dry_run:
             _say(visible_lines(_complete_settings(_stored_settings(arguments.resume))))
             return 0
@@ -220,7 +220,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
 
 @contextmanager
 def _says_how_to_go_on(run: Path) -> Iterator[None]:
-    """In the block, a server that fails a run which has begun ends it with the command that goes on."""
+    """If a server fails in the block after the run has begun, raise an error with the command that resumes the run."""
     from hgpo.policies.openai import AnswerFailed, ServerRefused
 
     try:

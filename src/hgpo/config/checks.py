@@ -28,7 +28,7 @@ ONLY: dict[str, Engine] = {
     "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",
-    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, under a setting of its own
+    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, with its own setting
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
 
@@ -52,7 +52,7 @@ def refuse_unread(config: Config) -> None:
         readers = engines_of(name)
         if value != default_of(field) and config.run.engine not in readers and name.partition(".")[0] not in ENGINES:
             raise ConfigError(
-                f"{name} = {value!r} is read by the engine {readers[0]!r} alone, and run.engine is "
+                f"{name} = {value!r} is used only by the engine {readers[0]!r}, and run.engine is "
                 f"{config.run.engine!r}: leave it out, or train with --engine {readers[0]}",
                 name,
             )

@@ -21,7 +21,7 @@ from hgpo.utils.text import did_you_mean
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """Settings to run with: `read_config`, and every part they name is there.
+    """Read settings with `read_config` and check that every part they name exists.
 
     Modules that the settings name by path are imported.
 
@@ -60,7 +60,7 @@ def dump_config(config: Config) -> str:
 
 
 def as_tree(section: BaseModel) -> dict[str, Any]:
-    """The settings as plain values. TOML has no null: what is None is left out, or "none" where that is no default."""
+    """The settings as plain values. TOML has no null: None is omitted if it is the default, else written as "none"."""
     tree: dict[str, Any] = {}
     plain = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
@@ -75,7 +75,7 @@ def as_tree(section: BaseModel) -> dict[str, Any]:
 
 
 def describe_settings() -> list[tuple[str, str, str]]:
-    """(dotted name, default, description) of every setting; the description ends with the engine if one reads it alone.
+    """(dotted name, default, description) of every setting; the description ends with the engine if only one uses it.
 
     Example: `("verl.nodes", "1", "Nodes that train. (verl only)")`.
     """
@@ -109,13 +109,13 @@ def _checked(written: Written) -> Config:
 
 
 def _in_its_file(error: ConfigError, written: Written) -> ConfigError:
-    """The same error with the file that its setting stands in, where that needs saying."""
+    """The same error, with the file of its setting if there are several files."""
     place = None if error.setting is None else written.file_of(error.setting.split("."))
     return ConfigError(str(error) if place is None else f"{place}: {error}", error.setting)
 
 
 def _names() -> list[str]:
-    """Dotted names of all settings, and of the sections that they stand in."""
+    """Dotted names of all settings and sections."""
     names = [name for name, _, _ in leaves(_whole())]
     parts = [name.split(".") for name in names]
     return [*names, *(".".join(one[:depth]) for one in parts for depth in range(1, len(one)))]

@@ -3,7 +3,7 @@
 hgpo's recipes are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout in its root (see
 pyproject.toml). A recipe's name is its path without the ending, and a folder's name means its `hgpo.toml`, as for
 `quickstart`. Files in a folder called `base` have no name; other recipes extend them. A package with an entry
-point in the group `hgpo.envs` may have a folder `recipes/` beside its `__init__.py`; the package is located, not
+point in the group `hgpo.envs` may have a folder `recipes/` next to its `__init__.py`; the package is located, not
 imported. `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for a language model.
 
     extends = "alfworld.toml"         # above the first table; relative to the file
@@ -120,7 +120,7 @@ def _folders_of_packages() -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RecipeFile:
-    """What one file says itself, without its base."""
+    """The settings in one file, without its base."""
 
     path: Path
     says: Tree
@@ -131,7 +131,7 @@ class Written:
     """All that a user has written for one run.
 
     Attributes:
-        files: the recipe last, before it the one that it extends, and so on; none where there is no recipe.
+        files: outermost base first, the recipe last; empty without a recipe.
         overrides: `section.name=value`, applied after the files, in this order.
     """
 
@@ -147,18 +147,18 @@ class Written:
         tree = merge(self.files)
         for override in self.overrides:
             if _override_key(override) == EXTENDS:
-                raise ConfigError(f"override {override!r}: a recipe says in its file what it extends")
+                raise ConfigError(f"override {override!r}: `extends` can be set in a recipe file only")
             apply_override(tree, override)
         return tree
 
     def file_of(self, setting: Sequence[str]) -> Path | None:
-        """The file in which a setting stands, where that needs saying.
+        """The file that contains a setting, for error messages.
 
         Args:
-            setting: its name as parts, e.g. `("training", "updates")`; may go on into the value.
+            setting: its name as parts, e.g. `("training", "updates")`; may continue into the value.
 
         Returns:
-            None where there is one file only, or where an override has the last word.
+            None if there is only one file, or if an override sets it.
         """
         keys = [tuple(_override_key(override).split(".")) for override in self.overrides]
         if len(self.files) < 2 or any(key[: len(setting)] == tuple(setting)[: len(key)] for key in keys):
@@ -174,10 +174,10 @@ def read_chain(path: Path) -> tuple[RecipeFile, ...]:
     """The recipe at `path` and all that it extends, the outermost base first.
 
     Args:
-        path: a file; or the name of a recipe that comes with the package, where no file is called so.
+        path: a file; or, if no such file exists, the name of a recipe of the package.
 
     Raises:
-        ConfigError: a file is missing or broken, or extends itself by way of others; the message shows the chain.
+        ConfigError: a file is missing or broken, or extends itself through others; the message contains the chain.
     """
     files: list[RecipeFile] = []
     following: Path | None = _found(path, path.as_posix())
@@ -198,13 +198,13 @@ def read_chain(path: Path) -> tuple[RecipeFile, ...]:
 
 
 def _found(path: Path, name: str) -> Path:
-    """The path itself, or the recipe of that name where nothing is there."""
+    """The path itself if it is a file, else the recipe of that name."""
     shipped = None if path.is_file() else recipe_named(name)
     return path if shipped is None else shipped
 
 
 def merge(files: Sequence[RecipeFile]) -> Tree:
-    """One tree of what the files say, each laid over those before it (see the module's first lines)."""
+    """Merge the files into one tree; later files override earlier ones (see the module docstring)."""
     tree: Tree = {}
     for file in files:
         tree = _laid_over(_without_options_of_others(tree, file.says), file.says)
@@ -229,7 +229,7 @@ def read_toml(path: Path) -> Tree:
 
 
 def apply_override(tree: Tree, override: str) -> None:
-    """Set what an override says.
+    """Apply one override.
 
     Args:
         tree: nested dictionaries, changed in place.
@@ -269,7 +269,7 @@ def _laid_over(base: Tree, says: Tree) -> Tree:
 
 
 def _without_options_of_others(base: Tree, says: Tree) -> Tree:
-    """`base` less the options of a part in whose place `says` puts another."""
+    """`base` without the options of parts that `says` replaces."""
     result = dict(base)
     for section, chosen_by in _OPTIONS_OF.items():
         below, above = base.get(section), says.get(section)

@@ -16,10 +16,10 @@ from hgpo.estimators.base import LONGEST_HISTORY
 
 
 class ConfigError(ValueError):
-    """A setting is unknown, out of range or at odds with another; the message says which and what is allowed.
+    """A setting is unknown, out of range or contradicts another; the message names it and the allowed values.
 
     Attributes:
-        setting: dotted name of the wrong setting, where it is one, e.g. `"advantage.estimator"`.
+        setting: dotted name of the wrong setting if there is exactly one, e.g. `"advantage.estimator"`.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
@@ -64,10 +64,10 @@ class EnvironmentSettings(Section):
 
 
 class AgentSettings(Section):
-    """What the model is told and how it is read."""
+    """How prompts are built and responses are parsed."""
 
-    name: str = Field("direct", description="How it is asked: direct, react, reflexion, or an agent of your own.")
-    options: dict[str, Any] = Field(default_factory=dict, description="The agent's own, e.g. examples, trials.")
+    name: str = Field("direct", description="Agent: direct, react, reflexion, or a custom one.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the agent, e.g. examples, trials.")
     history_length: int = Field(
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
     )
@@ -83,11 +83,11 @@ class TinyModelSettings(Section):
 
 
 class LoraSettings(Section):
-    """Adapters that are trained in place of the weights."""
+    """LoRA adapters, trained instead of the weights."""
 
     rank: Count = Field(0, description="Rank of the adapters; 0: the weights themselves are trained.")
-    alpha: float | None = Field(None, gt=0, description="Adapters count alpha / rank; default: twice the rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Share of their inputs zeroed while gradients are taken.")
+    alpha: float | None = Field(None, gt=0, description="Adapters are scaled by alpha / rank; default: twice the rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of their inputs in gradient steps.")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear", description='Modules with an adapter, e.g. ["q_proj", "v_proj"]; default: all but the head.'
     )
@@ -112,15 +112,15 @@ class PolicySettings(Section):
     revision: str | None = Field(None, description="Branch, tag or commit of a hub name; default: its main branch.")
     system_prompt: str = Field("", description="A system message before every prompt; default: the template's own.")
     chat_template_options: dict[str, Any] = Field(
-        default_factory=dict, description="What the chat template reads, e.g. enable_thinking = false."
+        default_factory=dict, description="Variables of the chat template, e.g. enable_thinking = false."
     )
     tiny: TinyModelSettings = TinyModelSettings()
     lora: LoraSettings = LoraSettings()
-    backend: str = Field("transformers", description="What plays it: registered name, entry point or `module:NAME`.")
-    options: dict[str, Any] = Field(default_factory=dict, description="The backend's own, e.g. max_batch_size.")
-    device: str = Field("auto", description="auto: CUDA where there is one, else CPU; CUDA on verl.")
-    max_prompt_tokens: Positive = Field(4096, description="Longer prompts lose their oldest memory first.")
-    max_response_tokens: Positive = Field(512, description="A response is cut there, and counted.")
+    backend: str = Field("transformers", description="Sampler: registered name, entry point or `module:NAME`.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the backend, e.g. max_batch_size.")
+    device: str = Field("auto", description="auto: CUDA if available, else CPU; CUDA on verl.")
+    max_prompt_tokens: Positive = Field(4096, description="Longer prompts drop their oldest remembered steps.")
+    max_response_tokens: Positive = Field(512, description="Longer responses are cut; metrics count them.")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="Arithmetic of sampling and training; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
@@ -129,22 +129,22 @@ class PolicySettings(Section):
 
 
 class RolloutSettings(Section):
-    """How experience is collected."""
+    """How rollouts are collected."""
 
-    tasks_per_update: Positive = Field(16, description="Groups an update.")
-    group_size: int = Field(8, ge=2, le=_MOST, description="N: rollouts of one task, all from the same start.")
+    tasks_per_update: Positive = Field(16, description="Tasks (groups) per update.")
+    group_size: int = Field(8, ge=2, le=_MOST, description="N: rollouts per task, all from the same start.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature in training.")
     last_temperature: float | None = Field(
-        None, gt=0, description="That of the last update, reached in equal steps; default: the same all along."
+        None, gt=0, description="Temperature of the last update, reached linearly; default: constant temperature."
     )
-    reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's own.")
+    reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's reward.")
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
     state: Literal["observation", "observation_and_commands", "published_g2po"] = Field(
-        "observation", description="What must be equal for two steps to count as being in the same state."
+        "observation", description="Two steps are in the same state if this is equal."
     )
     resample_uniform_groups: Count = Field(
-        0, description="Dynamic sampling: how often groups with equal scores are drawn anew (0: never)."
+        0, description="Dynamic sampling: most times that groups with equal scores are replaced by new ones (0: never)."
     )
     store_every: Count = Field(1, description="Write rollouts/*.parquet every so many updates (0: never).")
 
@@ -201,16 +201,16 @@ class TrainingSettings(Section):
     max_logits: int = Field(
         2**26,
         ge=1,
-        description="Most logits (tokens times vocabulary) held at a time; more are computed in chunks, and once more "
-        "in the backward pass.",
+        description="Most logits (tokens times vocabulary) in memory at a time; more are computed in chunks, and "
+        "recomputed in the backward pass.",
     )
     gradient_checkpointing: bool = Field(
-        False, description="Keep the inputs of layers alone and compute the rest again in the backward pass."
+        False, description="Store only the inputs of layers; recompute other activations in the backward pass."
     )
     share_prefixes: Literal[True, False, "auto"] = Field(
         "auto",
-        description="Read once what samples begin with alike; changes nothing but rounding. auto: for a model that is "
-        "wide enough to gain by it and takes any attention mask.",
+        description="Compute common prefixes of samples once; results differ by rounding only. auto: if the model "
+        "accepts any attention mask and is wide enough to become faster.",
     )
     skip_zero_advantage: bool = Field(
         False,
@@ -219,43 +219,43 @@ class TrainingSettings(Section):
     skip_cut_responses: bool = Field(
         False,
         description="Leave out responses that were cut at the length limit (DAPO's overlong filtering): they are long, "
-        "and praising one teaches the policy not to stop.",
+        "and a positive advantage would teach the policy not to stop.",
     )
     recompute_log_probs: Literal[True, False, "auto"] = Field(
         "auto",
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
-        "auto: where another program samples than trains (another policy.backend; verl on GPUs).",
+        "auto: if sampler and trainer are different programs (another policy.backend; verl on GPUs).",
     )
     importance_cap: float | None = Field(
         2.0,
         ge=1,
-        description="Where log-probs are recomputed, a token's policy loss is weighted by the trainer's probability "
-        "over the sampler's, at most by this; none: no weight.",
+        description="With recomputed log-probs, a token's policy loss is weighted by the trainer's probability divided "
+        "by the sampler's, capped at this value; none: no weight.",
     )
 
     @field_validator("dual_clip", "importance_cap", mode="before")
     @classmethod
     def _none_can_be_written(cls, value: object) -> object:
-        """TOML has no null, so "none" stands for it."""
+        """TOML has no null, so "none" means None."""
         return None if value == "none" else value
 
     @field_validator("recompute_log_probs", "share_prefixes", mode="before")
     @classmethod
     def _truth_may_be_capitalised(cls, value: object) -> object:
-        """On the command line, as for the settings that are true or false alone."""
+        """Accept "True" and "False", as for boolean settings."""
         return {"true": True, "false": False}.get(str(value).lower(), value)
 
 
 class WarmStartSettings(Section):
-    """Supervised start on expert demonstrations, up to a success rate that leaves room to learn.
+    """Supervised start on expert demonstrations, up to a target success rate below 100 %.
 
-    The stand-in for an instruction-tuned model.
+    It replaces an instruction-tuned model.
     """
 
     enabled: bool = Field(False, description="Imitate an expert before the first update; needed by a tiny model.")
-    demonstrations: Positive = Field(2000, description="Training games the expert plays.")
+    demonstrations: Positive = Field(2000, description="Training tasks with an episode of the expert.")
     noise: Fraction = Field(0.3, description="Share of the expert's actions replaced by random admissible ones.")
-    probe_games: Positive = Field(128, description="Training games, not demonstrated, that success is probed on.")
+    probe_games: Positive = Field(128, description="Other training tasks, on which success is measured.")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
     warmup_updates: Count = Field(20, description="Updates over which the learning rate rises linearly.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
@@ -277,26 +277,24 @@ class WarmStartSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """Held-out success before and after."""
+    """Evaluation on held-out tasks, before, during and after training."""
 
     split: str = Field("valid_unseen", description="Split that success is reported on.")
-    games: Positive | None = Field(None, description="First so many games of the split; default: all.")
+    games: Positive | None = Field(None, description="Number of tasks, from the start of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
-    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The panel is played once per seed.")
+    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The evaluation set is evaluated once per seed.")
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
 
     @field_validator("seeds")
     @classmethod
     def _each_seed_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(
-                f"a panel that is played twice with one seed is one panel: give each seed once, not {seeds}"
-            )
+            raise ValueError(f"the evaluation set is evaluated once per seed: give each seed once, not {seeds}")
         return seeds
 
 
 class TrackingSettings(Section):
-    """Where metrics go besides metrics.jsonl."""
+    """Trackers that receive metrics in addition to metrics.jsonl."""
 
     to: tuple[str, ...] | None = Field(
         None,
@@ -357,9 +355,9 @@ class Config(Section):
 
     @property
     def estimator_options(self) -> dict[str, Any]:
-        """The estimator's options; one that compares histories takes what the agent remembers unless told otherwise.
+        """The estimator's options. `history_length` defaults to that of the agent if the estimator compares histories.
 
-        An estimator of another package is asked for what it takes only once it is loaded (`hgpo.config.load_config`).
+        The options of an estimator from another package are known only after it is loaded (`hgpo.config.load_config`).
         """
         options = dict(self.advantage.options)
         estimator = ESTIMATORS.loaded(self.advantage.estimator)
@@ -398,9 +396,9 @@ class Config(Section):
         if self.policy.model == "tiny" and not self.warm_start.enabled:
             raise ValueError('policy.model = "tiny" starts from random weights: set warm_start.enabled = true')
         if self.evaluation.split == self.environment.train_split:
-            raise ValueError("evaluation.split and environment.train_split are the same: success would not be held out")
-        if self.verl.evaluate_only and self.run.engine != "verl":
             raise ValueError(
-                "verl.evaluate_only = true is verl's way to evaluate: add --engine verl, or use `hgpo eval`"
+                "evaluation.split and environment.train_split are the same: the tasks would not be held out"
             )
+        if self.verl.evaluate_only and self.run.engine != "verl":
+            raise ValueError("verl.evaluate_only = true needs the verl engine: add --engine verl, or use `hgpo eval`")
         return self

@@ -28,7 +28,7 @@ class Env(Protocol):
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
-        """Start over; the same seed gives the same start."""
+        """Start a new episode; the same seed gives the same start."""
         ...
 
     def step(self, action: str) -> StepResult:
@@ -59,15 +59,15 @@ class Expert(Protocol):
         ...
 
     def act(self, observation: str, info: Info) -> str:
-        """The next command, after any command, not only the expert's own."""
+        """The next command; previous commands may differ from the expert's."""
         ...
 
 
 class TaskSuite(Protocol):
     """A family of tasks with named splits; what `hgpo.envs.make` returns.
 
-    A suite may also have `expert() -> Expert`, which a warm start needs, and `description`, a mapping that runs record
-    beside the options (such as a version).
+    A suite may also have `expert() -> Expert`, which a warm start needs, and `description`, a mapping that runs store
+    with the options (such as a version).
     """
 
     @property

@@ -1,11 +1,11 @@
-"""ATD: temporal differences among observations, trusted as far as the history does not matter there.
+"""ATD: temporal-difference targets over observations, weighted by how little the history matters.
 
     Y_t = r_t + gamma [(1 - lambda(o')) V(o') + lambda(o') Y_{t+1}],    A_t = Y_t - V(o_t)
 
-V(o) is the mean return of the task's steps that saw o, o' the next step's observation. What follows a step is mostly
-luck; the mean of all who came to o' has less of it, but is the wrong mean where steps with the same observation have
-different pasts that matter (the observation is an alias of several states). lambda(o') says how far that is so: from
-`lambda_min`, where contexts explain nothing of the returns' spread, to 1, the trajectory's own return, where they do.
+V(o) is the mean return of the task's steps with observation o, o' the next step's observation. The return of one
+trajectory has a high variance. The mean over all steps with o' has a lower variance, but is biased if o' is an alias of
+several states, so that returns depend on the history. lambda(o') is `lambda_min` if contexts explain none of the
+variance of the returns at o', and grows to 1 (the trajectory's own return) with the explained share.
 
 Shapes: N steps, O observations. Source: this project; TD(lambda) is Sutton's (1988), variances by the method of moments
 (Searle, Casella & McCulloch, Variance Components, 1992, chapter 5).
@@ -42,8 +42,8 @@ class AtdOptions:
     """Options of ATD.
 
     Attributes:
-        lambda_min: lambda of an observation whose contexts say nothing, in [0, 1]; 1 makes all lambdas 1: the return
-            minus the mean return of the observation.
+        lambda_min: lambda of an observation whose contexts explain nothing, in [0, 1]; 1 makes all lambdas 1,
+            and the advantage is the return minus the mean return of the observation.
         trust: how much of the gap between lambda_min and 1 a given share of explained variance closes, at least 0: a
             share of 1 / trust closes all of it.
         mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.
@@ -97,8 +97,8 @@ def explained_shares(seen: Spread, context: Spread, observation_N: IntArray) -> 
     observation), n1, m1 of its context there. tau^2 is 0 where no task has two contexts of the observation.
 
     Args:
-        seen: where each step stands in its (task, observation).
-        context: where it stands in its context there.
+        seen: size of each step's (task, observation) group, and its deviation from the group's mean.
+        context: the same for its context inside that group.
         observation_N: int64[N], the observation of each step, in the same order.
     """
     inside_O, freedom_O, across_O, across_freedom_O, divisor_O = (

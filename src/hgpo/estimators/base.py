@@ -191,7 +191,7 @@ class Advantages:
     Attributes:
         values: float64[N] in the batch's row order. Units of the return for "mean_norm", else standard deviations.
         returns: float64[N], discounted step returns minus penalties.
-        levels: the step groups, `levels[k].k == k`, empty for an estimator without. `levels[k].name` says what the
+        levels: the step groups, `levels[k].k == k`, empty for an estimator without. `levels[k].name` names what the
             members of a group share: contexts of length k for HGPO, the whole task in G2PO's second level.
         episode: the episode level where the estimator has one.
 
@@ -308,7 +308,7 @@ class Estimator:
             estimator that returns none has no step groups.
         untrainable: why no policy can be trained with it, as a phrase after its name ("needs …"); empty: trainable.
         make_options: builds the options from keywords, where `options` itself does not (presets).
-        extra_keywords: keywords that `make_options` takes besides the fields of `options`.
+        extra_keywords: keywords of `make_options` in addition to the fields of `options`.
         follows_memory: whether `history_length` defaults to the agent's memory in a recipe.
         keywords: all option names; computed.
 
@@ -338,7 +338,7 @@ class Estimator:
 
     @property
     def trainable(self) -> bool:
-        """Whether a policy can be trained with it; `untrainable` says why not."""
+        """Whether a policy can be trained with it; `untrainable` contains the reason if not."""
         return not self.untrainable
 
     def parse(self, **options: Any) -> Any:

@@ -125,13 +125,13 @@ def size_histogram(size_G: IntArray) -> tuple[SizeBin, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LevelSummary:
-    """One level of groups in figures. Shares are 0 to 1; None stands where there is nothing to count.
+    """Statistics of one level of groups. Shares are 0 to 1; None if there is nothing to count.
 
     Attributes:
         k: number of the level, None for the episode level.
         name: what the members of a group have in common, see `Level`.
-        usable_share: share of steps the level had something to say about. With the next four, which are the reasons in
-            `Unused`, it adds up to 1.
+        usable_share: share of steps for which the level is used. It adds up to 1 with the next four shares, the
+            reasons in `Unused`.
         no_context_share: share of steps without a group at the level.
         alone_share: share of steps alone in their group.
         dropped_share: share of steps left out because their advantage is 0.
@@ -259,16 +259,16 @@ _FLAT_NAMES = {
 
 
 def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
-    """Figures of a batch and of each of its levels; O(N log N) per level.
+    """Compute the statistics of a batch and of each of its levels; O(N log N) per level.
 
     Args:
         batch: the steps.
-        advantages: what an estimator made of them.
+        advantages: the result of an estimator for these steps.
 
     Raises:
-        ValueError: the advantages are not those of this batch: another number of steps.
+        ValueError: `advantages` and `batch` have different numbers of steps.
 
-    Example: three trajectories of one task meet in the kitchen; two of them come from the same room.
+    Example: three trajectories of one task reach the observation "kitchen", two of them from the observation "hall".
 
     >>> from hgpo import StepBatch, compute_advantages
     >>> batch = StepBatch.from_columns(
@@ -385,7 +385,7 @@ def _signs(level: Level) -> FloatArray:
 
 
 def _agreement(sign_N: FloatArray, other_N: FloatArray | None) -> float | None:
-    """Share of equal signs where neither is 0; None where that is nowhere, or there is no other."""
+    """Share of equal signs among pairs without a 0; None if there is no such pair, or no other level."""
     if other_N is None:
         return None
     product_N = sign_N * other_N

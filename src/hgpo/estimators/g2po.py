@@ -76,7 +76,7 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
     score_N = np.repeat(total_rewards(batch), length_M)
     remaining_N = np.repeat(batch.trajectory_start[1:], length_M) - np.arange(len(batch))
     source_N, target_N = graph.source_N[batch.order], graph.target_N[batch.order]
-    arrival_only_N = target_N != np.append(source_N[1:], -1)  # an end is the place of nobody's step
+    arrival_only_N = target_N != np.append(source_N[1:], -1)  # no step is taken in an end node
 
     visited = np.concatenate([source_N, target_N[arrival_only_N]])
     discounted = np.concatenate(

@@ -42,7 +42,7 @@ class HgpoOptions:
         mode: "mean_std_norm" divides by std + epsilon, "mean_norm" does not.
         weight_type: "length", as published, or "pooled": decided by the batch's returns, see `pooled_levels`; it reads
             history_length, mode, early, context, baseline, ddof and epsilon.
-        length_weight_alpha: alpha, at least 0; inf uses level K alone, with `missing` other than "zero" the longest
+        length_weight_alpha: alpha, at least 0; inf uses only level K, with `missing` other than "zero" the longest
             level that has something to say.
         length_offset: level k has length L = k + length_offset (paper 1, published code 2).
         base_group: add the episode advantage as one more item of length 1.
@@ -139,7 +139,7 @@ def _not_zero(term: Level) -> BoolArray:
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
-    """The columns that contexts are made of, beside the observation."""
+    """The columns of contexts in addition to the observation."""
     if options.context == "prompt":
         return ("prompt",)
     return ("action",) if options.context == "observation_action" and options.history_length else ()

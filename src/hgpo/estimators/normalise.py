@@ -47,7 +47,7 @@ class GroupedValues:
 
     @property
     def summed_N(self) -> FloatArray:
-        """The numbers whose size says what is rounding, float64[N]."""
+        """The magnitudes that the rounding tolerance refers to, float64[N]."""
         return self.value_N if self.magnitude_N is None else self.magnitude_N
 
 
@@ -94,7 +94,7 @@ def group_statistics(compared: GroupedValues, groups: Runs, ddof: int) -> GroupS
 
         mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
 
-    n is the sum of the group's shares: its number of members, unless `compared` says otherwise. Members are first
+    n is the sum of the group's shares: its number of members, unless `compared` has other shares. Members are first
     compared with one of them, so a group of equal values has deviation exactly 0 whatever its size.
     """
     value_N, share_N = compared.value_N, compared.share_N

@@ -38,7 +38,7 @@ from hgpo.steps import StepBatch
 
 PRIOR_STEPS = 8.0
 """The batch's estimate is added to each state's moments with the weight of this many steps: most states have too few
-steps for an estimate of their own."""
+steps for a separate estimate."""
 
 _LEAST = 0.5
 """Degrees of freedom of a batch are whole numbers, and a parent with two groups adds at least 1 to the divisor of
@@ -119,7 +119,7 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
         parent: the coarser partition.
         child: the finer one.
         blocks: see `Blocks`.
-        leave_task_out: estimate each block's pair from the other tasks alone, so that it is independent of the block.
+        leave_task_out: estimate each block's pair only from the other tasks, so that it is independent of the block.
     """
     moments_G = [np.add.reduceat(term_N, blocks.start_G) for term_N in moment_terms(parent, child)]
     inside_G, freedom_G, across_G, across_freedom_G, divisor_G = (
@@ -175,7 +175,7 @@ def _state_sum(moment_G: FloatArray, blocks: Blocks, leave_task_out: bool) -> Fl
 
 
 def _difference(whole_G: FloatArray, part_G: FloatArray) -> FloatArray:
-    """Whole - part, at least 0, and exactly 0 where it is rounding, which would dominate beside a variance of 0."""
+    """Whole - part, at least 0, and exactly 0 if it is rounding, which would dominate a variance of 0."""
     rest_G = whole_G - part_G
     rest_G[rest_G <= _ROUNDING * whole_G] = 0.0
     return rest_G
@@ -186,9 +186,9 @@ def pooled_levels(
 ) -> tuple[Level, ...]:
     """Levels 0..K with pooled weights, which add up to 1 for every step.
 
-    "leave_one_out" keeps a step's own return out of every mean, puts n_k - 1 in place of n_k, and takes the variances
+    "leave_one_out" keeps a step's own return out of every mean, replaces n_k by n_k - 1, and takes the variances
     for a task from the other tasks: the baseline is then independent of the step's action, and with "mean_norm" the
-    policy gradient unbiased. With one task there are no others, and level 0 alone counts.
+    policy gradient unbiased. With one task there are no others, and only level 0 counts.
 
     "mean_std_norm" divides every level by the std of the step's level-0 group + epsilon: the levels are estimates of
     one baseline, so they must stay in one unit. A std holds the step's own return, so what divides depends on the

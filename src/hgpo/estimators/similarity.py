@@ -18,7 +18,7 @@ from hgpo.steps import StepBatch
 
 
 def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
-    """Number of the observation that stands for each step's own, int64[N] in the batch's row order.
+    """Number of the representative observation of each step, int64[N] in the batch's row order.
 
     The distinct observations of a task are taken in order of the earliest step at which a trajectory of the task saw
     them, equally early ones in order of their text. Each joins the first representative that it is similar enough to,
@@ -55,7 +55,7 @@ def check_threshold(threshold: object) -> None:
 
 
 def seen_as_similar(batch: StepBatch, threshold: float | None) -> StepBatch:
-    """The batch with `similar_observations` in place of its observations; with None the batch itself."""
+    """The batch with its observations replaced by `similar_observations`; the batch itself for None."""
     if threshold is None:
         return batch
     return replace(batch, observation=similar_observations(batch, float(threshold)))
@@ -77,7 +77,7 @@ def _texts(batch: StepBatch) -> list[str]:
 
 
 def representatives(texts: list[str], threshold: float) -> IntArray:
-    """Index of the text that stands for each of `texts`, int64[T]; the texts are all different.
+    """Index of the representative of each of `texts`, int64[T]; the texts are all different.
 
     Each text joins the first representative, in order of their appearance, with
     `SequenceMatcher(None, text, representative, autojunk=False).ratio() >= threshold`, and becomes a representative
@@ -114,7 +114,7 @@ def _character_counts(texts: list[str]) -> IntArray:
 
 
 class _Representative:
-    """A text that others are compared with; what depends on it alone is worked out once."""
+    """A representative text; what depends only on it is computed once."""
 
     def __init__(self, index: int, text: str) -> None:
         self.index = index

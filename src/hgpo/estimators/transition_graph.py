@@ -1,10 +1,10 @@
-"""The graph of a batch's transitions: what led where in all trajectories of a task together.
+"""The graph of a batch's transitions, over all trajectories of each task.
 
 A node is an observation of a task, or the end of one trajectory; every step is an edge from the node it was taken in to
-the node it led to. The tasks lie side by side in one graph: no edge leaves a task.
+the node it led to. One graph contains all tasks; no edge connects two tasks.
 
 Shapes: N steps, M trajectories, G tasks, V nodes, F nodes of one round of the search. Arrays suffixed _N are in the
-batch's row order unless a function says time order (`batch.order`).
+batch's row order unless a function specifies time order (`batch.order`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _next_observations(batch: StepBatch) -> IntArray:
 
 
 def won(batch: StepBatch) -> BoolArray:
-    """Whether each trajectory won, bool[M]: a row of it says `success`; without that column, its rewards sum to > 0."""
+    """Whether each trajectory won, bool[M]: `success` in any row; without that column, its rewards sum to > 0."""
     if batch.success is None:
         return total_rewards(batch) > RELATIVE_TOLERANCE * total_magnitudes(batch)
     return np.logical_or.reduceat(batch.success[batch.order], batch.trajectory_start[:-1])

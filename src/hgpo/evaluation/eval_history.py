@@ -29,14 +29,14 @@ def evaluation_due(update: int, updates: int, every: int) -> bool:
 
 
 def evaluation_names(run: RunDirectory) -> list[str]:
-    """Names of the evaluations that the run has, those of `hgpo eval` included, in the alphabet's order."""
+    """Names of the evaluations that the run has, including those of `hgpo eval`, in alphabetical order."""
     return sorted(path.stem for path in run.evaluation("before").parent.glob("*.json"))
 
 
 def newest_evaluation(run: RunDirectory) -> str | None:
     """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None.
 
-    Of a finished run it is `after`, whether that is still there or not: none other is its result.
+    For a finished run it is always `after`, even if that file is missing.
     """
     if run.complete:
         return "after"
@@ -84,18 +84,18 @@ def update_of(name: str, updates: int) -> int | None:
     return int(number) if number != name and number.isdecimal() else None
 
 
-# A run's own evaluations in few numbers: success on the held-out tasks, before, between and after.
+# Success on the held-out tasks before, during and after training.
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Success on the run's panel after so many updates.
+    """Success on the run's evaluation set after a number of updates.
 
     Attributes:
         name: Of the evaluation: `before`, `update-20`, `after`.
         update: After how many updates, 0 for `before`.
         success: 0-1, with its 95 % interval.
-        panel: What was played, in words: games, split, temperature, seeds.
+        panel: Description of the evaluation set: number of tasks, split, temperature, seeds.
     """
 
     name: str
@@ -110,7 +110,7 @@ class HeldOutResults:
 
     Attributes:
         points: By update, the first before training.
-        gain: Success of the last less that of the first, paired by task; None where there are not two on one panel.
+        gain: Last success minus first success, paired by task; None without two evaluations on one set.
         problems: What could not be read, in words.
     """
 
@@ -141,7 +141,7 @@ def _lost(run: RunDirectory) -> list[str]:
     try:
         return [f"an evaluation is left out: {path} is gone" for path in lost_evaluations(run)]
     except ValueError as error:
-        return [f"which evaluations there were is not known: {error}"]
+        return [f"cannot determine which evaluations the run had: {error}"]
 
 
 def _gain(evaluations: list[Evaluation]) -> Rate | None:

@@ -4,7 +4,8 @@
     NAME.rollouts.jsonl    every step of every episode, for `hgpo inspect`; only if the log keeps steps
 
 An episode's steps are written before its summary: steps without one belong to an interrupted episode and are dropped
-when the evaluation is resumed. A failed episode is then played again; its line stays, since its requests were paid.
+when the evaluation is resumed. A failed episode is then played again; its line stays, because its requests
+cost money.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _SUMMARY = TypeAdapter(EpisodeSummary)
 
 
 class EvalLogError(ValueError):
-    """The files are damaged, or belong to another evaluation; the message says what to do."""
+    """The files are damaged, or belong to another evaluation; the message contains the remedy."""
 
 
 class EvalLog:
     """The episodes of one evaluation.
 
     Attributes:
-        episodes: Summaries by id (`eval_task_id`); of an episode that was played twice, the later one.
-        cost: Of all requests, those of failed episodes included.
+        episodes: Summaries by id (`eval_task_id`); the later one if an episode was played twice.
+        cost: Cost of all requests, including those of failed episodes.
     """
 
     def __init__(self, path: Path, rollouts: Path | None) -> None:
@@ -46,11 +47,11 @@ class EvalLog:
 
     @classmethod
     def open(cls, output: Path, conditions: Mapping[str, Any], *, keep_steps: bool = False) -> EvalLog:
-        """A new log beside `output`, or the one that is there.
+        """Open the log in the folder of `output`, or create it if it does not exist.
 
         Args:
-            output: the evaluation's file.
-            conditions: everything that decides the episodes, in plain values.
+            output: the result file of the evaluation.
+            conditions: everything that determines the episodes, as JSON values.
             keep_steps: write the steps, too.
 
         Raises:
@@ -82,7 +83,7 @@ class EvalLog:
         self._note(summary)
 
     def delete(self) -> None:
-        """Delete the log of an evaluation whose result is written."""
+        """Delete the log after the result was written."""
         self.path.unlink(missing_ok=True)
 
     def _note(self, summary: EpisodeSummary) -> None:
@@ -121,14 +122,14 @@ def _read(path: Path, conditions: Mapping[str, Any]) -> list[EpisodeSummary]:
         summaries = [_SUMMARY.validate_json(line) for line in lines[1:]]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ValidationError) as error:
         raise EvalLogError(
-            f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to start anew"
+            f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to restart the evaluation"
         ) from error
     wanted = json.loads(json.dumps(dict(conditions)))
     if begun != wanted:
         names = sorted(key for key in {*begun, *wanted} if begun.get(key) != wanted.get(key))
         raise EvalLogError(
             f"{path} belongs to an evaluation with other settings ({', '.join(names)}): choose another output, or "
-            "delete it to start anew"
+            "delete it to restart the evaluation"
         )
     write_text(path, "".join(f"{line}\n" for line in lines), durable=True)
     return summaries

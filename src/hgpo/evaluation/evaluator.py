@@ -1,7 +1,7 @@
-"""The one evaluator: plays an evaluation set with any policy, resumes, and writes the result.
+"""The evaluator: plays an evaluation set with any policy, resumes, and writes the result.
 
 `hgpo eval` of runs, models and servers and the evaluations during training all use it. Reset seed and random numbers
-of an episode depend on the evaluation's seed and the task's place in the split alone
+of an episode depend only on the evaluation's seed and the task's index in the split
 (`hgpo.rollout.runner.evaluation_randomness`), so neither the order of episodes nor their number matters.
 """
 
@@ -35,8 +35,8 @@ class EvalBudget:
 
     Attributes:
         prices: Of the policy's tokens.
-        max_cost: No request is sent once this much was spent; None: no limit.
-        max_concurrency: Most episodes under way, and so most concurrent requests.
+        max_cost: No request is sent after the cost has reached this limit; None: no limit.
+        max_concurrency: Most concurrent episodes, and so most concurrent requests.
     """
 
     prices: Prices = FREE
@@ -49,12 +49,12 @@ NO_LIMIT = EvalBudget()
 
 @dataclass(frozen=True, slots=True)
 class EvalConditions:
-    """What an evaluation's file names, and what must not change when the evaluation is resumed.
+    """The conditions stored with an evaluation; they must not change when it is resumed.
 
     Attributes:
         environment: Name of the environment.
         agent: Name of the agent.
-        settings: Further settings that decide the episodes, in plain values.
+        settings: Further settings that determine the episodes, as JSON values.
     """
 
     environment: str | None = None
@@ -108,15 +108,15 @@ class Evaluator:
     def evaluate(
         self, policy: AnyPolicy, output: Path, *, model: str, keep_going: bool = False, keep_steps: bool = False
     ) -> StoredEvaluation | None:
-        """Play what the log beside `output` lacks, and write the result to `output`.
+        """Play the episodes that are not in the log of `output`, and write the result to `output`.
 
         Args:
-            policy: answers, in either form.
+            policy: a batch policy or an asynchronous policy.
             output: a .json file.
             model: name of the policy.
             keep_going: a failed episode is named in the result instead of ending the evaluation; the next call plays
                 it again.
-            keep_steps: keep every step and the log beside `output`; otherwise the log is deleted once all episodes are
+            keep_steps: keep every step and the log; otherwise the log is deleted once all episodes are
                 in the result.
 
         Returns:
@@ -132,13 +132,13 @@ class Evaluator:
         missing = [task for task in self._episodes if not log.finished(task.id)]
         total, done = len(self._episodes), len(self._episodes) - len(missing)
         if done:
-            self._reporter.say(f"{done} of {total} games were played before; {len(missing)} are left")
+            self._reporter.say(f"{done} of {total} episodes are already done; {len(missing)} remain")
         prices, max_cost = self._budget.prices, self._budget.max_cost
         priced = PricedPolicy(as_async(policy), prices, limit=max_cost, cost=log.cost)
         began = time.perf_counter()
         if not self._play(missing, priced, log, keep_going=keep_going):
             played = sum(log.finished(task.id) for task in self._episodes)
-            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} games are played")
+            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} episodes are done")
             return None
         stored = summarise_evaluation(
             [log.episodes[task.id] for task in self._episodes],

@@ -1,4 +1,4 @@
-"""What a trained policy's page says: where it comes from, how it was trained, and what it was measured at."""
+"""The model card of a trained policy: its base model, training settings and evaluation results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     """The text of the exported folder's README.md, as the Hugging Face hub shows it.
 
-    Names of task types and of the model come from elsewhere: whatever could be markup in them is left out.
+    Names of task types and of the model are untrusted: characters that could be markup are removed.
 
     Args:
         run: whose policy it is.

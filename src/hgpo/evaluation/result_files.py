@@ -69,7 +69,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvaluation:
-    """An evaluation with what is known of its episodes. None: not recorded.
+    """An evaluation with statistics of its episodes. None: not recorded.
 
     Attributes:
         evaluation: The figures.
@@ -103,7 +103,7 @@ class StoredEvaluation:
 
     @property
     def episodes_played(self) -> int:
-        """`episodes`; where it was not recorded, each task was played once per seed."""
+        """`episodes`; if not recorded, tasks times seeds."""
         if self.episodes is not None:
             return self.episodes
         return self.evaluation.success.tasks * len(self.evaluation.seeds)
@@ -127,7 +127,7 @@ def summarise_evaluation(
     cost: float | None = None,
     seconds: float | None = None,
 ) -> StoredEvaluation:
-    """Figures, usage and failures of an evaluation's episodes, whoever played them.
+    """Compute the statistics, usage and failures of an evaluation's episodes.
 
     Args:
         episodes: one for each task and seed.
@@ -209,7 +209,7 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     try:
         return run_evaluation(run, name).evaluation
     except ValueError as error:
-        remedy = "to play it again" if name in ("before", "after") else "to go on without it"
+        remedy = "to repeat the evaluation" if name in ("before", "after") else "to continue without it"
         raise RunDirectoryError(f"{error}; delete it and resume {remedy}") from error
 
 
@@ -221,9 +221,9 @@ def describe(evaluation: Evaluation) -> str:
 
 
 def describe_set(evaluation: Evaluation) -> str:
-    """The evaluation set in words: `256 games of valid_unseen, temperature 0.4, seed 123`."""
+    """The evaluation set in words: `256 tasks of valid_unseen, temperature 0.4, seed 123`."""
     return (
-        f"{evaluation.success.tasks} games of {evaluation.split}, temperature {evaluation.temperature:g}, "
+        f"{evaluation.success.tasks} tasks of {evaluation.split}, temperature {evaluation.temperature:g}, "
         f"{seeds_text(evaluation.seeds)}"
     )
 

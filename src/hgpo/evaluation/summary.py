@@ -36,7 +36,7 @@ class _Summary:
 def write_summary(
     run: RunDirectory, facts: Mapping[str, Any], before: Evaluation, after: Evaluation, *, seconds: float
 ) -> None:
-    """Write `summary.json`; its presence says that the run is complete.
+    """Write `summary.json`; the file exists only if the run is complete.
 
     Args:
         run: the run.
@@ -83,17 +83,17 @@ def read_summary(run: RunDirectory) -> dict[str, Any]:
 
 
 def show_summary(run: RunDirectory, reporter: Reporter) -> None:
-    """Print what changed and where to look."""
+    """Print the change of success and the paths of the results."""
     summary = read_summary(run)
     before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
     if before is not None and after is not None:
         print_comparison(reporter.console, before, after)
     low, high = summary["gain_interval"]
     reporter.say(
-        f"\n{summary['estimator']} took success on {summary['episodes_evaluated']} held-out games of "
-        f"{summary['split']} from {percent(summary['success_before'])} to {percent(summary['success_after'])}: "
-        f"{100 * summary['gain']:+.1f} points [95 % {100 * low:+.1f} to {100 * high:+.1f}], "
-        f"{summary['updates']} updates, {summary['seconds']:.0f} s in all."
+        f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
+        f"{percent(summary['success_before'])} → {percent(summary['success_after'])} "
+        f"({100 * summary['gain']:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}), "
+        f"{summary['updates']} updates, {summary['seconds']:.0f} s."
     )
     reporter.say("")
     for path, what in (
@@ -137,6 +137,6 @@ def _table(evaluation: Evaluation, *columns: str) -> Table:
 
 
 def _add(table: Table, kind: str, rate: Rate, *before: str) -> None:
-    """One row; a task type is whatever an environment calls it, and no markup."""
+    """One row; the environment's name of a task type is escaped, not parsed as markup."""
     interval = f"{percent(rate.low)} – {percent(rate.high)}"
     table.add_row(Text(visible(kind)), str(rate.tasks), *before, percent(rate.mean), interval)

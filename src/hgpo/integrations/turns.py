@@ -89,7 +89,7 @@ def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float =
 
     Args:
         messages: With `role` and `content`, in the format of docs/own-data.md.
-        reward: Of the whole conversation; added to the last turn, beside rewards of single messages.
+        reward: Of the whole conversation; added to the last turn, in addition to rewards of single messages.
 
     Raises:
         ValueError: names the message that is not in that format.

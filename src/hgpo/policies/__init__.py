@@ -1,1 +1,1 @@
-"""Policies: whatever answers a prompt."""
+"""Policies: models that answer prompts."""

@@ -1,7 +1,7 @@
 """Asynchronous policies: `EnginePolicy` for engines with continuous batching, `AsyncBatcher` for batch policies.
 
 An engine generates one token of every open response at each step, and accepts new requests between steps. It runs in
-the event loop of the callers, without a thread of its own. Therefore nothing is generated during training, errors reach
+the event loop of the callers, without a separate thread. Therefore nothing is generated during training, errors reach
 the callers, and the order of requests, and with it the responses, is the same in every run. On the other hand,
 environments do not step while the engine computes.
 """
@@ -127,7 +127,7 @@ class EnginePolicy:
         check_temperature(temperature)
         seed = request.seed if temperature else None
         if temperature and seed is None:
-            raise ValueError("the request has no numbers to sample by; see `draw_requests`")
+            raise ValueError("the request has no random numbers for sampling; see `draw_requests`")
         [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
         written = await self._loop.generate(GenerationRequest(prompt_ids, temperature, seed))
         return self._response(prompt_ids, written)
@@ -136,7 +136,7 @@ class EnginePolicy:
         token_ids = np.asarray(written.token_ids, dtype=np.int32)
         log_probs = np.asarray(written.log_probs, dtype=np.float32)
         if not np.isfinite(log_probs).all():
-            raise FloatingPointError("the model gave log-probs that are not finite: its weights are broken")
+            raise FloatingPointError("the model returned non-finite log-probs: check its weights for NaN or inf")
         [text] = self.language_model.encoder.decode([token_ids])
         return Response(text, prompt_ids, token_ids, log_probs, finished=int(token_ids[-1]) in self._end_tokens)
 

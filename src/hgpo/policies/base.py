@@ -30,7 +30,7 @@ class Request:
     Attributes:
         prompt: see `hgpo.messages`.
         uniform_T: float64[T] in [0, 1), T = the policy's `numbers_per_response`: the same numbers give the same
-            response. None: the policy is greedy (temperature 0) or uses a generator of its own.
+            response. None: the policy is greedy (temperature 0) or has its own generator.
     """
 
     prompt: Conversation
@@ -38,7 +38,7 @@ class Request:
 
     @property
     def seed(self) -> int | None:
-        """The first number as a seed below 2**53, for policies with a generator of their own."""
+        """The first number as a seed below 2**53, for policies with their own generator."""
         return None if self.uniform_T is None else int(self.uniform_T[0] * 2**_SEED_BITS)
 
 
@@ -117,7 +117,7 @@ class Policy(PromptCounter, Protocol):
 
     @property
     def numbers_per_response(self) -> int:
-        """Random numbers in a request; 0 if the policy has a generator of its own."""
+        """Random numbers in a request; 0 if the policy has its own generator."""
         ...
 
     def take_weights(self, model: Any) -> None:
@@ -168,7 +168,7 @@ def draw_requests(
 ) -> list[Request]:
     """One request per prompt, with `numbers_per_response` numbers from `rng`.
 
-    Greedy decoding (`temperature` 0) and policies with a generator of their own take no numbers.
+    Greedy decoding (`temperature` 0) and policies with their own generator take no numbers.
     """
     count = policy.numbers_per_response if temperature else 0
     if not count or rng is None:

@@ -27,7 +27,7 @@ from hgpo.policies.padding import TokenIds, cheapest_runs, pad_left
 class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values in fixed buffers.
 
-    The model sees a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
+    The model uses a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
     """
 
     is_sliding = False
@@ -116,7 +116,7 @@ class ResponseCache(DynamicCache):  # type: ignore[misc]
 
     @classmethod
     def of(cls, model: Any, rows: int, capacity: int) -> Self | None:
-        """A cache for `model`; None if its architecture has a cache of its own."""
+        """A cache for `model`; None if its architecture needs a special cache."""
         known = getattr(model, "_supports_default_dynamic_cache", None)
         if known is None or not known():
             return None
@@ -190,7 +190,7 @@ class PromptLayout:
 
 
 def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
-    """Every prompt as a row of its own, padded on the left."""
+    """One row per prompt, padded on the left."""
     order_U = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
     ids_UP, mask_UP = pad_left([prompts[index] for index in order_U], pad_token)
     ids_GP, mask_GP = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.bool_)

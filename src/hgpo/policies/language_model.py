@@ -139,5 +139,5 @@ def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> Non
     needed = max(tokenizer.vocab_size, int(empty_prompt.max()) + 1)
     if needed > known:
         raise ValueError(
-            f"the tokenizer has {needed:,} tokens and the model embeds {known:,}: they do not belong together"
+            f"the tokenizer has {needed:,} tokens and the model embeds {known:,}: tokenizer and model do not match"
         )

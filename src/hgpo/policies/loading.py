@@ -69,7 +69,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
             load_tokenizer(source, revision=revision)
     except OSError as error:
         reason = str(error).splitlines()[0]
-        where = "" if folder.exists() else ": no folder of that name is here, and the hub gives none"
+        where = "" if folder.exists() else ": no such folder exists, and the hub has no such model"
         raise ValueError(f"no such model: {source}{where} ({reason})") from error
 
 

@@ -134,7 +134,7 @@ def _uniform_numbers(requests: Sequence[Request]) -> np.ndarray[Any, Any]:
     """The requests' numbers, float64[B, T]."""
     missing = next((index for index, request in enumerate(requests) if request.uniform_T is None), None)
     if missing is not None:
-        raise ValueError(f"request {missing} has no numbers to sample by; see `draw_requests`")
+        raise ValueError(f"request {missing} has no random numbers for sampling; see `draw_requests`")
     return np.stack([request.uniform_T for request in requests])  # type: ignore[misc]  # none is None
 
 

@@ -64,12 +64,12 @@ def check_peft() -> None:
 
 
 def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
-    """`model` with frozen weights and a new adapter in float32.
+    """Freeze the weights of `model`, add a new float32 adapter, and return the PEFT model.
 
     Args:
         model: a causal language model.
         adapter: settings of the adapter.
-        seed: of the initial A.
+        seed: seed for the random values of the adapter's matrices A.
 
     Raises:
         ValueError: no module has one of the target names, or peft is not installed.

@@ -41,8 +41,8 @@ def length_buckets(
 ) -> list[NDArray[np.int64]]:
     """Indices in batches of similar length, each of at most `max_tokens` padded tokens (rows · longest) and `max_rows`.
 
-    Every index appears once; longest batches first, so that too little memory shows at once. A sequence longer
-    than `max_tokens` gets a batch of its own. Equal lengths keep their order.
+    Every index appears once; longest batches first, so that out-of-memory errors occur at once. A sequence
+    longer than `max_tokens` has a separate batch. Equal lengths keep their order.
 
     Example: `length_buckets([3, 9, 4, 8], max_tokens=18)` -> `[[1, 3], [2, 0]]`.
     """

@@ -324,7 +324,7 @@ class _Decoder:
         finished_B: NDArray[np.bool_] = np.asarray(is_end_BT.any(axis=1))
         length_B = np.where(finished_B, is_end_BT.argmax(axis=1) + 1, width)
         if not np.isfinite(log_prob_BT[np.arange(width) < length_B[:, None]]).all():
-            raise FloatingPointError("the model gave logits that are not finite: its weights are broken")
+            raise FloatingPointError("the model returned non-finite logits: check its weights for NaN or inf")
         ids_BT = token_BT.numpy().astype(np.int32)
         return [
             SampledTokens(ids_T[:length].copy(), log_prob_T[:length].copy(), bool(finished))

@@ -33,7 +33,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-# transformers 5 reads every tokenizer in a Qwen2 folder as Qwen's byte-level BPE, whatever class the folder names,
+# transformers 5 reads every tokenizer in a Qwen2 folder as Qwen's byte-level BPE, whichever class the folder names,
 # unless the folder also maps AutoTokenizer; an empty map names no code to run.
 _TRUST_STORED_CLASS = {"AutoTokenizer": [None, None]}
 _SPACE = "▁"

@@ -1,4 +1,4 @@
-"""The arithmetic of forward passes, and the merged weights of a module for samplers with a copy of their own."""
+"""The arithmetic of forward passes, and the merged weights of a module for samplers that copy the weights."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _adapted_layers(model: Any) -> tuple[Any, dict[str, Any]]:
     adapted = {}
     for name, module in base.named_modules():
         if isinstance(module, AuxiliaryTrainingWrapper):
-            raise ValueError(f"{name} is trained beside the adapter (modules_to_save): only plain LoRA can be merged")
+            raise ValueError(f"{name} is trained besides the adapter (modules_to_save): only plain LoRA can be merged")
         if isinstance(module, BaseTunerLayer):
             _check_plain(name, module)
             adapted[name] = module

@@ -22,7 +22,7 @@ from hgpo.storage.reading import StoredBatch
 
 @dataclass(frozen=True, slots=True)
 class UpdateFigures:
-    """All steps of one update in figures; the overview is made of these.
+    """Statistics of all steps of one update, for the overview.
 
     Attributes:
         update: its number.
@@ -30,8 +30,8 @@ class UpdateFigures:
         reward: mean undiscounted sum of rewards.
         first_return: mean discounted return of the first steps.
         length: mean steps of a trajectory.
-        summary: of the estimator whose levels are followed. Where it is not the one that trained, the episode level is
-            still that of the one that did, and its name says so.
+        summary: levels of the plotted estimator. The episode level is that of the training estimator if it was
+            computed, and its name contains that estimator.
         consistency: one per level of HGPO, empty without prompts.
         disagreement: per pair of estimators, "key key" -> steps where both advantages are not 0, and those of them
             whose signs differ.
@@ -99,7 +99,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ShownEstimator], gamma: flo
 def _summary(
     batch: StepBatch, advantages: Mapping[str, Advantages], first: ShownEstimator, followed: ShownEstimator
 ) -> BatchSummary:
-    """The levels that are followed, with the episode level of the estimator that trained, where it has one."""
+    """The plotted levels, with the episode level of the training estimator if it has one."""
     summary = summarise_levels(batch, advantages[followed.key])
     if followed is first or first.key not in advantages:
         return summary

@@ -177,7 +177,7 @@ def _lines(
 
 
 def smoothing_note(window: int) -> str:
-    """What the two lines of a smoothed chart are; empty where there is one."""
+    """The legend of a smoothed chart's two lines; "" without smoothing."""
     return "" if window == 1 else f" Bold: mean of the last {window} updates; faint: each update."
 
 

@@ -1,7 +1,7 @@
 """Reads what is compared: evaluations of runs and of files, each with the label of its row.
 
 An argument is `[LABEL=]PATH` or `[LABEL=]RUN:NAME`. PATH is a run directory, the JSON file of an evaluation, or a
-pattern (`runs/hgpo-*`) that stands for several. Nothing that a run or a file names is imported.
+pattern (`runs/hgpo-*`) that matches several. Nothing that a run or a file names is imported.
 """
 
 from __future__ import annotations

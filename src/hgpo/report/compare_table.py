@@ -76,7 +76,7 @@ class Difference:
         mean: None where no difference can be given.
         low, high: 95 % interval.
         over: What the interval is over, such as "256 tasks" or "3 training seeds".
-        remark: Why there is none, or that it is on the common tasks alone.
+        remark: Why there is no difference, or that it covers only the common tasks.
     """
 
     mean: float | None

@@ -36,8 +36,8 @@ class ConsistencyFigures:
         compared: steps whose A_k and A_k' are both not 0.
         flipped: those of `compared` whose signs differ.
         change: sum of |A_k - A_k'| over `steps` less `alone`, in the advantage's units.
-        explained: share of the variance of returns within the groups that lies between prompts, beyond what so many
-            prompts explain by chance (see `variance_explained`); None where there is nothing to explain.
+        explained: share of the variance of returns within groups that is between prompts, adjusted for the number of
+            prompts (see `variance_explained`); None without such groups or variance.
 
     Example: a group of returns 0, 0, 1, 1 whose prompts are a, a, b, b has groups 1, differ 1, steps 4, alone 0, and
     explained 1.0: the prompts tell the returns apart completely.
@@ -132,7 +132,7 @@ def _figures(
 
 
 def _explained(return_N: FloatArray, group_N: IntArray, parts: Runs, differs_N: BoolArray) -> float | None:
-    """Adjusted share of the returns' variance inside the groups with different prompts that lies between prompts."""
+    """Adjusted share of between-prompt variance in the returns of groups with different prompts."""
     if not differs_N.any():
         return None
     starts_N = np.zeros(len(return_N), dtype=np.bool_)

@@ -75,7 +75,7 @@ def _joined(shown: Sequence[ShownSteps], column: Callable[[ShownSteps], Any]) ->
 
 
 def _counted(shown: Sequence[ShownSteps], column: Callable[[ShownSteps], IntArray], counts: Sequence[int]) -> IntArray:
-    """Numbers that count from 0 in every update, counted on over the updates; `counts` says how many each has."""
+    """Indices that start at 0 in every update, offset to be unique over all; `counts` are the numbers per update."""
     offsets = np.cumsum([0, *counts])
     parts = [
         np.where(column(part) < 0, -1, column(part) + offset) for part, offset in zip(shown, offsets, strict=False)
@@ -227,7 +227,7 @@ def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes:
     graph = igraph.Graph(n=nodes, edges=edges.tolist(), directed=True)
     distance = np.array(graph.distances(source=np.unique(starts).tolist(), mode="out"), dtype=np.float64)
     nearest_V = distance.min(axis=0)
-    nearest_V[~np.isfinite(nearest_V)] = 0.0  # no step leads there: a column of its own would say otherwise
+    nearest_V[~np.isfinite(nearest_V)] = 0.0  # unreachable nodes are placed in column 0
     column_V = nearest_V.astype(np.int64)
     others_V = np.ones(nodes, dtype=np.bool_)
     others_V[last] = False

@@ -13,14 +13,14 @@ from hgpo.report.run_facts import RunFacts
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How the steps were trained on, where that is known.
+    """How the policy was trained, if known.
 
     Attributes:
-        estimator: what advantages were computed with.
+        estimator: name of the estimator of the training.
         options: its options.
         gamma: the discount.
         metrics: the rows of metrics.jsonl.
-        facts: what else the run says of itself; None without a run.
+        facts: settings and evaluations of the run; None without a run.
     """
 
     estimator: str = "hgpo"
@@ -36,7 +36,7 @@ class ShownEstimator:
 
     Attributes:
         key: short and unique, for links.
-        label: what people read.
+        label: name in the report.
         name: for `compute_advantages`.
         options: for `compute_advantages`.
         trained: whether these are the advantages that were trained on.
@@ -55,7 +55,7 @@ class ShownEstimator:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """What its step levels compare; empty where it has none."""
+        """What the members of its step groups share, per level; empty without levels."""
         return get(self.name).levels(self.parsed)
 
     @property
@@ -72,7 +72,7 @@ def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
     """
     options = dict(training.options) if training else {}
     history = {"history_length": options.get("history_length", 2)}
-    mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # an estimator may have others of its own
+    mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # some estimators have other modes
     known = (
         _known("paper", "hgpo", {"preset": "paper", **history, **mode}, "paper"),
         _known("verl", "hgpo", {"preset": "verl-agent", **history, **mode}, "verl-agent"),

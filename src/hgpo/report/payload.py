@@ -1,4 +1,4 @@
-"""What a page shows, packed: one zlib stream of a JSON header and the columns it names, as base64.
+"""The data of the report page, packed: one zlib stream of a JSON header and its columns, as base64.
 
     4 bytes   length of the header, little-endian
     header    JSON, UTF-8; every column is {"type": "u1" | "u2" | "i4" | "f4", "at": first byte, "length": values}
@@ -25,7 +25,7 @@ Column = dict[str, Any]
 
 
 class Columns:
-    """Collects columns and lays out their bytes."""
+    """Collects the columns of a report and concatenates their bytes; equal columns are stored once."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -33,7 +33,7 @@ class Columns:
         self._known: dict[tuple[str, bytes], Column] = {}
 
     def add(self, values: NDArray[Any]) -> Column:
-        """The header's entry of a column of integers, truths or numbers (NaN becomes null in the page)."""
+        """Add a column of integers, booleans or floats; return its header entry. NaN becomes null in the page."""
         stored = _smallest(values)
         if len(stored) and stored.dtype.kind != "f" and (stored == stored[0]).all():
             return {"value": int(stored[0]), "length": len(stored)}
@@ -67,7 +67,7 @@ class TextStore:
         self._ends: list[int] = [0, 0]
 
     def add(self, text: str | None) -> int:
-        """The number of a text."""
+        """Add a text and return its number."""
         if text is None:
             return 0
         number = self._text_number.get(text)

@@ -1,8 +1,8 @@
-"""The one HTML file: data, scripts and style together, with a policy that lets nothing else run.
+"""Writes the report as one HTML file with data, scripts and style, and a policy that blocks all other code.
 
-Texts of models and environments reach the page only inside the packed data and are put into it as text nodes. Should
-one ever be taken for markup after all, three things stand in its way: the Content-Security-Policy names the digests of
-the two scripts and the style, so that no other runs; Trusted Types refuse any string as HTML; nothing can be loaded.
+Texts of models and environments reach the page only inside the packed data and are put into it as text nodes. If
+one were still parsed as markup, three measures protect the reader: the Content-Security-Policy allows only the two
+scripts and the style, by their digests; Trusted Types reject any string as HTML; the page cannot load anything.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def chart_library() -> str:
         raise ValueError(_EXTRA) from error
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
-        raise ValueError("the chart library of the installed vl-convert-python cannot stand inside a page; use >=1.8")
+        raise ValueError("the chart library of this vl-convert-python cannot be embedded in HTML; install >=1.8")
     return bundle
 
 

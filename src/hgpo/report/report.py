@@ -1,4 +1,4 @@
-"""A report: the figures of every update and the steps that are shown, gathered file by file."""
+"""Builds a report file by file: the statistics of every update, and a sample of its steps."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Everything a page, a figure or the terminal shows.
+    """The data of the report page, its figures and the terminal summary.
 
     Attributes:
         source: what was inspected, as the user named it.
-        training: how it was trained on, None where nobody knows.
+        training: settings of the training; None if unknown.
         gamma: discount of the returns.
-        estimators: those set side by side.
-        followed: whose levels the overview shows.
+        estimators: the compared estimators.
+        followed: the estimator whose levels the overview plots.
         figures: one per update that could be read, over all its steps.
-        shown: the steps that can be looked at.
+        shown: the sampled steps of the task and step views.
         notices: what was left out and why.
-        steps, tasks: read, in all updates.
+        steps, tasks: numbers of read steps and tasks over all updates.
     """
 
     source: str
@@ -55,11 +55,11 @@ class Report:
 
     @property
     def shown_tasks(self) -> int:
-        """Number of tasks that can be looked at."""
+        """Number of sampled tasks."""
         return sum(len(shown.task_ids) for shown in self.shown)
 
     def thinned(self, share: float) -> Report:
-        """The same with about `share` (above 0, below 1) of the shown tasks, spread evenly, at least one."""
+        """The report with about `share` (above 0, below 1) of the sampled tasks, spread evenly, at least one."""
         share = max(share, 1.0 / self.shown_tasks)
         sampler = TaskSampler(share, np.random.default_rng(0))
         thinner = [(shown, sampler.take(shown.task_S)) for shown in self.shown]
@@ -77,20 +77,20 @@ def build_report(
     format: str = "auto",
     columns: Mapping[str, str] | None = None,
 ) -> Report:
-    """Read and analyse what `path` stands for.
+    """Read and analyse the steps at `path`.
 
     Args:
         path: a run directory, a file or a folder of files.
-        training: how it was trained on, if that is known.
-        max_steps: show at most so many steps, as whole tasks (but at least one task); the figures count all.
+        training: settings of the training, if known.
+        max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
         updates: only these, None for all.
-        notices: what the caller had to leave out already.
+        notices: omissions found by the caller.
         format: see `hgpo.storage.discover.find_step_files`.
         columns: see `hgpo.storage.reading.read_batch`.
 
     Raises:
-        ValueError: an update of `updates` is not there, or there is nothing that can be read; the message says which
-            updates there are, or what is wrong with each file.
+        ValueError: an update of `updates` is missing, or no file is readable; the message lists the existing updates,
+            or the problem of each file.
     """
     found = list(notices)
     known = training is not None and bool(training.metrics)
@@ -100,7 +100,7 @@ def build_report(
     except NoRolloutsError as error:
         if updates is not None or not known:
             raise
-        found.append(Notice(f"{error}. There are figures of its updates and no steps"))
+        found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
     estimators = shown_estimators(training)
     gamma = training.gamma if training else 0.95
     total = sum(count_rows(file.path) for file in files)
@@ -119,7 +119,7 @@ def build_report(
             shown.append(shown_steps(analysed, tasks))
     if not figures and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
-        raise ValueError(f"{path}: nothing can be shown\n{reasons}")
+        raise ValueError(f"{path}: nothing can be reported\n{reasons}")
     report = Report(
         source=str(path),
         training=training,

@@ -21,7 +21,7 @@ HEADLINES = (
     "advantage.gamma",
     "run.seed",
 )
-"""The settings that are shown first."""
+"""The settings at the top of the report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The columns of those steps that a report shows: whole tasks, each one range of steps.
+"""The columns of the steps in a report: whole tasks, each a contiguous range of steps.
 
 Shapes: N steps of the update, S shown steps, M shown trajectories, V nodes of the transition graph. Arrays suffixed _S
 are in the order task, trajectory, step.
@@ -101,7 +101,7 @@ class ShownSteps:
         return len(self.step_S)
 
     def with_tasks(self, tasks: Sequence[int]) -> ShownSteps:
-        """The same with some of its tasks alone, numbered anew; `tasks` are ascending numbers of `task_ids`."""
+        """A copy with only these tasks, renumbered from 0; `tasks` are ascending indices into `task_ids`."""
         at_S = np.flatnonzero(np.isin(self.task_S, tasks))
         trajectory_M, trajectory_S = np.unique(self.trajectory_S[at_S], return_inverse=True)
         return replace(
@@ -136,7 +136,7 @@ def _pick(level: LevelColumns, at_S: IntArray) -> LevelColumns:
 
 
 def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
-    """The columns of whole tasks (numbers of `batch.group`), ready to be shown."""
+    """The columns of whole tasks (numbers of `batch.group`) for the report."""
     batch = update.batch
     row_S = _rows(batch, tasks)
     task_of = np.zeros(int(batch.group.max()) + 1, dtype=np.int64)

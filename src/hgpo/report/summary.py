@@ -75,7 +75,7 @@ def _change(name: str, values: Sequence[float | None]) -> str:
 
 
 def _consistency(report: Report) -> list[str]:
-    """How often grouped steps had different prompts, one line per level of HGPO, whoever trained."""
+    """How often grouped steps had different prompts, one line per level of HGPO, for any training estimator."""
     lines, paper = [], paper_settings(report.estimators)
     for k in range(max((len(update.consistency) for update in report.figures), default=0)):
         levels = [update.consistency[k] for update in report.figures if len(update.consistency) > k]

@@ -1,4 +1,4 @@
-"""One episode without input or output of its own: the agent's next prompt, and the result of its action.
+"""One episode, without I/O: the agent's next prompt, and the result of its action.
 
 The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
 episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
@@ -48,7 +48,7 @@ class Transition:
     Attributes:
         reward: what the step is paid in training.
         won: whether the episode counts as won after this step.
-        score: the environment's grade in 0-1; 1 or 0 where it gives none.
+        score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
         terminated, truncated: as in Gymnasium.
     """
 
@@ -60,7 +60,7 @@ class Transition:
 
 
 class Episode:
-    """A trajectory under way.
+    """An unfinished trajectory.
 
     Attributes:
         ids: see `EpisodeIds`.
@@ -85,10 +85,10 @@ class Episode:
         info: Mapping[str, Any],
         lessons: tuple[str, ...] = (),
     ) -> None:
-        """Begin with what `reset` returned, and with what was learnt in earlier trials of the same game.
+        """Start from the result of `reset` and the lessons of earlier trials of the same task.
 
         Raises:
-            RolloutError: the rules ask for commands and there are none.
+            RolloutError: the rules need admissible commands and the environment lists none.
         """
         rules.check_start(ids.task_id, info)
         self.ids, self.observation, self.info = ids, observation, info
@@ -102,7 +102,7 @@ class Episode:
         self._won = False
 
     def context(self) -> AgentContext:
-        """All that the agent may be told now."""
+        """Return the information for the agent's next prompt."""
         return AgentContext(
             task=str(self.info.get("task", "")),
             observation=self.observation,
@@ -152,7 +152,7 @@ class Episode:
         )
 
     def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
-        """Move on after `action` was carried out, whoever chose it; `response` is what a model had answered."""
+        """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""
         observation, reward, terminated, truncated, info = result
         won, score = bool(info["won"]), info.get("score")
         transition = Transition(

@@ -1,6 +1,6 @@
 """Progress, speed and problems of a batch of episodes while it is played.
 
-A run whose responses are all cut, or in which no response is an action, would go on for hours without learning. The
+A run whose responses are all cut, or in which no response is an action, would continue for hours without learning. The
 first turn of every batch is therefore checked as soon as it is over, and the whole batch at its end.
 """
 
@@ -34,7 +34,7 @@ class Advice:
 
     @property
     def longer_responses(self) -> str:
-        """What helps where responses are cut."""
+        """The remedy if responses are cut."""
         return (
             f"a larger policy.max_response_tokens (now {self.max_response_tokens}), or an agent.template that asks for "
             "shorter responses"
@@ -66,7 +66,7 @@ class RolloutMonitor:
         Args:
             episodes: their number.
             show: called after every turn with the number of ended episodes, of all episodes, and a note.
-            max_concurrency: episodes under way at a time; default: all.
+            max_concurrency: most concurrent episodes; default: all.
         """
         return MonitoredBatch(self, episodes, show, min(max_concurrency or episodes, episodes))
 
@@ -83,7 +83,7 @@ class MonitoredBatch:
         self._steps: list[StepRecord] = []
 
     def step(self, record: StepRecord) -> None:
-        """Count a step; the first turn ends with as many steps as episodes are under way."""
+        """Count a step; the first turn ends after one step per concurrent episode."""
         self._steps.append(record)
         self._tokens += len(record.prompt_ids) + len(record.token_ids)
         if len(self._steps) == self._concurrency:
@@ -128,7 +128,7 @@ class MonitoredBatch:
 
 
 def batch_problems(steps: Sequence[StepRecord], advice: Advice) -> list[str]:
-    """The problem that all steps share, an example, and what helps; empty where there is none.
+    """The problem that all steps share, an example and a remedy; empty if there is none.
 
     Example: `["None of 8 responses is a valid action (empty): …", "  One of them: Sure! …", "  What helps: …"]`.
     """

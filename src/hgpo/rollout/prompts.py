@@ -1,4 +1,4 @@
-"""How episodes are played, besides tasks and policy."""
+"""Rules of episodes: prompts, memory, rewards and state keys."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class RolloutRules:
         template: makes the prompt and parses the response.
         history_length: K, remembered steps; None: all of them.
         temperature: of the sampling.
-        reward: "won" pays 1 on the step that wins, once; "environment" pays what the environment does.
-        reward_scale: factor on either.
-        invalid_action_penalty: noted for every ill-formed response.
-        state: what stands for the state when steps are compared, see `state_keys`: "observation", as published;
+        reward: "won": 1 on the first winning step; "environment": the environment's reward.
+        reward_scale: factor on the reward.
+        invalid_action_penalty: penalty of each ill-formed response.
+        state: the key by which states are compared, see `state_keys`: "observation", as published;
             "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
             "published_g2po", that of G2PO's code for household games.
     """
@@ -40,7 +40,7 @@ class RolloutRules:
     state: str = "observation"
 
     def training_reward(self, reward: float, *, first_win: bool) -> float:
-        """What a step is paid. `first_win`: its episode is won by it, and was not before."""
+        """Return the reward of a step. `first_win`: the step wins the episode for the first time."""
         return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
@@ -52,20 +52,20 @@ class RolloutRules:
             )
 
 
-# What stands for the state when steps are compared; `rollout.state` chooses it.
+# The keys by which states are compared; `rollout.state` selects one.
 
 
 COMMANDS_FOLLOW = "\nPossible: "
-"""Parts an anchor's observation from the commands after it."""
+"""Separates the observation from the commands in a key."""
 
 FAILED = "Nothing happens"
-"""How household games answer a command that changed nothing."""
+"""The answer of household games to a command without effect."""
 
 UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
-"""How household games begin the answer to a command whose effect no later observation shows."""
+"""Prefixes of the answers to commands whose effect later observations do not show."""
 
 Key = Callable[[str, Mapping[str, Any]], str]
-"""(observation, info) of the place an episode has come to, in order of time -> what that place is compared by."""
+"""(observation, info) after each step of an episode, in order of time -> the key by which states are compared."""
 
 
 def with_commands(observation: str, info: Mapping[str, Any]) -> str:
@@ -74,23 +74,23 @@ def with_commands(observation: str, info: Mapping[str, Any]) -> str:
 
 
 class PublishedG2poKey:
-    """The state of household games as the published G2PO code tells them apart; one for each episode.
+    """State keys of household games as in the published G2PO code; one instance per episode.
 
-    The start is its observation. From then on a place is its observation with the possible commands; a command that
-    failed leaves the key as it was (after a failed first command: the start with its commands, another key than the
-    start's); and the place after an unseen change is told with the text of that change before it.
+    The key of the first state is its observation; later keys are observations with the admissible commands.
+    A failed command keeps the key (but after a failed first command, the key is the observation with its commands).
+    After a change that later observations do not show, the text of that change precedes the next observation.
 
-    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop keeps the observation alone.
+    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop uses only the observation.
 
     Example: after "You heat the mug 1 ..." at the microwave and a walk, the key is the heating's and the walk's text.
     """
 
     def __init__(self) -> None:
-        """Nothing has been seen."""
+        """Start without observations."""
         self._last: tuple[str, ...] = ()
 
     def __call__(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The key of the next place."""
+        """Return the key of the next state."""
         text = with_commands(observation, info)
         if not self._last:
             self._last = (text,)
@@ -133,9 +133,9 @@ def fit_prompts(
     """Render all prompts; one over the counter's limit forgets its oldest pairs until it fits.
 
     Args:
-        contexts: what is told.
-        counter: knows the limit; a policy does, and so does a `PromptEncoder`.
-        render: how it is told, such as a template's `render`.
+        contexts: inputs of the prompts.
+        counter: counts tokens and has the limit, e.g. a policy or a `PromptEncoder`.
+        render: makes a prompt from a context, e.g. a template's `render`.
 
     Raises:
         RolloutError: a prompt is too long even without memory: nothing is ever cut silently.

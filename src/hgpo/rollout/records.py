@@ -21,9 +21,9 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One observation -> prompt -> response -> action, with everything needed to train on it or to look at it.
+    """One observation -> prompt -> response -> action, with all data for training and inspection.
 
-    `group`, `trajectory` and `step` identify it; order in a list means nothing. `observation` is the anchor
+    `group`, `trajectory` and `step` identify it; the order in a list has no meaning. `observation` is the anchor
     (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
     (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
     left out of the prompt to keep to the limit.
@@ -57,7 +57,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """One finished trajectory in brief. `score` is the environment's grade in 0-1 (1 or 0 where it gives none)."""
+    """Result of a finished trajectory. `score` is the environment's grade in 0-1; without one, 1 if won, else 0."""
 
     group: str
     trajectory: str
@@ -70,7 +70,7 @@ class EpisodeOutcome:
 
 
 def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
-    """The episodes that `steps` make up, in order of first appearance."""
+    """The results of the episodes in `steps`, in order of first appearance."""
     total: dict[str, float] = {}
     length: dict[str, int] = {}
     last: dict[str, StepRecord] = {}
@@ -345,7 +345,7 @@ def _end(step: Mapping[str, Any]) -> str:
 
 
 def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
-    """A text beside its name; empty where there is none."""
+    """A name and its text in two columns; "" without a text."""
     shown = visible_lines(str(text or "")).strip()
     if not shown:
         return ""

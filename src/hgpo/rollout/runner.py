@@ -68,7 +68,7 @@ async def play(
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """The coroutine's result, also where this thread already runs an event loop, as in a notebook."""
+    """The coroutine's result, even if this thread already runs an event loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -129,12 +129,12 @@ def collect(
     """Play every task `group_size` times from the same start, to the end.
 
     Args:
-        tasks: what is played; those of a `LimitedSuite`, which checks the environment contract.
-        policy: answers, in either form.
+        tasks: tasks of a `LimitedSuite`, which checks the environment contract.
+        policy: a batch policy or an asynchronous policy.
         rules: see `RolloutRules`.
         rng: all randomness comes from it; a group's environments are reset with one common seed.
-        group_size: trajectories a task.
-        label: put before group names, which keeps them unique across updates.
+        group_size: trajectories per task.
+        label: prefix of group names, which keeps them unique across updates.
         on_progress: see `OnProgress`.
         on_step: see `OnStep`.
 
@@ -154,7 +154,7 @@ def _start(
     tasks: Sequence[Task], rules: RolloutRules, rng: np.random.Generator, group_size: int, label: str
 ) -> list[_Live]:
     started = []
-    for position, task in enumerate(tasks):  # the position keeps apart two draws of one task
+    for position, task in enumerate(tasks):  # the position distinguishes two draws of one task
         seed = int(rng.integers(2**31))
         group = f"{label}{position}/{task.id}"
         for member in range(group_size):
@@ -171,7 +171,7 @@ def _collect_in_turns(
     rng: np.random.Generator,
     callbacks: _Callbacks,
 ) -> list[StepRecord]:
-    """One batch of requests a turn, of the live episodes alone."""
+    """One batch of requests per turn, from the unfinished episodes."""
     total = len(live)
     steps: list[StepRecord] = []
     while live:
@@ -193,7 +193,7 @@ async def _collect_async(
     rng: np.random.Generator,
     callbacks: _Callbacks,
 ) -> list[StepRecord]:
-    """Each episode has its own generator: the order of responses changes nothing."""
+    """Each episode has its own generator, so the order of responses does not affect results."""
     ended = 0
 
     async def play_one(one: _Live, own: np.random.Generator) -> list[StepRecord]:
@@ -243,7 +243,7 @@ def eval_task_id(seed: int, task: str) -> str:
 
 
 def evaluation_randomness(seed: int, place: int) -> tuple[int, np.random.Generator]:
-    """Reset seed and generator of an evaluation's episode, whatever else is played and in whatever order.
+    """Reset seed and generator of an evaluation's episode, independent of other episodes and their order.
 
     Args:
         seed: of the evaluation.
@@ -261,9 +261,9 @@ class EpisodeResult:
     """A task that was played.
 
     Attributes:
-        summary: its figures.
+        summary: result and usage.
         steps: of all trials, in order.
-        error: why it failed; None where it was played to the end.
+        error: why it failed; None if it was played to the end.
     """
 
     summary: EpisodeSummary
@@ -283,13 +283,13 @@ class _Trials:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who plays evaluation tasks, and how.
+    """The policy, agent and rules of evaluation episodes.
 
     Attributes:
         policy: answers.
         agent: makes the prompts, and limits the trials of a task.
         rules: of every episode.
-        max_concurrency: most episodes under way, and so most concurrent requests.
+        max_concurrency: most concurrent episodes, and so most concurrent requests.
         on_step: see `OnStep`.
     """
 
@@ -309,8 +309,8 @@ async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Calla
         on_result: receives each result as soon as the task has ended; an exception from it ends everything.
 
     Returns:
-        Whether all were played; False where the cost limit was reached before. Tasks under way at that moment are
-        passed to `on_result` as failed, since their requests were paid.
+        Whether all were played; False if the cost limit was reached before. Unfinished tasks are then passed to
+        `on_result` as failed, since their requests cost money.
 
     Raises:
         ServerRefused: the server answers no request; other errors that concern all tasks are raised, too.
@@ -409,16 +409,16 @@ def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:
 def demonstrate(
     tasks: Sequence[Task], expert: Expert, rules: RolloutRules, rng: np.random.Generator, *, noise: float
 ) -> list[tuple[AgentContext, str]]:
-    """Play each task once; every step gives one pair of context and command.
+    """Play each task once; every step yields one (context, command) pair.
 
     With probability `noise` a random admissible command replaces the expert's: the demonstrations then contain states
-    off the expert's path, and the imitating policy leaves room to improve.
+    off the expert's path, and the imitating policy stays below 100 % success.
 
     Raises:
         EnvContractError: an environment or the expert breaks its contract.
     """
     if not 0 <= noise <= 1:
-        raise ValueError(f"noise must lie in 0 to 1, not {noise}")
+        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         pairs += _demonstrate_one(task, expert, rules, rng, noise)

@@ -1,7 +1,7 @@
 """The order of the training tasks, and dynamic sampling.
 
-Tasks come in passes over the split, each shuffled anew. A group whose rollouts all earned the same gives a group
-estimator nothing to compare; DAPO (arXiv 2503.14476) draws other groups in place of such groups.
+Training passes over the split repeatedly, in a new random order each time. If all rollouts of a group have equal
+returns, their advantages are 0; DAPO (arXiv 2503.14476) replaces such groups by new ones.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class CheckpointError(ValueError):
 
 
 class CheckpointGoneError(CheckpointError):
-    """The checkpoint was deleted while it was read, as a training that goes on does with its older ones."""
+    """The checkpoint was deleted during reading; a running training deletes its older checkpoints."""
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
 
 
 def publish(partial: Path, final: Path) -> None:
-    """Let the folder `partial` take the place of `final` beside it; at every moment the old or the new one is whole."""
+    """Replace the folder `final` by `partial` in the same parent; the old or the new one is complete at any time."""
     flush_tree(partial)
     _restore(final)
     replaced = _hidden(final, "replaced")
@@ -87,7 +87,7 @@ def publish(partial: Path, final: Path) -> None:
 def recover(folder: Path) -> None:
     """Bring back what was being replaced when a process died, and delete what it was writing or deleting.
 
-    Only whoever holds the run may (`hgpo.runs.folder.exclusive`).
+    The caller must hold the lock of the run (`hgpo.runs.folder.exclusive`).
     """
     for replaced in list(folder.glob(".[0-9]*.replaced")):
         _restore(folder / replaced.name.split(".")[1])
@@ -119,7 +119,7 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def named_checkpoint(folder: Path, name: str) -> Path | None:
-    """The checkpoint that a person means by `newest` or an update's number; None where there is none."""
+    """The checkpoint for `newest` or an update's number; None if it does not exist."""
     found = newest_complete(folder) if name == "newest" else folder / name
     return found if found is not None and found.is_dir() else None
 
@@ -130,7 +130,7 @@ def newest_complete(folder: Path) -> Path | None:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether every file of the checkpoint is there in full; if not, a warning is logged that says which is not."""
+    """Whether every file of the checkpoint exists and is complete; if not, log a warning with the file."""
     try:
         read_trainer_state(path)
     except CheckpointError as error:
@@ -140,7 +140,7 @@ def is_complete(path: Path) -> bool:
 
 
 def read_trainer_state(path: Path) -> dict[str, Any]:
-    """Contents of `trainer_state.json`, after checking that every file it lists is there in full.
+    """Contents of `trainer_state.json`, after checking that every file it lists exists and has the recorded size.
 
     Raises:
         CheckpointError: the file is damaged, or another one is missing or of another size.
@@ -153,10 +153,10 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise unusable(path, f"not a trainer state of format_version {FORMAT_VERSION}", STATE_FILE)
     if missing := {"update", "files", "state", "sha256"} - document.keys():
-        raise unusable(path, f"{min(missing)} is missing", STATE_FILE)
+        raise unusable(path, f"the key {min(missing)!r} is missing", STATE_FILE)
     others = {key: value for key, value in document.items() if key != "sha256"}
     if version == FORMAT_VERSION and document["sha256"] != values_digest(others):
-        raise unusable(path, "its content is not what was written (SHA-256)", STATE_FILE)
+        raise unusable(path, "its content has changed since it was written (SHA-256 differs)", STATE_FILE)
     try:
         check_sizes(path, document["files"])
     except ChangedFileError as error:
@@ -165,7 +165,7 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
 
 
 def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """`read_trainer_state`, after reading every file but those in `leave_out`, which are for whoever needs them.
+    """`read_trainer_state`, after reading every file except those in `leave_out`, which the caller checks.
 
     Raises:
         CheckpointError: a file holds other bytes than were written.
@@ -179,11 +179,18 @@ def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
-    """The error for the checkpoint in the folder `path`, because of a file in it where that is known."""
+    """Return the error for an unusable checkpoint.
+
+    Args:
+        path: the checkpoint folder.
+        problem: why it cannot be used.
+        name: the file in the folder that causes the problem; "" if unknown.
+    """
     if not path.is_dir():
-        return CheckpointGoneError(f"{path} is not there any more: a training that goes on deletes its old checkpoints")
+        return CheckpointGoneError(f"{path} no longer exists: a running training deletes its old checkpoints")
     where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
-    return CheckpointError(f"{where}{problem}. Delete the checkpoint folder {path} to go on from the one before it.")
+    remedy = f"Delete the checkpoint folder {path} to resume from the previous checkpoint."
+    return CheckpointError(f"{where}{problem}. {remedy}")
 
 
 def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ _PARTIAL = ".*.partial"
 _BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 _FROM_A_COPY = "Restore the file from a copy"
-# Names of this kind that training alone writes: `hgpo eval` and `hgpo inspect` may be at work on others.
+# Partial files that only training writes: `hgpo eval` and `hgpo inspect` may be writing others.
 _TRAINING_LEFTOVERS = (
     *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
     *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
@@ -49,17 +49,17 @@ _TRAINING_LEFTOVERS = (
 
 
 class RunInUseError(ValueError):
-    """Another process trains the run; the message says which, and what to do."""
+    """Another process trains the run; the message names it and a remedy."""
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the run in `folder` for the block; others may read it meanwhile.
+    """Lock the run in `folder` for the block; other processes can still read it.
 
-    The file stays afterwards and means nothing: to delete it would take it from whoever has just opened it.
+    The lock file is not deleted afterwards, because another process may have opened it already.
 
     Raises:
-        RunInUseError: another process holds it.
+        RunInUseError: another process holds the lock.
     """
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:  # a buffer would read on, over the byte that is locked
@@ -89,7 +89,7 @@ def _read_note(file: FileIO) -> str:
 
 
 class RunDirectoryError(ValueError):
-    """The run directory is taken, missing or damaged; the message says what to do."""
+    """The run directory is taken, missing or damaged; the message contains the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class RunDirectory:
 
     @property
     def environment(self) -> Path:
-        """What the environment says of itself."""
+        """The file with the environment's description."""
         return self.path / "environment.json"
 
     @property
@@ -181,7 +181,7 @@ def _refuse_taken(path: Path) -> None:
             f"{path} exists already. Continue it with `hgpo train --resume {path}`, choose another "
             "name with `run.name=…`, or delete it"
         )
-    raise RunDirectoryError(f"{path} exists already and is no run; choose another name with `run.name=…`")
+    raise RunDirectoryError(f"{path} exists already and is not a run directory; choose another name with `run.name=…`")
 
 
 def _is_left_over(name: str) -> bool:
@@ -189,7 +189,7 @@ def _is_left_over(name: str) -> bool:
 
 
 def discard_unbegun(run: RunDirectory) -> None:
-    """Delete a run that failed before it had made anything, so that the corrected command finds its place free."""
+    """Delete a run that failed before it wrote any result, so that the corrected command can use the same directory."""
     found = list(run.path.iterdir())
     if all(entry.name in _BEFORE_ANYTHING for entry in found):
         for entry in found:
@@ -198,9 +198,9 @@ def discard_unbegun(run: RunDirectory) -> None:
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a killed training process was writing; a checkpoint that it was replacing is there again.
+    """Delete the partial files of a killed training process, and restore a checkpoint that it was replacing.
 
-    Only whoever holds the run may (`exclusive`).
+    The caller must hold the lock of the run (`exclusive`).
     """
     recover(run.checkpoints)
     for pattern in _TRAINING_LEFTOVERS:
@@ -209,16 +209,16 @@ def remove_leftovers(run: RunDirectory) -> None:
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
-    """An existing run and its settings.
+    """Open an existing run and read its settings.
 
-    Nothing that they name is imported: to read a run is not to run its code. Whoever goes on to compute asks
-    `hgpo.runs.trust.allow_imports`, and then calls `hgpo.config.check_names`, which does.
+    The modules that the settings name are not imported, so reading a run never runs its code. Callers that need them
+    first call `hgpo.runs.trust.allow_imports`, then `hgpo.config.check_names`, which imports them.
     """
     run = RunDirectory(path)
     if not run.config.exists():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     if _FIRST_TABLE not in run.config.read_text(encoding="utf-8", errors="replace"):
-        raise RunDirectoryError(f"{run.config} holds no settings of a run; bring it back from a copy")
+        raise RunDirectoryError(f"{run.config} contains no settings of a run; restore it from a copy")
     try:
         config = read_config(run.config)
     except ConfigError as error:
@@ -276,8 +276,8 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
     kept = [row for row in rows if row["update"] <= update]
     if problem := _wrong_update(kept, update):
         raise RunDirectoryError(
-            f"{run.metrics} {problem}, and the run goes on from update {update}. {_FROM_A_COPY}, or delete the "
-            f"checkpoints after the last complete update in {run.checkpoints}, to train the later ones again"
+            f"{run.metrics} {problem}, and the run resumes from update {update}. {_FROM_A_COPY}, or delete the "
+            f"checkpoints after the last complete update in {run.checkpoints}, to repeat the later updates"
         )
     later = [row for row in rows if row["update"] > update]
     if later:

@@ -53,13 +53,13 @@ def settings_for(
     """
     if server is None and is_run(source):
         if environment is not None:
-            raise ConfigError(f"{source} is a run, which has an environment of its own; leave out {environment!r}")
+            raise ConfigError(f"{source} is a run and has its own environment; omit {environment!r}")
         run, config = open_run_directory(Path(source))
         allow_imports(run.path, config, trusted=trusted, say=say)
         return load_config(run.config, overrides)
     if environment is None:
         raise ConfigError(
-            f"{source} is not a run directory (it has no config.toml); if it is a model, say what it plays: "
+            f"{source} is not a run directory (it has no config.toml); if it is a model, name its environment: "
             "--env alfworld"
         )
     played = [f"environment.name={environment!r}", f"policy.model={source!r}"]

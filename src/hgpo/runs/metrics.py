@@ -39,18 +39,18 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFacts:
-    """What an engine knows of an update that is done.
+    """The results of a finished update, from which its metrics are computed.
 
     Attributes:
         update: Its number, from 1.
-        played: The steps of all episodes, also of groups that were left out: what stays was picked by its outcome.
-        batch: The steps that stayed, as the estimator took them.
-        advantages: Theirs.
+        played: The steps of all episodes, including replaced groups, because the kept groups are selected by outcome.
+        batch: The kept steps, as passed to the estimator.
+        advantages: The advantages of `batch`.
         trained: Figures of the losses and the optimiser by name, and how much they were trained on.
-        resampled_groups: Groups that made way for others drawn anew.
+        resampled_groups: Number of groups that were replaced by new ones.
         tasks_drawn: Tasks used by the run so far.
         seconds: Wall time.
-        peak_memory_gib: The most memory so far, in GiB; None where nobody looked.
+        peak_memory_gib: Peak memory so far, in GiB; None if it was not measured.
         engine_counts: Counts that only one engine has, by name.
     """
 
@@ -134,9 +134,9 @@ class RolloutStore:
 
 
 def missing_notes(path: Path) -> list[str]:
-    """What has to be said where `path` is a run and lacks steps that it has stored; nothing of any other path.
+    """Return a note if the run at `path` lacks stored steps; empty if none are missing or `path` is not a run.
 
-    Which they are is told by its metrics and `rollout.store_every`; where those cannot be read, that is said.
+    The expected files follow from its metrics and `rollout.store_every`; if they are unreadable, the note is the error.
     """
     if not (path / "config.toml").is_file():
         return []
@@ -145,6 +145,6 @@ def missing_notes(path: Path) -> list[str]:
         every = config.rollout.store_every
         stored = [row["update"] for row in read_metrics(run) if every and row["update"] % every == 0]
     except RunDirectoryError as error:
-        return [f"whether steps are missing cannot be told: {error}"]
+        return [f"cannot check whether steps are missing: {error}"]
     missing = [update for update in stored if not run.rollout_file(update).exists()]
     return [f"{run.rollouts} lacks the steps of update {number_ranges(missing)}"] if missing else []

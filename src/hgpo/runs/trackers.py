@@ -112,15 +112,15 @@ class Trackers:
         return self._attempt(name, lambda: self._open[name].log(update, finite))
 
     def _attempt(self, name: str, call: Callable[[], object]) -> bool:
-        """Whether the call succeeds; a tracker that fails is reported once and closed, and training goes on."""
+        """Whether the call succeeds; a tracker that fails is reported once and closed, and training continues."""
         try:
             call()
         except Exception as error:  # trackers' libraries may raise anything
             self._open.pop(name, None)
             problem = visible(without_secrets(f"{type(error).__name__}: {error}"))
             self._reporter.say(
-                f"{name} failed, and the run goes on without it ({problem}). metrics.jsonl has every figure, and "
-                "`hgpo train --resume` sends those it lacks"
+                f"{name} failed, and training continues without it ({problem}). metrics.jsonl has all metrics, and "
+                "`hgpo train --resume` sends the missing ones"
             )
             return False
         return True
@@ -179,7 +179,7 @@ def _read(run: RunDirectory) -> dict[str, TrackerState]:
             name: check_schema(run.tracking, state, TrackerState) for name, state in read_json(run.tracking).items()
         }
     except (ValueError, TypeError) as error:
-        raise RunDirectoryError(f"{error}; delete it, and the trackers begin new runs") from error
+        raise RunDirectoryError(f"{error}; delete it; the trackers then start new runs") from error
 
 
 PROJECT = "hgpo"
@@ -227,7 +227,7 @@ class OpenTracker:
     Attributes:
         id: The tracker's id of the run.
         command: Shows the run.
-        log: Takes (update, figures by name); figures of an evaluation come in a call of their own.
+        log: Takes (update, figures by name); the metrics of an evaluation come in a separate call.
         close: Takes whether the run failed, and writes what is buffered.
     """
 
@@ -265,7 +265,7 @@ def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
         if name == "wandb" and wandb_mode(engine) not in _WITHOUT_LOGIN and not _has_wandb_login():
             raise ConfigError(
                 "tracking.to: wandb is not logged in here: run `wandb login`, or set WANDB_API_KEY, or "
-                "WANDB_MODE=offline to write to the run's folder alone",
+                "WANDB_MODE=offline to write only to the run's folder",
                 "tracking.to",
             )
 
@@ -281,7 +281,7 @@ def wandb_mode(engine: Engine) -> str:
 
 
 def place(variable: str, folder: Path) -> str:
-    """Where a tracker writes: the value of its environment variable, else in the run's `folder` or beside it."""
+    """The folder a tracker writes to: its environment variable, else the run's `folder` or that folder's parent."""
     places = {
         "TENSORBOARD_DIR": str(folder / "tensorboard"),
         "SWANLAB_LOG_DIR": str(folder / "swanlog"),

@@ -1,10 +1,10 @@
-"""Whose code a run may make this process import.
+"""Which modules named by a run may be imported.
 
-A run's settings may name parts by path, `"package.module:attribute"`, and to import a module is to run it. Settings of
-a run that was made here, by this user, were the user's own. A run from elsewhere may name whatever its maker liked, so
-its names are imported only when the user says so. So it is with a server that a run names: it is asked only then.
+A run's settings may name parts by path, `"package.module:attribute"`, and importing a module runs its code. A run
+that this user made here is trusted. A run from elsewhere may name any module, so its modules are imported only with
+`--trust`. The same holds for a server that such a run names: it is contacted only with `--trust`.
 
-A run made here is known by a signature: `config.toml` under a key that is drawn once and stays in the user's home.
+A run made here is recognised by a signature of `config.toml`, made with a random key in the user's home directory.
 Reading a run (inspect, advantages, compare, export, `--dry-run`) imports nothing and needs no trust.
 """
 
@@ -27,18 +27,18 @@ logger = logging.getLogger(__name__)
 
 
 class UntrustedRunError(ValueError):
-    """A run from elsewhere names code that would be run; the message says which and how to allow it."""
+    """A run from elsewhere names modules or a server; the message lists them and how to allow them."""
 
 
 def sign(run: Path, settings: str) -> None:
-    """Note in the run's folder that `settings`, as they will stand in its `config.toml`, are this user's own.
+    """Write the signature of `settings`, the future content of the run's `config.toml`, to the run's folder.
 
-    Where the home cannot be written nothing is noted, and `--trust` is needed later.
+    If the home directory is not writable, nothing is signed, and the run needs `--trust` later.
     """
     try:
         (run / SIGNATURE_FILE).write_text(_signature(settings, _key(make=True)) + "\n", encoding="ascii")
     except OSError as error:
-        logger.warning("the run is not signed (%s): to play it again, its modules have to be trusted by hand", error)
+        logger.warning("the run is not signed (%s): using it later needs --trust", error)
 
 
 def made_here(run: Path) -> bool:
@@ -52,7 +52,7 @@ def made_here(run: Path) -> bool:
 
 
 def modules_named(config: Config) -> dict[str, str]:
-    """{setting: the path that it names} of all parts that would be imported by path, or asked at an address."""
+    """{setting: path or address} of all parts that would be imported by path or contacted at an address."""
     named = {
         "environment.name": config.environment.name,
         "agent.name": config.agent.name,
@@ -64,7 +64,7 @@ def modules_named(config: Config) -> dict[str, str]:
 
 
 def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[str], object]) -> None:
-    """Say which modules the run's settings import and which servers they ask; refuse those of a run not trusted.
+    """Print the modules and servers that the run's settings use; reject them if the run is not trusted.
 
     Args:
         run: the folder whose settings they are.
@@ -82,9 +82,9 @@ def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[st
     code = any(map(names_module, named.values()))
     if not (trusted or made_here(run)):
         what, remedy = (
-            ("code that would be run", "Look at these modules as they lie here, and add --trust to run them")
+            ("code that would be run", "Read the installed code of these modules, then add --trust to run them")
             if code
-            else ("a server that would be asked", "If you know what listens there, add --trust to ask it")
+            else ("a server that would be contacted", "If you trust that server, add --trust")
         )
         raise UntrustedRunError(
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
@@ -97,10 +97,10 @@ def _signature(settings: str, key: bytes) -> str:
 
 
 def _key(*, make: bool) -> bytes:
-    """The user's key; drawn if there is none yet and it is to be made.
+    """Return the user's key; with `make`, create it if it does not exist.
 
     Raises:
-        OSError: it is not there, or cannot be written.
+        OSError: it does not exist, or cannot be written.
     """
     path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hgpo" / "key"
     if make and not path.exists():
@@ -110,7 +110,7 @@ def _key(*, make: bool) -> bytes:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(32))
         try:
-            os.link(drawn, path)  # whoever was faster has drawn it
+            os.link(drawn, path)  # another process may have created it first
         except FileExistsError:
             pass
         finally:

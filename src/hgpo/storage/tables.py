@@ -48,7 +48,7 @@ def read_parquet(
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except _DAMAGE as error:  # without the index at its end, no row can be found
-        raise StorageError(f"no row can be read; it is no parquet file or was cut off ({error})", path) from error
+        raise StorageError(f"no row can be read; it is not a parquet file or is truncated ({error})", path) from error
     with file:
         version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
         if version != str(SCHEMA_VERSION).encode():

@@ -56,7 +56,7 @@ _COMPOUND = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_(\d+)_(\d
 _PADDING = re.compile(r"pad[0-9a-f]{32}_\d+_0")
 _REMEDY = (
     ", or have verl write it: verl-agent and verl's trainer V0 write the keys of reward_extra_info (from the reward "
-    "manager, or set in the agent loop's extra_fields); trainer V1 writes uid alone, so let a subclass of the trainer "
+    "manager, or set in the agent loop's extra_fields); trainer V1 writes only uid, so let a subclass of the trainer "
     "add the key to reward_extra_infos_dict in _dump_generations"
 )
 _REMEDIES = {

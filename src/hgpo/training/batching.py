@@ -1,4 +1,4 @@
-"""Training samples, cut into batches that fit into memory, and laid out so that common prefixes are read once.
+"""Splits training samples into batches that fit into memory and computes common prefixes once.
 
 The prompts of a batch begin with the same instructions, those of a task continue with the same goal, and the responses
 to one prompt begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
@@ -6,9 +6,9 @@ to one prompt begin with the same words. A row can therefore be a tree, in which
     go to fridge 1        go ─ to ┬ fridge ─ 1
     go to sink 1                  └ sink ─ 1
 
-A token attends to the tokens before it on its own branch, and its position is its depth, so the model computes the same
-for it as in a row of its own. Gradients of all branches add up in the common part. Samples with the same prompt and
-response have the same log-probs: the model reads them once, and they count once.
+A token attends to the tokens before it on its own branch, and its position is its depth, so the result is the same
+as in a separate row. Gradients of all branches add up in the common part. Samples with the same prompt and
+response have the same log-probs: the model computes them once, and their tokens count once.
 
 Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
 """
@@ -76,7 +76,7 @@ class PrefixTree:
 
     Attributes:
         members: indices of the samples.
-        paths: of each, the places in the row of its input tokens.
+        paths: per sample, the indices of its input tokens in the row.
         ids_W: int32, the tokens.
 
     Example: the two samples above are `PrefixTree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
@@ -88,12 +88,12 @@ class PrefixTree:
 
 
 def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], max_tokens: int) -> int | None:
-    """Most tokens of a row of trees; None: every sample gets a row of its own.
+    """Most tokens of a row of trees; None: every sample has a separate row.
 
     Args:
         model: reads the samples.
         setting: "auto" is yes where the model can read trees and is wide enough to gain by them.
-        samples: what is laid out; none of them is cut in two.
+        samples: the samples; none of them is split.
         max_tokens: of a micro-batch.
     """
     if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
@@ -102,7 +102,7 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
 
 
 def wants_trees(setting: SharePrefixes, config: Any) -> bool:
-    """Whether trees are asked for: "auto" where a model of this configuration is wide enough to gain by them."""
+    """Whether to use trees; "auto": if a model of this configuration is wide enough for them to save time."""
     return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH) if setting == "auto" else setting
 
 
@@ -112,7 +112,7 @@ def row_width(longest: int, max_tokens: int) -> int:
 
 
 def pack(samples: Sequence[Sample], width: int) -> list[PrefixTree]:
-    """The samples in rows of at most `width` tokens, those beside each other that share most.
+    """Pack the samples into rows of at most `width` tokens; neighbours in lexical order share a row.
 
     A sample's last token is left out: it predicts nothing.
     """
@@ -133,7 +133,7 @@ class _Row:
         self._last, self._size = tokens, len(tokens)
 
     def add(self, index: int, tokens: NDArray[np.int32], width: int) -> bool:
-        """Take another sample in; False where it has no room."""
+        """Add a sample; return False if it does not fit."""
         shared = _common_prefix(self._last, tokens)
         new = len(tokens) - shared
         if self._size + new > width:
@@ -156,12 +156,12 @@ def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PackedTrees:
-    """Trees as a model takes them, and where the samples' responses are in them.
+    """Trees as model inputs, and the positions of the samples' responses in them.
 
     Attributes:
         inputs: of the model.
         row_M: row of the token before each response token, samples in order, tokens in order.
-        place_M: its place there.
+        place_M: its index in that row.
     """
 
     inputs: dict[str, Any]
@@ -170,11 +170,11 @@ class PackedTrees:
 
 
 def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device: torch.device) -> PackedTrees:
-    """The trees side by side, padded on the right."""
+    """One row per tree, padded on the right."""
     shape = len(trees), max(len(tree.ids_W) for tree in trees)
     ids_RW, position_RW = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     sees_RWW = np.zeros((*shape, shape[1]), dtype=np.bool_)
-    sees_RWW[:, np.arange(shape[1]), np.arange(shape[1])] = True  # padding, too: who sees nobody makes not-a-number
+    sees_RWW[:, np.arange(shape[1]), np.arange(shape[1])] = True  # padding, too: attending to nothing gives NaN
     before: dict[int, tuple[int, NDArray[np.int64]]] = {}
     for row, tree in enumerate(trees):
         ids_RW[row, : len(tree.ids_W)] = tree.ids_W
@@ -199,7 +199,7 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device
 
 
 def reads_trees(model: Any) -> bool:
-    """Whether `model` takes any mask, and makes of a branch what it makes of a row of its own; tried once a model."""
+    """Whether `model` accepts any mask and computes a branch like a separate row; tested once per model."""
     if model not in _reads:
         _reads[model] = _reads_checked(model)
     return _reads[model]
@@ -269,7 +269,7 @@ def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
 
 
 def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:
-    """The first index of each distinct pair of prompt and response, and for every sample the place of its own there.
+    """The first index of each distinct (prompt, response), and for every sample the index of its pair among them.
 
     Example: of samples a, b, a: `[0, 1]` and `[0, 1, 0]`.
     """
@@ -287,11 +287,11 @@ def distinct(samples: Sequence[Sample]) -> tuple[list[int], NDArray[np.int64]]:
 def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | None = None) -> list[NDArray[np.int64]]:
     """Indices of `samples` in batches of at most `max_tokens` tokens, padding included.
 
-    Those are counted as by `padded_tokens`. A sample longer than `max_tokens` gets a batch of its own. Samples that are
-    not distinct share a batch, side by side.
+    Tokens are counted as by `padded_tokens`. A sample longer than `max_tokens` has a separate batch. Equal samples are
+    in the same batch.
 
     Args:
-        samples: what is cut.
+        samples: the samples.
         max_tokens: of a batch.
         row_tokens: width of rows that samples share (`hgpo.training.batching`): those that begin alike come into
             one batch. None: a row each, batches of similar length, longest first, and equal lengths keep their order.
@@ -308,15 +308,15 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | 
 
 
 def _of_neighbours(samples: Sequence[Sample], max_tokens: int, width: int) -> list[list[int]]:
-    """As many rows of trees as there is room for."""
+    """Batches with as many rows of trees as fit."""
     trees, count = pack(samples, width), max(1, max_tokens // width)
     parts = [trees[first : first + count] for first in range(0, len(trees), count)]
     return [[member for tree in part for member in tree.members] for part in parts]
 
 
 def _of_equals(samples: Sequence[Sample], max_tokens: int) -> list[list[int]]:
-    """As many rows of one sample each as there is room for: the longest prompt and the longest response of a batch need
-    not come from one sample."""
+    """Batches with as many rows of one sample each as fit. The longest prompt and the longest response of a batch may
+    belong to different samples."""
     order = sorted(range(len(samples)), key=lambda place: -samples[place].token_count)
     batches: list[list[int]] = []
     prompt = response = longest = read = 0

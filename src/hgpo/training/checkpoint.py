@@ -1,11 +1,11 @@
-"""What a checkpoint holds of the built-in engine: model, tokenizer and optimiser, from which training goes on bit for
-bit (on a CPU).
+"""Checkpoints of the built-in engine: model, tokenizer and optimiser. On a CPU, resuming from them is exact bit for
+bit.
 
-    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, the
-                             adapter alone (`hgpo.policies.lora`)
+    checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, only
+                             the adapter (`hgpo.policies.lora`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
 
-How the folder comes to be there whole is `hgpo.runs.checkpoints`. Nothing in it is executable.
+`hgpo.runs.checkpoints` writes the folder completely or not at all. Nothing in it is executable.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def load_checkpoint(
 
     Raises:
         CheckpointError: it is damaged, or its optimiser state belongs to another model.
-        WrongBaseError: its adapter was trained beside other weights than `base`.
+        WrongBaseError: its adapter was trained with other base weights than `base`.
     """
     document = check_bytes(path)
     language_model = _open(path, limits, device, base)
@@ -102,12 +102,12 @@ def load_checkpoint(
 def open_language_model(
     path: Path, limits: GenerationLimits | None = None, *, device: str = "auto", base: LanguageModel | None = None
 ) -> LanguageModel:
-    """The model (float32) and tokenizer alone, which is all that playing needs; weights are loaded on first use.
+    """The model (float32) and tokenizer without the optimiser; weights are loaded on first use.
 
     Args:
         path: the checkpoint's folder.
         limits: see `GenerationLimits`.
-        device: "auto" is CUDA where there is one.
+        device: "auto" is CUDA if available.
         base: what the adapter is put on, where the checkpoint holds one.
 
     Raises:
@@ -119,10 +119,10 @@ def open_language_model(
 
 
 def _open(path: Path, limits: GenerationLimits | None, device: str, base: LanguageModel | None) -> LanguageModel:
-    resolve_device(device)  # one that is not there is no fault of the checkpoint
+    resolve_device(device)  # a missing device is not an error of the checkpoint
     if is_adapter(path):
         if base is None:
-            raise ValueError(f"{path} holds an adapter: the model that it was trained beside is needed, too")
+            raise ValueError(f"{path} contains an adapter; loading it needs its base model, too")
         return base.changed(lambda model: _readable(path, lambda: load_adapter(model, path)))
 
     def load() -> Any:

@@ -1,4 +1,4 @@
-"""Collects the episodes of an update: groups of rollouts, and new groups in place of uniform ones."""
+"""Collects the episodes of an update: groups of rollouts, with uniform groups replaced by new ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hgpo.rollout.sampling import exchange_uniform, task_indices, uniform_groups
 def sampling_temperature(settings: RolloutSettings, update: int, updates: int) -> float:
     """The sampling temperature of an update, from 1, of `updates`.
 
-    A policy becomes more certain during training: all rollouts of a task end alike, groups have no differences to
-    compare, and learning stops. A rising temperature keeps the rollouts different:
+    The entropy of a policy falls during training: all rollouts of a task have the same result, advantages become 0,
+    and learning stops. A rising temperature keeps the rollouts different:
 
         T(u) = T_1 + (T_last - T_1) · (u - 1) / (updates - 1)
 
@@ -41,9 +41,9 @@ class Collected:
 
     Attributes:
         steps: of the groups that are trained on.
-        replaced: steps of groups that were drawn and then left out.
-        resampled_groups: number of groups that others replaced.
-        tasks_drawn: by the run so far, these included.
+        replaced: steps of the replaced groups.
+        resampled_groups: number of replaced groups.
+        tasks_drawn: number of tasks used by the run, including this update.
         temperature: at which they were sampled.
     """
 

@@ -63,7 +63,7 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
         raise ConfigError(str(error)) from error
     if not backend.trainable:
         raise ConfigError(
-            f"policy.backend = {name!r} gives no token ids and log-probs, without which nothing can be trained; "
+            f"policy.backend = {name!r} returns no token ids and log-probs, which training needs; "
             "evaluate with it, and train with another"
         )
     if backend.adapters_only and not policy.lora.rank:
@@ -94,9 +94,9 @@ def chat_of(policy: PolicySettings) -> Chat:
 
 
 def load_language_model(source: str | Path, policy: PolicySettings, *, trained: bool = True) -> LanguageModel:
-    """From a folder, .gguf file or hub name.
+    """Load a model from a folder, .gguf file or hub name.
 
-    Weights that are trained are float32; others, such as those beside an adapter, have the type of the computation.
+    Trained weights are float32; frozen weights, such as those under an adapter, have the type of the computation.
     """
     return LanguageModel.from_pretrained(
         source,
@@ -115,7 +115,7 @@ def with_adapter(language_model: LanguageModel, lora: LoraSettings, *, seed: int
 
 
 def adapter_of(lora: LoraSettings) -> Adapter:
-    """The adapter that is trained in place of the weights, where `lora.rank` is above 0."""
+    """The adapter that is trained instead of the weights if `lora.rank` is above 0."""
     return Adapter(lora.rank, lora.effective_alpha, lora.dropout, lora.targets)
 
 
@@ -152,8 +152,8 @@ class RunPolicies:
             check_seal(self.run.start)
         except ChangedFileError as error:
             raise RunDirectoryError(
-                f"{error}. The policy that the run began with is damaged: bring {self.run.start} back from a copy, or "
-                "begin anew in another folder (run.name=…)"
+                f"{error}. The start policy of the run is damaged: restore {self.run.start} from a copy, or "
+                "start a new run in another folder (run.name=…)"
             ) from error
         return str(self.run.start)
 
@@ -164,7 +164,7 @@ class RunPolicies:
     def policy(self, checkpoint: str) -> tuple[AnyPolicy, str]:
         """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`.
 
-        A training that goes on may delete the newest checkpoint once it has written a newer one, which is then taken.
+        A running training may delete the newest checkpoint after it has written a newer one; this one is then used.
         """
         try:
             language_model, found = self.language_model(checkpoint)
@@ -211,5 +211,5 @@ class RunPolicies:
         names = ["start"] if self._has_start() else []
         names += [path.name for path in numbered(self.run.checkpoints)]
         if not names:
-            return f"{self.run.path} has no policy yet; `hgpo train --resume {self.run.path}` goes on with it"
+            return f"{self.run.path} has no policy yet; `hgpo train --resume {self.run.path}` resumes it"
         return f"{self.run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(names)}"

@@ -54,7 +54,7 @@ class TokenLogProbs:
 
     Attributes:
         log_prob_BT: float32.
-        entropy_BT: float32; None where it was not asked for.
+        entropy_BT: float32; None if not requested.
         mask_BT: bool: a token of the response.
     """
 
@@ -93,9 +93,9 @@ def token_log_probs(
         samples: what is computed; no response may be empty.
         temperature: divides the logits.
         precision: arithmetic of the forward pass.
-        entropy: whether it is wanted, as a figure or for a loss.
-        max_logits: most logits held at a time; where B · T · V is more, they are computed in chunks, and once more in
-            the backward pass.
+        entropy: whether it is computed, as a metric or for the loss.
+        max_logits: most logits in memory at a time; if B · T · V is larger, they are computed in chunks, and
+            recomputed in the backward pass.
         recompute_layers: see `hgpo.training.log_probs`.
         row_tokens: width of rows that samples share; None: a row each.
     """
@@ -150,7 +150,7 @@ def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConf
     )
     row_U, position_U, token_U = torch.from_numpy(found_U3.T).to(model.device)
     parts = split_model(model)
-    assert parts is not None, "a model that reads trees has a head of its own"
+    assert parts is not None, "a model that accepts trees has a separate head"
     body, head = parts
     with autocast(model, config.precision):
         with config.layers(model):
@@ -289,11 +289,11 @@ def response_log_probs(
 
 @contextmanager
 def recomputed_layers(model: Any) -> Iterator[None]:
-    """In the block, a forward pass with gradients keeps the inputs of the model's layers and nothing inside of them.
+    """In the block, forward passes with gradients store only the inputs of layers (gradient checkpointing).
 
-    transformers does so in training mode alone, which would switch dropout on; here the layers are told one by one, and
-    what is inside of them stays in evaluation mode. Outside of the block nothing differs: a layer that recomputes takes
-    no key-value cache, which sampling needs.
+    transformers does so only in training mode, which would switch dropout on. Here only the layers' own flags are set;
+    their submodules stay in evaluation mode. The flags are reset after the block, because a layer that recomputes
+    accepts no key-value cache, which sampling needs.
 
     Raises:
         ValueError: the model has no layers that can be recomputed.
@@ -307,7 +307,7 @@ def recomputed_layers(model: Any) -> Iterator[None]:
     if not layers[0].gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     for layer in layers:
-        layer.training = True  # its own mark, not that of the modules inside
+        layer.training = True  # not recursive, unlike layer.train()
     try:
         yield
     finally:

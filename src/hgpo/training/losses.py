@@ -200,7 +200,7 @@ def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
 
     The weight is clipped, and no token loses its gradient. The value of the loss has no meaning. There is no dual clip.
 
-    Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes the upper bound alone and sets the lower
+    Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes only the upper bound and sets the lower
     one so that it never applies; `clip.low` near 1 comes to the same.
     """
     ratio_BT = (tokens.log_prob_BT.detach() - tokens.old_log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

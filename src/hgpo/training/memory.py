@@ -1,4 +1,4 @@
-"""An estimate of a run's memory before it starts. No run is rejected for it.
+"""Estimates the memory of a run before it starts. The estimate never rejects a run.
 
 The estimate is arithmetic on the model's sizes, for the longest prompts and responses that the settings allow. It was
 RATIO times the measured peak of whole updates on a CPU (tests/unit/training/test_memory.py); on CUDA it has not been
@@ -22,7 +22,7 @@ from hgpo.utils.progress import Reporter
 
 _FLOAT = 4  # bytes
 _TINY_VOCABULARY = 4_096  # an upper bound: a tiny model's vocabulary is built from demonstrations
-_LIBRARIES = 640 * 2**20  # allocators and matrix libraries beside the tensors; measured on a CPU
+_LIBRARIES = 640 * 2**20  # allocators and matrix libraries, without tensors; measured on a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,10 @@ def estimate_memory(
     number = 2 if computes_in_bfloat16(policy.precision, device, model.configuration) else _FLOAT
     trained, copies = model.parameters, 0
     if policy.lora.rank:
-        trained, copies = model.adapter_parameters(policy.lora.rank), 1  # beside the frozen weights
+        trained, copies = model.adapter_parameters(policy.lora.rank), 1  # in addition to the frozen weights
     elif training.kl_coefficient:
         copies = 1  # the reference
-    copies += policy.backend != "transformers"  # other samplers have weights of their own
+    copies += policy.backend != "transformers"  # other samplers copy the weights
     used = {
         "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,
@@ -175,7 +175,7 @@ def check_memory(
         savings.append("training.gradient_checkpointing=true")
     if not policy.lora.rank:
         savings.append("policy.lora.rank=16")
-    reporter.warn(f"Warning: memory may not suffice: {line}. What reduces it: {', '.join(savings)}")
+    reporter.warn(f"Warning: memory may not suffice: {line}. To reduce it: {', '.join(savings)}")
 
 
 def described(parts: dict[str, float]) -> str:

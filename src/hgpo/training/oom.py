@@ -1,8 +1,8 @@
-"""Memory during training: available, used, returned to the system, and smaller batches where it runs out.
+"""Memory during training: free and used memory, returning freed memory, and smaller batches after out-of-memory.
 
-The C library keeps freed blocks of up to 32 MiB for later. Tensors of a language model's layers are such blocks, of
-other sizes in sampling than in training and in every micro-batch, so many of the free blocks fit nothing, and a process
-would grow from update to update.
+The C library keeps freed blocks of up to 32 MiB for later. The tensors of a language model's layers are such blocks.
+Their sizes differ between sampling and training and between micro-batches, so many free blocks cannot be reused, and
+the process would grow with every update.
 
 After CUDA ran out of memory, the same work runs again in smaller micro-batches. A backward pass that fails half-way has
 added to some gradients already, so the work starts from its beginning, and the smaller limit stays in force.
@@ -35,7 +35,7 @@ _HELP = (
 
 
 def return_freed_memory() -> bool:
-    """Return the C library's free pages to the system; False where it is not glibc, or has none.
+    """Return the C library's free pages to the system; False if it is not glibc, or has none.
 
     Pages that are needed again have to be mapped again: call it between the phases of a training, not per tensor.
     """
@@ -46,12 +46,12 @@ def return_freed_memory() -> bool:
 
 
 class SampleTooLongError(ValueError):
-    """Memory does not hold the forward and backward pass of one sample."""
+    """The forward and backward pass of one sample does not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lowered:
-    """The limit that a model is down to, and how often it was lowered."""
+    """The current limit of a model, and how often it was lowered."""
 
     tokens: int
     times: int
@@ -68,15 +68,15 @@ def within_memory(
     setting: str = "training.micro_batch_tokens",
     share_prefixes: SharePrefixes = False,
 ) -> Done:
-    """What `work` gives for a limit of micro-batches, which is lowered until memory holds them.
+    """Run `work` with a micro-batch limit, lower the limit until memory suffices, and return the result.
 
     Args:
-        model: what computes; the limit is remembered with it.
+        model: the limit is stored per model.
         samples: what `work` cuts into `micro_batches`.
         max_tokens: the limit to begin with.
-        work: is called with a limit, and again with a smaller one; it must not build on what it did before. It finds
-            PyTorch's random numbers where they were.
-        setting: its name, for what is said.
+        work: is called with a limit, and again with a smaller one; it must start from the beginning each time.
+            PyTorch's random state is restored before every call.
+        setting: name of the limit's setting, for messages.
         share_prefixes: how `work` lays samples out (`hgpo.training.batching`).
 
     Raises:
@@ -100,27 +100,27 @@ def within_memory(
 
 
 def times_lowered(*models: Any) -> int:
-    """How often the limits of these were lowered so far; a model that is named twice counts once."""
+    """How often the limits of these models were lowered; duplicates count once."""
     return sum(lowered.times for model, lowered in _lowered.items() if any(model is one for one in models))
 
 
 def _lower(
     model: Any, samples: Sequence[Sample], limit: int, setting: str, reason: str, share_prefixes: SharePrefixes
 ) -> None:
-    """Halve what the largest batch of several distinct rows takes; where there is none, nothing can be halved."""
+    """Halve the tokens of the largest batch with several distinct rows; raise an error if there is none."""
     samples = [samples[row] for row in distinct(samples)[0]]
     width = row_tokens(model, share_prefixes, samples, limit)
     batches = micro_batches(samples, limit, width)
     several = [padded_tokens(samples, rows, width) for rows in batches if len(rows) > 1]
     if not several:
         longest = max(padded_tokens(samples, rows, width) for rows in batches)
-        raise SampleTooLongError(f"memory does not hold a single sample of {longest:,} tokens ({reason}): {_HELP}")
+        raise SampleTooLongError(f"a single sample of {longest:,} tokens does not fit into memory ({reason}): {_HELP}")
     largest = max(several)
     smaller = largest // 2
     times = _lowered[model].times if model in _lowered else 0
     _lowered[model] = _Lowered(smaller, times + 1)
     logger.warning(
-        "%s ran out of memory at %s tokens a micro-batch; going on with %s: set %s=%d",
+        "%s ran out of memory at %s tokens per micro-batch; continuing with %s: set %s=%d",
         model.device.type.upper(),
         f"{largest:,}",
         f"{smaller:,}",

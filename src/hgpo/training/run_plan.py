@@ -28,7 +28,7 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     notes += template_notes(config.agent.template, policy.max_response_tokens)
     return [
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
-        f"Plan: {updates} updates, each of {rollout.tasks_per_update} games played {rollout.group_size} times in at "
+        f"Plan: {updates} updates, each of {rollout.tasks_per_update} tasks with {rollout.group_size} rollouts of at "
         f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
         *(f"Note: {note}" for note in notes),
     ]

@@ -44,11 +44,11 @@ def reference_model(start: LanguageModel, trained: LanguageModel, precision: Pre
     """The frozen reference of the KL penalty.
 
     A model with an adapter is its own reference: without the adapter it is the start. Otherwise the reference is the
-    start model, or a copy where that is trained in place, in the type of the computation.
+    start model, or a copy if the start model itself is trained, in the type of the computation.
 
     Args:
         start: the policy before the first update.
-        trained: what is trained, which may be the same object.
+        trained: the trained model, which may be the same object.
         precision: arithmetic of the forward passes.
     """
     if has_adapter(trained.model):
@@ -113,7 +113,7 @@ class StartBuilder:
                 steps += demonstrate(together, self.expert, self.rules, rng, noise=noise)
                 count(first + len(together), len(chosen))
         self.reporter.say(
-            f"Warm start: {len(steps):,} steps demonstrated in {len(chosen)} training games, noise {noise:g}"
+            f"Warm start: {len(steps):,} demonstrated steps in {len(chosen)} training tasks, noise {noise:g}"
         )
         return steps
 
@@ -165,14 +165,14 @@ class StartBuilder:
                 count(updates, settings.max_updates, f"loss {loss:.3f}")
 
             def show_probe(done: int, tasks: int) -> None:
-                count(updates_taken, settings.max_updates, f"probing: {done} of {tasks} games")
+                count(updates_taken, settings.max_updates, f"probing: {done} of {tasks} tasks")
 
             def success() -> float:
                 policy.take_weights(language_model.model)
                 rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
                 steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
                 won = float(np.mean([episode.won for episode in outcomes(steps)]))
-                reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} games it was not shown")
+                reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} tasks without demonstrations")
                 return won
 
             warm_start = WarmStart(language_model, settings, rng, self.passes)

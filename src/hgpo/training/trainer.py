@@ -65,10 +65,10 @@ class Progress:
 
 @dataclass(slots=True)
 class TrainingState:
-    """What changes during training, and what a checkpoint restores.
+    """The state that training changes and a checkpoint restores.
 
     Attributes:
-        language_model: what is trained.
+        language_model: the trained model.
         optimizer: with its moments.
         rollout_rng: draws the rollouts.
         update_rng: shuffles samples.
@@ -107,7 +107,7 @@ def restore_state(
         )
         for file in lost_evaluations(run, state.get("evaluations", [])):
             if file != run.evaluation("before"):  # that one is played again
-                reporter.warn(f"{file} is gone, and its policy may be, too: the run goes on without it")
+                reporter.warn(f"{file} is missing, and its checkpoint may be deleted: training continues without it")
         for name in training_evaluations(run):
             stored_evaluation(run, name)  # a damaged one is reported before anything is trained
         reporter.say(f"Continuing from {folder}")
@@ -241,12 +241,12 @@ class Trainer:
         )
 
     def _seconds_left(self) -> float:
-        """Predicted from the last updates alone: later ones may be shorter, since won episodes are."""
+        """Estimate from the last updates only: won episodes are shorter, so updates become faster."""
         recent = self.update_seconds[-_RECENT:]
         return sum(recent) / len(recent) * (self.settings.updates - self.state.progress.update)
 
     def _checkpoint(self, started: float) -> None:
-        """Save the state where it is due."""
+        """Save the state if a checkpoint is due."""
         settings, update = self.settings, self.state.progress.update
         if update % settings.checkpoint_every == 0 or update == settings.updates:
             save_checkpoint(

@@ -36,12 +36,12 @@ from hgpo.training.oom import times_lowered, within_memory
 
 Metrics = dict[str, float]
 
-_TERMS = ("policy_loss", "kl", "entropy")  # of the loss; what else is measured is a mean over tokens
+_TERMS = ("policy_loss", "kl", "entropy")  # of the loss; all other metrics are means over tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the responses were sampled, as far as the update must know.
+    """Properties of the sampling that the update needs.
 
     Attributes:
         temperature: of sampling.
@@ -58,13 +58,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What an update trains.
+    """The model of an update with its optimiser and reference.
 
     Attributes:
         model: a causal language model.
         optimizer: see `make_optimizer`.
-        reference: the frozen model that the KL penalty measures from; `model` itself where that has an adapter, which
-            is switched off for it; None: there is no penalty.
+        reference: the frozen model of the KL penalty; `model` itself if it has an adapter, which is switched off
+            for the reference; None: no penalty.
     """
 
     model: Any
@@ -101,10 +101,10 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettings, update: int) -> None:
     """Set the rate of an update, from 1: it rises to `learning_rate` at update warmup_updates + 1, and stays or falls.
 
-    AdamW divides a gradient by a mean that its first few make up: until that mean is one of many, every weight moves by
-    about the whole learning rate, wherever to. A rate that falls leaves less of the last batches' noise in the weights:
-    "cosine" is learning_rate · (1 + cos(π · p)) / 2, where p in [0, 1) is the share of the updates after the warm-up
-    that lie behind, as in the schedulers of transformers and verl.
+    AdamW divides a gradient by the root of a running mean of squared gradients. While that mean has few terms, every
+    weight moves by about the whole learning rate, in a noisy direction. A falling rate reduces the noise of the last
+    batches: "cosine" is learning_rate · (1 + cos(π · p)) / 2, where p in [0, 1) is the finished share of the updates
+    after the warm-up, as in the schedulers of transformers and verl.
     """
     warmup = settings.warmup_updates
     rate = settings.learning_rate * min(1.0, update / (warmup + 1))
@@ -128,8 +128,8 @@ def update_policy(
     `on_progress` is called after every mini-batch with the number of samples trained on, and of all.
 
     `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
-    one optimiser step each. Gradients add up over micro-batches in such a way that the micro-batch size changes nothing
-    but rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its own. With recomputed
+    one optimiser step each. Gradients are summed over micro-batches, so that the micro-batch size affects only
+    rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its own. With recomputed
     log-probs, the policy loss of each token is weighted by `importance_weights`.
 
     Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
@@ -321,7 +321,7 @@ def _micro_batch_loss(
 
 
 def _numbers(parts: dict[str, torch.Tensor]) -> Metrics:
-    """Fetched from the device together: each fetch of its own would make the host wait once more."""
+    """Copy all values from the device at once, since each copy makes the host wait."""
     values = torch.stack([value.detach() for value in parts.values()]).cpu().tolist()
     return dict(zip(parts, values, strict=True))
 

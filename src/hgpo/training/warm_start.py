@@ -1,4 +1,4 @@
-"""Supervised warm start: imitate demonstrations until success lies in a window.
+"""Supervised warm start: imitate demonstrations until success is in a target window.
 
 Reinforcement learning from sparse rewards needs a start model that sometimes succeeds and sometimes fails. A model that
 follows the prompt format out of the box needs none of this; a tiny one trained from scratch does.
@@ -29,7 +29,7 @@ _BATCHES_SORTED_TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One look at the model: after `update` updates of its own, with the mean loss since the look before."""
+    """One evaluation during the warm start: after `update` updates, with the mean loss since the last evaluation."""
 
     update: int
     loss: float
@@ -38,11 +38,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartReport:
-    """How the warm start went. `probes` holds every look, rolled-back ones included, in order of time."""
+    """The result of a warm start. `probes` contains every evaluation in order of time, also rolled-back ones."""
 
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
-    update: int  # updates behind the model that was kept
+    update: int  # number of updates of the kept model
     updates_taken: int  # rolled-back ones included
     probes: tuple[Probe, ...]
 
@@ -59,12 +59,12 @@ class WarmStart:
     """Trains `language_model.model` in place on demonstrations.
 
     The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
-    Training stops when success lies in the target window ("target"). Where it jumps over the window, model and
-    optimiser go back to the probe before and go on in half as many updates at a time; "overshoot" means that even a
-    single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
+    Training stops when success is in the target window ("target"). If success jumps over the window, model and
+    optimiser are reset to the previous probe and continue with half as many updates between probes; "overshoot" means
+    that even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
 
     Args:
-        language_model: what is trained.
+        language_model: the trained model.
         settings: target window, learning rate, batch size.
         passes: memory of the forward and backward passes.
         rng: draws the batches.

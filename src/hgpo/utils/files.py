@@ -22,7 +22,7 @@ if sys.platform == "win32":
     import msvcrt
 
     LOCKED_BYTE = 200
-    """Windows prevents other processes from reading a locked byte, so it lies behind the content of a lock file."""
+    """Windows prevents other processes from reading a locked byte, so it is after the content of a lock file."""
 
     def _lock(descriptor: int) -> None:
         os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)

@@ -80,14 +80,14 @@ def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
 def test_a_model_without_environment_or_output_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "no/such-model"]) == 2
     said = capsys.readouterr().err
-    assert "is not a run directory (it has no config.toml); if it is a model, say what it plays: --env" in said
+    assert "is not a run directory (it has no config.toml); if it is a model, name its environment: --env" in said
     assert main(["eval", "no/such-model", "--env", "alfworld"]) == 2
     assert "-o FILE.json is needed" in capsys.readouterr().err
 
 
 def test_figures_of_other_settings_are_none_of_the_runs(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(trained_run), "--agent", "react"]) == 2
-    assert "with other settings these are no figures of the run" in capsys.readouterr().err
+    assert "with changed settings the result does not belong to the run" in capsys.readouterr().err
     assert main(["eval", str(trained_run), "-o", "x.txt"]) == 2
     assert "the name ends in .json" in capsys.readouterr().err
     assert main(["eval", str(trained_run), "--max-cost", "1"]) == 2

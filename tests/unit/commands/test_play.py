@@ -101,4 +101,4 @@ def test_stored_steps_that_are_none_are_refused(tmp_path, capsys) -> None:
 def test_a_run_without_settings_is_not_taken_for_an_environment(trained_run, capsys) -> None:
     (trained_run / "config.toml").unlink()
     assert main(["play", str(trained_run)]) == 2
-    assert f"{trained_run / 'config.toml'} is not there" in capsys.readouterr().err
+    assert f"{trained_run / 'config.toml'} does not exist" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_a_setting_of_the_other_engine_is_refused_once_it_is_changed(
     monkeypatch.setitem(engines.ONLY, "rollout.store_every", "built-in")
     assert read_config(None, [MODEL, "rollout.store_every=2"]).rollout.store_every == 2
     assert read_config(None, [MODEL, "run.engine=verl", "rollout.store_every=1"]).rollout.store_every == 1
-    message = "rollout.store_every = 2 is read by the engine 'built-in' alone, and run.engine is 'verl'"
+    message = "rollout.store_every = 2 is used only by the engine 'built-in', and run.engine is 'verl'"
     with pytest.raises(ConfigError, match=message):
         read_config(None, [MODEL, "run.engine=verl", "rollout.store_every=2"])
     (tmp_path / "base.toml").write_text("[rollout]\nstore_every = 2\n", encoding="utf-8")

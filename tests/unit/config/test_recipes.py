@@ -153,7 +153,7 @@ def test_a_base_is_a_path(write, value: str) -> None:
 def test_extends_stands_above_the_tables_and_not_on_the_command_line(write) -> None:
     path = write("a.toml", MODEL + 'extends = "base.toml"\n')
     assert "policy.extends: unknown setting" in refusal(path)
-    assert "a recipe says in its file what it extends" in refusal(write("b.toml", MODEL), "extends=a.toml")
+    assert "`extends` can be set in a recipe file only" in refusal(write("b.toml", MODEL), "extends=a.toml")
 
 
 def test_a_mistake_is_told_with_the_file_that_it_stands_in(write, tmp_path: Path) -> None:

@@ -149,5 +149,5 @@ def test_a_run_reads_its_evaluations_the_same_way(tmp_path: Path) -> None:
     write_evaluation(run.evaluation("after"), FULL)
     assert stored_evaluation(run, "after") == FULL.evaluation
     run.evaluation("after").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"after\.json is not JSON.*; delete it and resume to play it again"):
+    with pytest.raises(RunDirectoryError, match=r"after\.json is not JSON.*; delete it and resume to repeat"):
         stored_evaluation(run, "after")

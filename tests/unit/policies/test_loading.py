@@ -103,7 +103,7 @@ def test_what_is_no_folder_and_no_name_of_the_hub_is_said_at_once(name):
 
 def test_a_name_that_the_hub_does_not_give_may_have_been_a_folder(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match="no such model: models/mine: no folder of that name is here"):
+    with pytest.raises(ValueError, match="no such model: models/mine: no such folder exists"):
         check_source("models/mine")
 
 

@@ -36,7 +36,7 @@ def test_a_damaged_file_does_not_hide_the_others(folder):
 def test_where_nothing_can_be_read_every_file_is_named(folder):
     (folder / "00001.jsonl").write_text("{")
     (folder / "00002.jsonl").write_text("")
-    with pytest.raises(ValueError, match="nothing can be shown") as error:
+    with pytest.raises(ValueError, match="nothing can be reported") as error:
         build_report(folder)
     assert "00001.jsonl line 1: not JSON" in str(error.value)
     assert "00002.jsonl: no rows" in str(error.value)

@@ -33,7 +33,7 @@ def test_noise_replaces_a_share_of_the_commands_and_is_repeatable(corridor_suite
 
 
 def test_noise_is_a_probability(corridor_suite):
-    with pytest.raises(ValueError, match="noise must lie in 0 to 1"):
+    with pytest.raises(ValueError, match="noise must be from 0 to 1"):
         shown(corridor_suite, 1.5)
 
 

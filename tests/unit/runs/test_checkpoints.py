@@ -86,7 +86,10 @@ def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
         (lambda path: (path / "weights").unlink(), "weights: missing"),
         (lambda path: (path / "deep" / "more").write_text("cut"), "more: 3 bytes instead of"),
         (lambda path: (path / "trainer_state.json").write_text("[" * 100_000), "trainer_state.json: "),
-        (lambda path: change(path / "trainer_state.json", '"update": 2', '"update": 3'), "not what was written"),
+        (
+            lambda path: change(path / "trainer_state.json", '"update": 2', '"update": 3'),
+            "changed since it was",
+        ),
         (lambda path: (path / "trainer_state.json").write_text("{"), "trainer_state.json: Expecting"),
         (lambda path: (path / "trainer_state.json").write_text("[]"), "not a trainer state of format_version 2"),
         (
@@ -95,7 +98,7 @@ def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
         ),
         (
             lambda path: (path / "trainer_state.json").write_text(json.dumps({"format_version": 2, "update": 2})),
-            "files is missing",
+            "the key 'files' is missing",
         ),
     ],
 )
@@ -125,7 +128,7 @@ def test_bytes_that_changed_in_place_are_found_by_whoever_loads_them(tmp_path: P
 
 
 def test_one_that_is_gone_is_no_reason_to_delete_anything(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointGoneError, match=r"2 is not there any more: .*(?!Delete)"):
+    with pytest.raises(CheckpointGoneError, match=r"2 no longer exists: .*(?!Delete)"):
         read_trainer_state(tmp_path / "checkpoints" / "2")
     assert "Delete" not in str(unusable(tmp_path / "checkpoints" / "2", "no weights", "model.safetensors"))
 

@@ -56,7 +56,7 @@ def test_a_run_that_died_before_its_settings_were_written_is_made_anew(tmp_path)
 def test_only_a_run_is_said_to_be_resumable(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("mine")
-    with pytest.raises(RunDirectoryError, match="exists already and is no run"):
+    with pytest.raises(RunDirectoryError, match="exists already and is not a run directory"):
         create_run_directory(config(tmp_path, "run.name=a"))
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
     create_run_directory(config(tmp_path, "run.name=b"))
@@ -108,7 +108,7 @@ def test_an_edited_config_is_accepted_and_named_where_it_is_wrong(tmp_path):
 def test_emptied_settings_are_no_run_of_defaults(tmp_path):
     run = create_run_directory(config(tmp_path))
     run.config.write_text("")
-    with pytest.raises(RunDirectoryError, match=r"config\.toml holds no settings of a run"):
+    with pytest.raises(RunDirectoryError, match=r"config\.toml contains no settings of a run"):
         open_run_directory(run.path)
 
 

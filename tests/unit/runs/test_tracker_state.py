@@ -102,7 +102,9 @@ def test_one_that_fails_is_named_once_without_its_password_and_catches_up_later(
     reporter = Reporter(Console(width=500))
     recorder = train(run, settings, ROWS, reporter)
     said = capsys.readouterr().out
-    assert said.count("mlflow failed, and the run goes on without it (ConnectionError: https://***@host is gone)") == 1
+    assert (
+        said.count("mlflow failed, and training continues without it (ConnectionError: https://***@host is gone)") == 1
+    )
     assert KEY not in said
     assert [update for update, _ in recorder.taken] == [1]
     assert recorder.closed is None
@@ -138,5 +140,5 @@ def test_settings_are_shown_by_their_dotted_names_without_passwords(tmp_path):
 )
 def test_a_damaged_state_is_refused(run, settings, text):
     run.tracking.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"tracking\.json.* delete it, and the trackers begin new runs"):
+    with pytest.raises(ValueError, match=r"tracking\.json.* delete it; the trackers then start new runs"):
         train(RunDirectory(run.path), settings, [])

@@ -76,7 +76,9 @@ def test_a_run_that_names_nothing_by_path_asks_for_nothing(tmp_path: Path, home:
 
 def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -> None:
     config, said = load_config(None, ["environment.name=openenv:http://127.0.0.1:1", "warm_start.enabled=true"]), []
-    with pytest.raises(UntrustedRunError, match=r"names a server that would be asked: 'openenv:http://127.0.0.1:1'"):
+    with pytest.raises(
+        UntrustedRunError, match=r"names a server that would be contacted: 'openenv:http://127.0.0.1:1'"
+    ):
         allow_imports(tmp_path, config, trusted=False, say=said.append)
     allow_imports(tmp_path, config, trusted=True, say=said.append)
     assert said == ["Asking what the run names: 'openenv:http://127.0.0.1:1' (environment.name)"]

@@ -32,7 +32,7 @@ def test_a_file_without_its_end_has_no_rows(tmp_path, rows, strict):
     path = tmp_path / "7.parquet"
     write_table(path, pa.Table.from_pylist(rows))
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(StorageError, match=r"7\.parquet: no row can be read; it is no parquet file or was cut off"):
+    with pytest.raises(StorageError, match=r"7\.parquet: no row can be read; it is not a parquet file or is truncated"):
         read_parquet(path, Problems(path, strict))
     assert count_rows(path) == 0
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_read_names_the_file(tmp_path, steps):
     write_rollouts(path, steps)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StorageError, match=r"rollouts\.parquet: no row can be read; it is no parquet file"):
+    with pytest.raises(StorageError, match=r"rollouts\.parquet: no row can be read; it is not a parquet file"):
         read_rollouts(path)
     with pytest.raises(StorageError, match="no such file or folder"):
         read_rollouts(tmp_path / "none.parquet")

@@ -222,7 +222,7 @@ def test_too_little_memory_is_one_warning_that_names_settings(
     for setting in ("training.micro_batch_tokens", "training.gradient_checkpointing=true", "policy.lora.rank=16"):
         assert setting in warning
     printed(config(*WIDE, "training.gradient_checkpointing=true", "policy.lora.rank=4"))
-    assert capsys.readouterr().err.endswith("What reduces it: a smaller policy.options.max_batch_tokens\n")
+    assert capsys.readouterr().err.endswith("To reduce it: a smaller policy.options.max_batch_tokens\n")
 
 
 def test_a_run_is_not_rejected_for_it(

@@ -79,7 +79,7 @@ def test_the_update_is_the_one_of_the_smaller_micro_batches(fails, recompute_lay
     assert metrics.pop("out_of_memory") == len(lines) >= 1
     limit = int(lines[-1].rpartition("=")[2])
     assert limit < 120
-    assert lines[-1].endswith(f"going on with {limit}: set training.micro_batch_tokens={limit}")
+    assert lines[-1].endswith(f"continuing with {limit}: set training.micro_batch_tokens={limit}")
     # The first of two mini-batches found the limit, and was begun anew.
     small, small_metrics, _ = trained(settings.model_copy(update={"micro_batch_tokens": limit}))
     assert_same(parameters, small, 0)

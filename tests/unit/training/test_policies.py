@@ -59,7 +59,7 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
 
 def test_one_that_was_named_and_is_gone_is_said_to_be_gone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rotating(run, monkeypatch)
-    with pytest.raises(CheckpointGoneError, match="is not there any more") as caught:
+    with pytest.raises(CheckpointGoneError, match="no longer exists") as caught:
         policies_of(run).policy("1")
     assert "Delete" not in str(caught.value)
 
@@ -71,7 +71,7 @@ def test_a_start_with_a_changed_bit_is_refused_by_name(tmp_path: Path) -> None:
     for path in sorted(start.iterdir()):
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        with pytest.raises(RunDirectoryError, match=f"{path}.*bring {start} back from a copy"):
+        with pytest.raises(RunDirectoryError, match=f"{path}.*restore {start} from a copy"):
             policies_of(run).start_source()
         path.write_bytes(whole)
     assert policies_of(run).start_source() == str(start)

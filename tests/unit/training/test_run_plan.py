@@ -55,5 +55,5 @@ def test_model_device_and_plan_are_printed() -> None:
     parameters = summarise_model(config.policy).parameters
     model, plan, note = plan_lines(config, parameters, on_device(CPU))
     assert model.startswith(f"Model: tiny, at most {parameters:,} parameters, on cpu with ")
-    assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times in at most 15 steps: up to 1,920 steps")
+    assert plan.startswith("Plan: 200 updates, each of 16 tasks with 8 rollouts of at most 15 steps: up to 1,920 steps")
     assert note.startswith("Note: training.learning_rate")

@@ -34,8 +34,8 @@ class World:
         contents: per receptacle, the objects in it.
         opened: the open receptacles.
         states: clean, hot, cool, sliced and toggled -> the objects in that state.
-        object_locations: per object, its own locations; a game file states them beside its receptacle's, and they can
-            differ.
+        object_locations: per object, its own locations; a game file lists them in addition to its receptacle's,
+            and they can differ.
         taken_from: per object, the receptacles it was taken from and not put back into.
     """
 
@@ -146,14 +146,14 @@ def _by_location(receptacles: tuple[Receptacle, ...]) -> dict[str, tuple[int, ..
 def _check_unique(game_name: str, what: str, values: list[str]) -> None:
     if len(set(values)) != len(values):
         repeated = Counter(values).most_common(1)[0][0]
-        raise ValueError(f"{game_name}: the {what} {repeated!r} stands for two things; give each its own")
+        raise ValueError(f"{game_name}: the {what} {repeated!r} is used twice; make it unique")
 
 
 def _lookup(numbers: dict[str, int], identifier: str, item: GameObject, game: Game) -> int:
     if identifier not in numbers:
         raise ValueError(
-            f"{game.name}: {item.id!r} is said to be in {identifier!r}, which the game does not have; "
-            "add it to the game or take the object out"
+            f"{game.name}: {item.id!r} is located in {identifier!r}, which the game does not have; "
+            "add the location to the game or remove the object"
         )
     return numbers[identifier]
 

@@ -40,7 +40,7 @@ _in_use: WeakValueDictionary[int, PreparedGame] = WeakValueDictionary()
 def prepare(game: Game) -> PreparedGame:
     """The constant parts of a game, cached by the game's identity.
 
-    `ValueError` for an unknown task type, an id that does not exist, or a name or id of two things.
+    `ValueError` for an unknown task type, an id that does not exist, or a duplicate name or id.
     """
     prepared = _in_use.get(id(game))  # comparing whole games would take longer than preparing one
     if prepared is None or prepared.game is not game:

@@ -1,4 +1,4 @@
-"""The texts of ALFWorld: names of things and the simulator's answers.
+"""The texts of ALFWorld: names of objects and the simulator's answers.
 
 Pure functions; `engine.py` has the state. The wording is exactly that of the game files' text grammar, such as "a
 apple 1" and "a keychain 3, and a watch 1".
@@ -66,7 +66,7 @@ def names_from_ids(ids: Iterable[str]) -> dict[str, str]:
     """Name every id `Kind_bar_<position>` as `kind <number>`.
 
     Ids are sorted in lower case and each kind is numbered downwards, so the first id in that order carries the
-    highest number. The basin of a sink or bathtub (`Sink_bar_..._bar_SinkBasin`) is a kind of its own.
+    highest number. The basin of a sink or bathtub (`Sink_bar_..._bar_SinkBasin`) is a separate kind.
 
     Example: `names_from_ids(["Mug_bar_1", "Mug_bar_2"])` is `{"Mug_bar_1": "mug 2", "Mug_bar_2": "mug 1"}`.
     """

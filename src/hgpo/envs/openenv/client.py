@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 
-RESTART = "Start it again; `hgpo train --resume RUN` then goes on from the newest checkpoint"
+RESTART = "Start it again; `hgpo train --resume RUN` then resumes from the newest checkpoint"
 TOO_MANY = (
     "Raise the server's number of sessions (`hgpo serve-env --max-sessions`; elsewhere max_concurrent_envs), or play "
     "fewer at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"
@@ -78,7 +78,7 @@ class Connection:
         try:
             answer = read_json(self._socket.recv(timeout=self._server.timeout))
         except TimeoutError:
-            self._fail(f"no answer to {kind!r} in {self._server.timeout:g} s", "Look at the server. " + RESTART)
+            self._fail(f"no answer to {kind!r} in {self._server.timeout:g} s", "Check the server. " + RESTART)
         except ConnectionClosed as closed:
             if closed.sent is not None and closed.sent.code == 1009:
                 most = f"an answer is longer than {self._server.message_bytes} bytes"
@@ -217,7 +217,7 @@ class OpenEnvEnv:
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
         observation, _, terminated, truncated, info = self.play.fields.read(self._connection.ask("reset", asked))
         if terminated or truncated:
-            raise EnvContractError("the episode had ended before its first step; look at the server")
+            raise EnvContractError("the episode ended before its first step; check the server")
         if self.play.same_start:
             self.first_seen.check(asked.get("seed"), observation)
         self._running = True

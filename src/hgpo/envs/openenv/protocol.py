@@ -228,7 +228,7 @@ def parse_address(url: str, *, allow_remote: bool = False) -> Address:
     if parts.scheme not in _SCHEMES or not host or parts.query or parts.fragment:
         raise ValueError(f"{url!r} is no address of a server; give one like http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("an address with a user or password in it would stand in every run's settings; leave them out")
+        raise ValueError("the address contains a user or password, and runs store their address; remove them")
     if not allow_remote and not is_loopback(host):
         raise ValueError(
             f"{host} is another machine, whose texts a model would be trained on and which would see every action; "

@@ -1,8 +1,8 @@
 """Serves an environment over OpenEnv's WebSocket protocol, one session per connection, with limits for clients.
 
 All steps run one after another in the server's thread; sessions share only the tasks. Requests of browsers, which name
-their page's origin, are rejected, so that no web page can reach a server on this machine. `Session` has no input or
-output of its own.
+their page's origin, are rejected, so that no web page can reach a server on this machine. `Session` performs no
+I/O.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _observed(text: str, reward: float | None, info: Info, *, done: bool = False
 
 def _check_keys(data: Json, known: tuple[str, ...]) -> None:
     if unknown := sorted(set(data) - set(known)):
-        raise BadMessage("VALIDATION_ERROR", f"{unknown[0][:80]!r} is not known here; known are {', '.join(known)}")
+        raise BadMessage("VALIDATION_ERROR", f"{unknown[0][:80]!r} is unknown; known are {', '.join(known)}")
 
 
 def _is_whole(value: object) -> bool:
@@ -173,8 +173,8 @@ class Limits:
     """Limits for clients.
 
     Attributes:
-        sessions: most sessions at a time; further clients get an error.
-        message_bytes: most bytes of a message; a longer one ends the session.
+        sessions: maximum number of concurrent sessions; further clients get an error.
+        message_bytes: maximum size of a message in bytes; a longer message ends the session.
         idle_seconds: seconds without a message, or with an unread answer, after which a session ends.
     """
 

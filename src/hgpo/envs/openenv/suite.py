@@ -94,7 +94,7 @@ def openenv_suite(
         counts = dict(seeds or DEFAULT_SEEDS)
         return OpenEnvSuite(_seeded(play, counts), expert, {**description, "seeds": counts})
     if seeds is not None:
-        raise ValueError(f"seeds: this server has splits of its own ({', '.join(sizes)}); leave the option out")
+        raise ValueError(f"seeds: this server defines its own splits ({', '.join(sizes)}); leave the option out")
     return OpenEnvSuite(_numbered(play, sizes), expert, {**description, "splits": sizes})
 
 

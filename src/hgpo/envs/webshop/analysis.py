@@ -115,7 +115,7 @@ def _double_consonant(word: str) -> bool:
 
 
 def _short_end(word: str) -> bool:
-    """Consonant, vowel, consonant other than w, x, y: an e was there before."""
+    """Consonant, vowel, consonant other than w, x, y: the word ended in e before stemming."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 

@@ -58,7 +58,7 @@ class Records(Sequence[Record], Generic[Record]):
             return self._decode(self._texts[number])
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to make it anew"
+                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to rebuild it"
             ) from error
 
 
@@ -87,7 +87,7 @@ def save_catalog(
 def open_catalog(
     folder: Path, about: Mapping[str, Any] | None = None
 ) -> tuple[Sequence[Product], NDArray[np.float64], Sequence[Goal], SearchIndex]:
-    """Map what `save_catalog` wrote; `ValueError` says what is missing or differs from `about`."""
+    """Memory-map a saved catalogue; `ValueError` names what is missing or differs from `about`."""
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
         if meta["schema_version"] != SCHEMA_VERSION:
@@ -101,9 +101,7 @@ def open_catalog(
             raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
         return products, prices, goals, SearchIndex.open(folder, documents=len(products))
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{folder}: not a saved catalogue that can be used ({error}); remove it to make it anew"
-        ) from error
+        raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
 
 
 def is_catalog(folder: Path) -> bool:

@@ -87,7 +87,7 @@ _CONTRACTION = re.compile(
 
 
 def noun_tagger(name: str) -> NounTagger:
-    """The tagger called `name`: "blank" or "spacy:MODEL". A tagger's answers are remembered."""
+    """The tagger called `name`: "blank" or "spacy:MODEL". The results are cached."""
     kind, _, model = name.partition(":")
     if name == "blank":
         return lru_cache(maxsize=1 << 16)(blank_nouns)

@@ -168,7 +168,7 @@ class SearchIndex:
 
     @classmethod
     def open(cls, folder: Path, documents: int) -> SearchIndex:
-        """Map the files of `save` for an index of so many documents; processes share the memory.
+        """Map the files of `save` for an index of `documents` documents; processes share the memory.
 
         Raises:
             ValueError: A file is no array, or the arrays do not fit each other.
@@ -263,9 +263,9 @@ class SearchIndex:
 
 
 def _least_of_best(score_P: NDArray[np.float64], limit: int) -> float:
-    """The `limit`-th highest score, a hair less so that equals in float32 stay together; 0 where there are fewer.
+    """The `limit`-th highest score, lowered slightly to keep scores that are equal in float32; 0 if there are fewer.
 
-    A sample's, which can only be lower, narrows the choice.
+    The value of a sample is a lower bound and reduces the candidates.
     """
     sample = score_P[:: max(1, len(score_P) // (limit * 64))]
     least = np.partition(sample, -limit)[-limit] if len(sample) >= limit else 0.0
@@ -306,7 +306,7 @@ def _count(
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """So many texts at a time that sorting their words takes little memory."""
+    """Batches of texts, small enough to sort their words in little memory."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -351,7 +351,7 @@ def _inverse_norms(length_P: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _decoded(code: int) -> int:
-    """The length that a byte stands for: exact up to 39, then four significant bits (Lucene's SmallFloat)."""
+    """The length that a byte encodes: exact up to 39, then four significant bits (Lucene's SmallFloat)."""
     exact = 24
     if code < exact:
         return code

@@ -153,7 +153,7 @@ def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbe
 def make_env(
     source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
 ) -> WebShopEnv:
-    """The environment of one task; `sizes` are (results, page size)."""
+    """Return the environment of one task; `sizes` is (most search results, results per page)."""
     results, page_size = sizes
     catalog = source.open()
     return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
@@ -230,8 +230,8 @@ def _generated_suite(
     shops = -(-counts["train"] // in_training)
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(
-            f"valid_seen: {counts['valid_seen']} goals asked for, but the {shops} shops of {counts['train']} training "
-            f"goals keep back {shops * kept_back}; ask for fewer, or for more training goals"
+            f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
+            f"goals reserve only {shops * kept_back}; request fewer, or more training goals"
         )
     ranges = {
         "train": (range(shops), range(in_training)),

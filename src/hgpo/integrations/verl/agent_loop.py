@@ -107,8 +107,8 @@ def _environment_seed(seed: int, number: int) -> int:
 class EpisodeClient(LLMServerClient):  # type: ignore[misc]
     """verl's client for one episode, whose turns all go to one server, where its prefixes are cached.
 
-    verl's own client calls the load balancer before and after every request, two calls between processes beside the
-    request. This one calls it before the first turn and in `leave`, so that the balancer counts live episodes.
+    verl's own client calls the load balancer before and after every request, which adds two calls between
+    processes. This one calls it before the first turn and in `leave`, so that the balancer counts live episodes.
 
     Args:
         client: the one that all episodes of this process share; it has the load balancer.

@@ -67,13 +67,13 @@ def check_for_verl(config: Config) -> None:
     _check_policy(config.policy, config.verl, warm_start=config.warm_start.enabled)
     _check_ranks(config.training, config.verl)
     if config.training.updates == 0 and not config.verl.evaluate_only:
-        raise ConfigError("training.updates = 0: to evaluate alone, set verl.evaluate_only = true")
+        raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 
 
 def _check_environment(name: str) -> None:
     if ":" not in name and not entry_points(group=SUITES.group, name=name):
         raise ConfigError(
-            f"environment.name = {name!r} was registered in this process alone, and environments run in others: name "
+            f"environment.name = {name!r} is registered only in this process, and environments run in others: name "
             "it 'package.module:factory', or give its package an entry point (docs/environments.md)"
         )
 
@@ -81,22 +81,22 @@ def _check_environment(name: str) -> None:
 def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: bool) -> None:
     if policy.device not in _DEVICES:
         raise ConfigError(
-            f"policy.device = {policy.device!r}: verl gives each training process a GPU of its own, and takes "
+            f"policy.device = {policy.device!r}: verl gives each training process its own GPU and accepts "
             f"{' or '.join(map(repr, _DEVICES))}; CUDA_VISIBLE_DEVICES selects the GPUs"
         )
     if verl.rollout == VLLM_ON_CPU and not on_cpu(policy):
-        raise ConfigError(f"verl.rollout = {VLLM_ON_CPU!r} runs on CPUs alone: set policy.device = cpu, or vllm")
+        raise ConfigError(f"verl.rollout = {VLLM_ON_CPU!r} runs only on CPUs: set policy.device = cpu, or vllm")
     if vllm_on_cpu(policy, verl) and policy.lora.rank:
         raise ConfigError(
             f"policy.lora.rank = {policy.lora.rank}: verl 0.9 passes adapters to functions of vLLM 0.24, which has no "
             f"build for CPUs that PyPI's PyTorch fits; leave verl.rollout = {VLLM_ON_CPU!r} out"
         )
     if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
-        raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl takes whole numbers alone")
+        raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl accepts only whole numbers")
     if not warm_start and (policy.revision is not None or policy.model.lower().endswith(".gguf")):
         raise ConfigError(
-            f"policy.model = {policy.model!r}, policy.revision = {policy.revision!r}: verl loads folders and the main "
-            "branch of hub names alone; download the model into a folder, and name that"
+            f"policy.model = {policy.model!r}, policy.revision = {policy.revision!r}: verl loads only folders and the "
+            "main branch of hub names; download the model into a folder and name the folder"
         )
 
 
@@ -246,7 +246,7 @@ def _loss(training: TrainingSettings, max_response_tokens: int, *, recomputes_lo
         "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
         "policy_loss": {"loss_mode": LOSSES[training.loss]},
         "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
-        "loss_scale_factor": max_response_tokens,  # read by the "constant" aggregation alone
+        "loss_scale_factor": max_response_tokens,  # used only by the "constant" aggregation
         "calculate_entropy": update_needs_entropy(training, recomputes_log_probs=recomputes_log_probs),
         "entropy_coeff": training.entropy_coefficient,
         "use_kl_loss": training.kl_coefficient > 0,
@@ -258,7 +258,7 @@ def _loss(training: TrainingSettings, max_response_tokens: int, *, recomputes_lo
 def update_needs_entropy(training: TrainingSettings, *, recomputes_log_probs: bool) -> bool:
     """Whether the update computes the entropy, whose gradient needs as much memory as the logits.
 
-    Where it is no part of the loss and old log-probs are computed, that pass reports it.
+    If it is not part of the loss and old log-probs are recomputed, that pass reports it.
     """
     return training.entropy_coefficient > 0 or not recomputes_log_probs
 
@@ -374,7 +374,7 @@ def _rollout_memory(policy: PolicySettings, verl: VerlSettings) -> Tree:
         "gpu_memory_utilization": 0.6,
         "max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
         "max_num_batched_tokens": max(8192, tokens),
-        # Load the base model once; updates then send adapters alone.
+        # Load the base model once; updates then send only adapters.
         **({"load_format": "safetensors"} if policy.lora.rank else {}),
         **(_VLLM_ON_CPU if vllm_on_cpu(policy, verl) else {}),
     }

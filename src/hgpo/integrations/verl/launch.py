@@ -1,7 +1,7 @@
 """Starts a run on verl: composes verl's settings, checks machine and cluster, makes the start policy, runs verl.
 
 Settings are checked before Ray starts, and the cluster before a model is loaded. verl's configuration is composed by
-Hydra, with verl's own classes. A warm start on a GPU runs in a process of its own, whose end releases the GPU's memory
+Hydra, with verl's own classes. A warm start on a GPU runs in a separate process, whose end releases the GPU's memory
 before verl allocates it.
 """
 
@@ -108,7 +108,7 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
         reporter.say(line)
     suite = training_suite(config.environment, config.evaluation, config.warm_start)
     checkpoints = checkpoint_folder(config.run.name, run.path)
-    begun = run.config.exists()  # then `create_run_directory` rejects it, with a remedy of its own
+    begun = run.config.exists()  # then `create_run_directory` rejects it with its remedy
     claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
     try:
         create_run_directory(config)
@@ -278,7 +278,7 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
         except (ConnectionError, RuntimeError) as error:
             raise ConfigError(f"cannot start or reach {where}: {error}") from error
         except Exception as error:
-            if _TOO_SLOW not in str(error):  # Ray has no class of its own for this error
+            if _TOO_SLOW not in str(error):  # Ray has no class for this error
                 raise
             logger.warning("Ray's processes did not start within 30 seconds; starting them again")
             ray.shutdown()

@@ -182,7 +182,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     offloaded = engine["offload_policy"]
     resting = 0 if offloaded or engine["param_offload"] else weights
     if offloaded or engine["optimizer_offload"]:
-        moments = 0  # loaded for AdamW's step alone, when the activations are gone
+        moments = 0  # loaded only for AdamW's step, after the activations are freed
     phases = {
         "the updates": {
             "contexts": _CONTEXTS,

@@ -94,7 +94,7 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
 def leave_out(batch: Any, keys: set[str]) -> None:
     """Remove rows from the batch and from the queue.
 
-    Masked rows would still count for the number of mini-batches, and a mini-batch of masked rows alone has a loss of
+    Masked rows would still count for the number of mini-batches, and a mini-batch of only masked rows has a loss of
     0 / 0 tokens.
     """
     kept = [(key, tag) for key, tag in zip(batch.keys, batch.tags, strict=True) if key not in keys]

@@ -121,7 +121,7 @@ class UpdateState:
         advantages: of all steps.
         trained: the steps that the update trains on; empty where all are skipped.
         rows: rows of verl's batch without padding.
-        cut: how the batch is cut; known once verl says how many ranks share it.
+        cut: how the batch is cut; known once verl has set the number of ranks.
     """
 
     steps: BatchSteps
@@ -279,7 +279,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """verl's own metrics, which the trackers get beside the row of `metrics.jsonl`."""
+        """verl's metrics, which the trackers receive in addition to the row of `metrics.jsonl`."""
         super()._compute_metrics(batch, metrics, *arguments, **options)
         drop_critic(metrics)
 

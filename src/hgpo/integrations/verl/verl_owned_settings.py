@@ -98,5 +98,5 @@ def reject_owned(name: str, mapped: Iterable[str], *, recomputes_log_probs: bool
         return
     setting = owner_of(overlapping[0] if overlapping else name)
     if setting is None:
-        raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine works with one value of it alone")
+        raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine supports only one value")
     raise ConfigError(f"verl.overrides.{name} is settled by the recipe's {setting}: set that instead")

@@ -51,7 +51,7 @@ class Watchdog:
         hang: seconds after which an unplaced part ends the run.
 
     Raises:
-        LostProcessError: from the block, in place of Ray's own errors. Errors of the run's own code pass unchanged.
+        LostProcessError: from the block, instead of Ray's errors. Errors of the run's own code pass unchanged.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class Watchdog:
             if waiting != unplaced:
                 unplaced, since = waiting, time.monotonic()
             if dead:
-                self.found = f"a process or a node of it is gone: {dead}."
+                self.found = f"a process or a node of it died: {dead}."
             elif unplaced and time.monotonic() - since >= self._hang:
-                self.found = f"Ray had no place for {unplaced} within {self._hang:.0f} s."
+                self.found = f"Ray could not place {unplaced} within {self._hang:.0f} s."
             if self.found:
                 self._end()
                 return

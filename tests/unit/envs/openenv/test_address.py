@@ -48,5 +48,5 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 def test_a_password_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave them out"):
+    with pytest.raises(ValueError, match="remove them"):
         parse_address("http://me:secret@127.0.0.1:8000")

@@ -82,7 +82,7 @@ def test_a_cut_episode_says_so() -> None:
         ({}, "UNKNOWN_TYPE", "reset, step, state or close"),
         ({"type": ["step"], "data": {}}, "UNKNOWN_TYPE", "reset, step, state or close"),
         ({"type": "reset", "data": []}, "VALIDATION_ERROR", "give an object"),
-        ({"type": "reset", "data": {"goal": 3}}, "VALIDATION_ERROR", "'goal' is not known"),
+        ({"type": "reset", "data": {"goal": 3}}, "VALIDATION_ERROR", "'goal' is unknown"),
         ({"type": "reset", "data": {"seed": -1}}, "VALIDATION_ERROR", "seed"),
         ({"type": "reset", "data": {"seed": True}}, "VALIDATION_ERROR", "seed"),
         ({"type": "reset", "data": {"seed": 2**64}}, "VALIDATION_ERROR", "seed"),

@@ -112,10 +112,10 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         small_catalog().save(tmp_path / "kept")
     with pytest.raises(ValueError, match=r"made from \{'seed': 1\}, not from \{'seed': 2\}"):
         Catalog.open(tmp_path / "kept", about={"seed": 2})
-    with pytest.raises(ValueError, match="not a saved catalogue"):
+    with pytest.raises(ValueError, match="not a usable saved catalogue"):
         Catalog.open(tmp_path)
     (tmp_path / "kept" / "saturation.npy").unlink()
-    with pytest.raises(ValueError, match="not a saved catalogue"):
+    with pytest.raises(ValueError, match="not a usable saved catalogue"):
         Catalog.open(tmp_path / "kept")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]  # nothing half-made stays behind
 
@@ -128,7 +128,7 @@ def test_truncated_and_foreign_arrays_of_a_saved_catalogue_are_named(tmp_path: P
         kept = path.read_bytes()
         for changed in (b"", kept[:-1], kept[:40], (tmp_path / "other.npy").read_bytes()):
             path.write_bytes(changed)
-            with pytest.raises(ValueError, match=rf"not a saved catalogue.*{path.name}"):
+            with pytest.raises(ValueError, match=rf"not a usable saved catalogue.*{path.name}"):
                 Catalog.open(tmp_path / "whole")
         path.write_bytes(kept)
     Catalog.open(tmp_path / "whole")
@@ -141,14 +141,14 @@ def test_a_damaged_record_is_named_when_it_is_read(tmp_path: Path, name: str, ch
     path = tmp_path / "kept" / f"{name}.npy"
     path.write_bytes(path.read_bytes().replace(b"[", changed, 1) if changed != b"[" else path.read_bytes()[:-1] + b"}")
     catalog = Catalog.open(tmp_path / "kept")
-    with pytest.raises(ValueError, match=rf"{name}\.npy, record \d+: damaged .*; remove .*kept to make it anew"):
+    with pytest.raises(ValueError, match=rf"{name}\.npy, record \d+: damaged .*; remove .*kept to rebuild it"):
         list(getattr(catalog, name))
 
 
 def test_arrays_that_hide_objects_are_refused(tmp_path: Path) -> None:
     small_catalog().save(tmp_path / "kept")
     np.save(tmp_path / "kept" / "prices.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="not a saved catalogue"):
+    with pytest.raises(ValueError, match="not a usable saved catalogue"):
         Catalog.open(tmp_path / "kept")
 
 

@@ -164,7 +164,7 @@ def test_sizes() -> None:
     [
         ({"goals": {"test": 3}}, "unknown split 'test'"),
         ({"train_goals": -1}, "train_goals = -1"),
-        ({"train_goals": 20, "valid_seen_goals": 50}, "ask for fewer, or for more training goals"),
+        ({"train_goals": 20, "valid_seen_goals": 50}, "request fewer, or more training goals"),
         ({"observation_mode": "html"}, "choose one of text, text_rich, brief"),
         ({"nouns": "best"}, "choose 'blank'"),
         ({"human_goals": True}, "human_goals: only for official files"),

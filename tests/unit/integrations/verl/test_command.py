@@ -24,7 +24,7 @@ def test_without_verl_the_engine_says_what_to_install(
 
 def test_a_resumed_run_keeps_its_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["train", "--resume", str(tmp_path), "--engine", "verl"]) == 2
-    assert "leave out --engine" in capsys.readouterr().err
+    assert "omit --engine" in capsys.readouterr().err
 
 
 def test_the_engine_is_a_setting_that_a_run_remembers() -> None:

@@ -218,7 +218,7 @@ def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: 
 
 
 def test_an_environment_that_other_processes_cannot_find_is_refused() -> None:
-    with pytest.raises(ConfigError, match="registered in this process alone"):
+    with pytest.raises(ConfigError, match="registered only in this process"):
         check_for_verl(config(environment={"name": "registered-by-hand"}))
     check_for_verl(config(environment={"name": "corridor:CorridorSuite"}))
 
@@ -229,7 +229,7 @@ def test_leaves_name_everything_that_is_set() -> None:
 
 @pytest.mark.parametrize("policy", [{"model": "models/small.gguf"}, {"model": "some/model", "revision": "v1"}])
 def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads folders and the main branch"):
+    with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads only folders and the main branch"):
         check_for_verl(config(policy=policy))
 
 

@@ -159,7 +159,7 @@ def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: 
     launch.train(load_config(Path("quickstart"), [*settings, f"run.directory={tmp_path}"]), reporter)
     model, plan, note = said
     assert model.endswith("parameters, on verl with 2 processes without a GPU")
-    assert plan.startswith("Plan: 200 updates, each of 16 games played 8 times")
+    assert plan.startswith("Plan: 200 updates, each of 16 tasks with 8 rollouts")
     assert note.startswith("Note: training.learning_rate = 1e-06 is a language model's")
 
 

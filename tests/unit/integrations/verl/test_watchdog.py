@@ -64,7 +64,7 @@ def test_the_run_is_ended_once_a_node_is_dead() -> None:
     with Watchdog(RUN, lambda: next(looks), seconds=0.01) as watchdog:
         watchdog.ends(ended.set)
         assert ended.wait(10)
-    assert watchdog.found == f"a process or a node of it is gone: {DEAD}."
+    assert watchdog.found == f"a process or a node of it died: {DEAD}."
 
 
 def test_the_run_is_ended_once_a_part_has_no_place_for_too_long() -> None:
@@ -72,7 +72,7 @@ def test_the_run_is_ended_once_a_part_has_no_place_for_too_long() -> None:
     with Watchdog(RUN, lambda: ("", "a placement group of 3 CPU"), seconds=0.01, hang=0.05) as watchdog:
         watchdog.ends(ended.set)
         assert ended.wait(10)
-    assert watchdog.found == "Ray had no place for a placement group of 3 CPU within 0 s."
+    assert watchdog.found == "Ray could not place a placement group of 3 CPU within 0 s."
 
 
 def test_a_start_that_progresses_is_left_alone() -> None:
@@ -149,7 +149,7 @@ def test_a_dead_process_is_named_with_what_to_do(ray: Any, where: str) -> None:
     in_a_task = ray.remote(num_cpus=0)(ask)
     work = ask if where == "here" else lambda actor: ray.get(in_a_task.remote(actor))
     actor = ray.remote(num_cpus=0)(_Mortal).remote()
-    message = r"a process or a node of it is gone: .*_Mortal.*`hgpo train --resume 'runs/a b'` continues"
+    message = r"a process or a node of it died: .*_Mortal.*`hgpo train --resume 'runs/a b'` continues"
     with pytest.raises(LostProcessError, match=message) as caught:
         watched_by(Watchdog(RUN, nothing), lambda: work(actor))
     assert "Traceback" not in str(caught.value)
@@ -164,7 +164,7 @@ def test_an_error_of_the_runs_own_code_is_left_as_it_is(ray: Any) -> None:
 
 def test_an_error_that_a_dead_node_explains_waits_for_it(ray: Any) -> None:
     looks = iter([("", ""), ("", ""), (DEAD, "")])
-    message = f"since a process or a node of it is gone: {DEAD}. Everything written is kept"
+    message = f"since a process or a node of it died: {DEAD}. Everything written is kept"
     actor = ray.remote(num_cpus=0)(_Mortal).remote()
     watchdog = Watchdog(RUN, lambda: next(looks), seconds=0.05, patience=10)
     with pytest.raises(LostProcessError, match=message):
@@ -177,7 +177,7 @@ def test_a_placement_group_that_ray_cannot_place_ends_the_run(ray: Any) -> None:
 
     actor = ray.remote(num_cpus=0)(_Mortal).remote()
     pending = placement_group([{"CPU": 3}], strategy="STRICT_PACK", name=group("")["name"])
-    message = "since Ray had no place for a placement group of 3 CPU.* within 1 s"
+    message = "since Ray could not place a placement group of 3 CPU.* within 1 s"
     with pytest.raises(LostProcessError, match=message):
         watched_by(
             Watchdog(RUN, look_at_ray, seconds=0.1, hang=1),

@@ -143,7 +143,7 @@ def most_games(instance: TaskInstance, size: Size) -> int:
         placements *= places(LAMP_KIND)
     others = sum(places(kind) for kind in _possible_kinds(plan, _ALL_KINDS))
     # Multisets of at most `drawn` out of `others` things: as many as multisets of exactly `drawn` with one more thing,
-    # which stands for "none".
+    # which means "none".
     drawn = max(0, size.objects[1] - needed)
     return placements * comb(others + drawn, drawn)
 

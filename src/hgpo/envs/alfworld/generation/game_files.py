@@ -42,7 +42,7 @@ def read_games(path: str | Path) -> tuple[Game, ...]:
                 games.append(game_from_json(_read_line(line)))
             except (ValueError, KeyError) as error:
                 what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-                message = f"{path}, line {number}: {what[:_LONGEST_MESSAGE]}; write the file anew with generate_games"
+                message = f"{path}, line {number}: {what[:_LONGEST_MESSAGE]}; write the file again with generate_games"
                 raise GameFileError(message) from error
     return tuple(games)
 
@@ -57,7 +57,7 @@ def _read_line(line: bytes) -> object:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start})") from error
     except UnicodeEncodeError as error:
-        raise ValueError("an escape stands for half a character") from error
+        raise ValueError("an escape sequence is an unpaired surrogate") from error
     except RecursionError:
         raise ValueError("nested too deep for a game") from None
     return data
@@ -73,7 +73,7 @@ def game_to_json(game: Game) -> dict[str, Any]:
         place: sorted(kind for other, kind in game.can_contain if other == place)
         for place in sorted({place for place, _ in game.can_contain})
     }
-    plain: dict[str, Any] = json.loads(json.dumps(data))  # lists in place of tuples
+    plain: dict[str, Any] = json.loads(json.dumps(data))  # lists instead of tuples
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Reads a PDDL problem: expressions, the goal as one of six templates, and the things of a household.
+"""Reads a PDDL problem: expressions, the goal as one of six templates, and the objects of a household.
 
 Expressions are parsed without recursion and with a limit on nesting. A goal is a set of conditions, in any
 order and any nesting of `and` and `exists`; it is an instance of a template if some binding of the template's variables

@@ -147,7 +147,7 @@ def _check_characters(what: str, text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what} holds half a character (position {error.start})") from error
+        raise ValueError(f"{what} contains an unpaired surrogate (position {error.start})") from error
 
 
 def _check_rules(domain: str) -> None:

@@ -41,7 +41,7 @@ def export_game(game: Game) -> str:
 
     `ValueError` for an id, a kind, a name or a task sentence that the format does not allow.
     """
-    Layout.of(game)  # rejects ids that do not exist or stand for two things
+    Layout.of(game)  # rejects missing and duplicate ids
     _check(game)
     entries = {
         "pddl_domain": _rules("household.pddl"),
@@ -56,7 +56,7 @@ def export_game(game: Game) -> str:
 
 
 def trajectory_file(game: Game) -> str:
-    """The text of the `traj_data.json` beside a game file, where ALFWorld reads the task's type and kinds."""
+    """The text of the `traj_data.json` next to a game file, from which ALFWorld reads the task's type and kinds."""
     lamp = game.goal.task_type == "look_at_obj_in_light"
     entries = {
         "task_type": game.goal.task_type,

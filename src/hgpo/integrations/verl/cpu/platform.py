@@ -1,4 +1,4 @@
-"""verl's platform interface on a CPU. Ray's logical GPUs stand for training processes."""
+"""verl's platform interface on a CPU. Each logical GPU of Ray is one training process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated",
 
 
 def _device_module() -> Any:
-    """A replacement of `torch.cuda`: one device that is always available and has no memory of its own."""
+    """A replacement of `torch.cuda`: one device that is always available and has no separate memory."""
     module: Any = types.ModuleType("hgpo_cpu_device")
     for name in _NO_OPS:
         setattr(module, name, _no_op)

@@ -27,7 +27,7 @@ def test_receptacles_at_one_location_are_found_together() -> None:
 def test_ids_and_names_stand_for_one_thing(field: str) -> None:
     game = kitchen()
     twin = replace(game.objects[1], **{field: getattr(game.objects[0], field)})
-    with pytest.raises(ValueError, match=f"kitchen: the {field} .* stands for two things; give each its own"):
+    with pytest.raises(ValueError, match=f"kitchen: the {field} .* is used twice; make it unique"):
         Layout.of(replace(game, objects=(game.objects[0], twin)))
 
 
@@ -35,5 +35,5 @@ def test_ids_and_names_stand_for_one_thing(field: str) -> None:
 def test_dangling_ids_are_named(change: dict[str, object]) -> None:
     game = kitchen()
     lost = replace(game.objects[0], **change)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'Apple_bar_1' is said to be in 'Attic_bar_1', which the game does not have"):
+    with pytest.raises(ValueError, match="'Apple_bar_1' is located in 'Attic_bar_1', which the game does not have"):
         Layout.of(replace(game, objects=(lost,)))

@@ -60,7 +60,7 @@ def damaged(what: str, value: object) -> dict[str, Any]:
         ("{}", "schema_version is None"),
         ("[" * 200_000, "nested too deep for a game"),
         ('{"name": "' + "x" * MAX_BYTES + '"}', "more than 524,288 bytes"),
-        ('{"name": "\\ud800"}', "an escape stands for half a character"),
+        ('{"name": "\\ud800"}', "an escape sequence is an unpaired surrogate"),
         (damaged("schema_version", 2), "schema_version is 2, this version reads 1"),
         ({name: value for name, value in lines(1)[0].items() if name != "goal"}, "'goal' is missing"),
         (damaged("task", 3), "'task' is 3, not a string"),
@@ -69,7 +69,7 @@ def damaged(what: str, value: object) -> dict[str, Any]:
         (damaged("solvable", "yes"), "'solvable' is 'yes', not true or false"),
         (damaged("walkthrough", [1]), "'walkthrough' holds something that is not a string"),
         (damaged("receptacles", {}), "'receptacles' is {}, not a list"),
-        (damaged("receptacles/0/name", lines(1)[0]["receptacles"][1]["name"]), "stands for two things"),
+        (damaged("receptacles/0/name", lines(1)[0]["receptacles"][1]["name"]), "is used twice"),
         (damaged("objects/0/receptacles", ["Moon_bar_1"]), "Moon_bar_1"),
         (damaged("can_contain", []), "'can_contain' is not a JSON object"),
         (damaged("can_contain", {"Desk": "Mug"}), "'Desk' is 'Mug', not a list"),
@@ -80,7 +80,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: object, message: str) -> None
     path = tmp_path / "train.jsonl"
     text = line if isinstance(line, str) else json.dumps(line)
     path.write_text(json.dumps(lines(1)[0]) + "\n" + text + "\n", encoding="utf-8")
-    with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: .*write the file anew") as caught:
+    with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: .*write the file again") as caught:
         read_games(path)
     assert message in str(caught.value)
 
@@ -88,5 +88,5 @@ def test_a_bad_line_is_named(tmp_path: Path, line: object, message: str) -> None
 def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_bytes(json.dumps(lines(1)[0]).encode() + b"\n\xff\xfe\n")
-    with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: not UTF-8 text \(byte 0\); write the file anew"):
+    with pytest.raises(GameFileError, match=r"train\.jsonl, line 2: not UTF-8 text \(byte 0\); write the file again"):
         read_games(path)

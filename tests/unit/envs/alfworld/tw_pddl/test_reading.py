@@ -111,9 +111,9 @@ def test_every_entry_is_needed(key: str) -> None:
         ("[" * 200_000, "nested too deep"),
         (b"\xff\xfe", "not UTF-8 text"),
         (b" " * (MAX_BYTES + 1), "more than 524,288 bytes"),
-        (game_file(walkthrough=["\ud800"]), "'walkthrough' holds half a character"),
-        (game_file(grammar=grammar("x") + "\ud800"), "the entry 'grammar' holds half a character"),
-        (game_file(grammar=grammar(r"\ud800")), "the task sentence holds half a character"),
+        (game_file(walkthrough=["\ud800"]), "'walkthrough' contains an unpaired surrogate"),
+        (game_file(grammar=grammar("x") + "\ud800"), "the entry 'grammar' contains an unpaired surrogate"),
+        (game_file(grammar=grammar(r"\ud800")), "the task sentence contains an unpaired surrogate"),
         (game_file(walkthrough=[1]), "'walkthrough' holds something that is not text"),
         (game_file(pddl_domain="(:action fly)"), "another version of the game"),
         (
