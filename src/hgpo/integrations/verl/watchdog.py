@@ -94,7 +94,7 @@ class Watchdog:
                 return ""
             # An error of another process is wrapped in one of the task there; its cause is Ray's error.
             reported = " ".join(str(getattr(error, "cause", error)).split())
-            return self.found or f"a process or a node of it is gone: {reported}"
+            return self.found or f"a process or a node of it died: {reported}"
         if isinstance(error, exceptions.RayTaskError):  # a rank whose peer is gone raises its library's error
             self._thread.join(self._patience)  # the thread ends when it finds a dead node
             return self.found
