@@ -19,7 +19,7 @@ from hgpo.estimators.transition_graph import goal_distances, transition_graph
 from hgpo.steps import StepBatch
 
 QUICK = settings(max_examples=60, deadline=None)
-AT_LENGTH = settings(max_examples=2000, deadline=None)
+AT_LENGTH = settings(max_examples=600, deadline=None)
 MODES = st.sampled_from(["mean_std_norm", "mean_norm"])
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0])
 

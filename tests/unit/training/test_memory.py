@@ -125,7 +125,7 @@ SMOL_SIZES = {
     "intermediate_size": 1536,
     "num_attention_heads": 9,
     "num_key_value_heads": 3,
-    "num_hidden_layers": 30,
+    "num_hidden_layers": 10,
     "vocab_size": 49_152,
     "tie_word_embeddings": True,
 }
@@ -148,7 +148,7 @@ SMALL_SIZES = {
     "tie_word_embeddings": True,
 }
 CASES = {
-    "SmolLM2-135M": ("llama", SMOL_SIZES, (448, 64), {"micro_batch_tokens": 1024}),
+    "ten layers of SmolLM2-135M": ("llama", SMOL_SIZES, (448, 64), {"micro_batch_tokens": 1024}),
     "wide": (
         "qwen2",
         WIDE_SIZES,
