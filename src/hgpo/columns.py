@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from hgpo.keys import IDENTITY_REMEDY, is_compared_by_identity
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -28,6 +30,7 @@ LARGEST_WHOLE = 2**53 - 1
 _ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = (tuple, frozenset)
 _KEY_REMEDY = "turn each row into a tuple or text"
+_IDENTITY = f"is compared by identity as a key: {IDENTITY_REMEDY}"
 
 
 class ColumnError(ValueError):
@@ -164,6 +167,8 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
     for row, value in enumerate(column):
         if _is_array_like(type(value)):
             fail(name, row, f"an array ({type(value).__name__}) is compared by identity as a key: {_KEY_REMEDY}")
+        if is_compared_by_identity(type(value)):
+            fail(name, row, f"value of type {type(value).__name__} {_IDENTITY}")
         try:
             equal = bool(value == value)
         except Exception as error:
@@ -180,7 +185,9 @@ def _are_sound(containers: list[Any]) -> bool:
         if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
             return True
         try:
-            if any(map(_is_array_like, types)) or any(map(ne, values, values)):
+            if any(map(_is_array_like, types)) or any(map(is_compared_by_identity, types)):
+                return False
+            if any(map(ne, values, values)):
                 return False
         except Exception:  # a value that cannot be compared; the caller finds its row
             return False
@@ -195,8 +202,8 @@ def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
             fail(
                 name,
                 row,
-                f"{reprlib.repr(value)} contains NaN or an array, which does not equal itself, so it cannot be a key; "
-                "use None, numbers or text instead",
+                f"{reprlib.repr(value)} contains NaN, an array or an object that is compared by identity, so it cannot "
+                "be a key; use None, numbers or text instead",
             )
 
 

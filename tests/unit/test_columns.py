@@ -68,7 +68,7 @@ def test_a_masked_field_of_a_record_is_a_missing_value() -> None:
     ],
 )
 def test_nan_and_arrays_inside_a_tuple_are_no_keys(odd: Any) -> None:
-    with pytest.raises(ColumnError, match=r"column 'observation', row 2: .* contains NaN or an array"):
+    with pytest.raises(ColumnError, match=r"column 'observation', row 2: .* contains NaN, an array or an object"):
         intern("observation", ["x", ("k", 1.0), odd], allow_none=False)
 
 

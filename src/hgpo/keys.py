@@ -1,0 +1,156 @@
+"""Keys for comparing values that others bring: observations and actions of any type.
+
+Two values have equal keys exactly if they have equal contents. A key never depends on an object's address, on the order
+of a mapping or set, or on how a value is printed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+_WRITTEN = (date, time, timedelta, Decimal, UUID, PurePath)
+"""Types of the standard library whose text says everything about a value."""
+_EXACT_IN_FLOAT64 = 2**53
+IDENTITY_REMEDY = "turn it into text or a tuple"
+
+
+def comparison_key(value: Any) -> Hashable:
+    """A hashable value that is equal for equal contents.
+
+    Text, numbers and tuples of them are their own keys, and so is any hashable object whose class defines equality.
+    Mappings, lists, sets, arrays, images, dataclasses and pydantic models become canonical JSON text.
+
+    Args:
+        value: Text, numbers, containers, numpy or torch arrays, PIL images, dataclasses, pydantic models.
+
+    Raises:
+        ValueError: The value, or one inside it, can be compared by identity only.
+
+    Example:
+
+    >>> comparison_key({"b": 2, "a": [1.0]}) == comparison_key({"a": [1], "b": 2})
+    True
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (tuple, frozenset)):
+        if all(type(part) in _PLAIN for part in value):
+            return tuple(value) if isinstance(value, tuple) else value
+        parts = map(comparison_key, value)
+        return tuple(parts) if isinstance(value, tuple) else frozenset(parts)
+    if isinstance(value, np.generic):
+        return comparison_key(_scalar(value))
+    if not _is_array_like(kind) and not is_compared_by_identity(kind):
+        try:
+            hash(value)
+        except TypeError:
+            pass  # a mapping, list or set, or a dataclass that is not frozen
+        else:
+            return value  # type: ignore[no-any-return]
+    return canonical_json(value)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text with sorted keys; arrays, images and bytes are represented by a digest of their contents.
+
+    Whole floats are written as integers, because 1.0 equals 1.
+
+    Raises:
+        ValueError: The value contains an object that can be compared by identity only.
+    """
+    return json.dumps(_json_value(value), sort_keys=True, ensure_ascii=False)
+
+
+def is_compared_by_identity(kind: type) -> bool:
+    """Whether objects of a class are equal only to themselves; None and members of an enumeration are values."""
+    return kind.__eq__ is object.__eq__ and not issubclass(kind, (Enum, type(None)))
+
+
+def _json_value(value: Any) -> Any:
+    """The value in JSON's types."""
+    if isinstance(value, Enum):
+        return [type(value).__qualname__, value.name]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, Mapping):
+        return {_json_key(name): _json_value(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(part) for part in value]
+    if isinstance(value, Set):
+        return {"set": sorted(map(canonical_json, value))}
+    if isinstance(value, np.generic):
+        return _json_value(_scalar(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"bytes": sha256(value).hexdigest()}
+    if isinstance(value, _WRITTEN):
+        return [type(value).__name__, str(value)]
+    return _json_object(value)
+
+
+def _json_object(value: Any) -> Any:
+    """An image, array, pydantic model or dataclass in JSON's types."""
+    kind = type(value)
+    if all(hasattr(value, name) for name in ("mode", "size", "tobytes")):  # a PIL image
+        return {"image": [value.mode, list(value.size), sha256(value.tobytes()).hexdigest()]}
+    if _is_array_like(kind):
+        return _json_array(_as_array(value))
+    if hasattr(value, "model_dump"):
+        return {kind.__qualname__: _json_value(value.model_dump())}
+    if is_dataclass(value):
+        return {kind.__qualname__: {field.name: _json_value(getattr(value, field.name)) for field in fields(value)}}
+    raise ValueError(f"a value of type {kind.__name__} is compared by identity: {IDENTITY_REMEDY}")
+
+
+def _json_array(array: np.ndarray[Any, Any]) -> Any:
+    """Shape and digest of an array's numbers, whatever their type; other arrays by their elements."""
+    if array.dtype.kind in "OSUMm":
+        return _json_value(array.tolist())
+    if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
+        array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) + 0.0  # -0.0 equals 0.0
+    return {"array": [list(array.shape), sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]}
+
+
+def _as_array(value: Any) -> np.ndarray[Any, Any]:
+    """An array-like as numpy's; torch's bfloat16, which numpy lacks, as float32."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+    return np.asarray(value)
+
+
+def _is_array_like(kind: type) -> bool:
+    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
+
+
+def _scalar(value: np.generic) -> Any:
+    """A numpy scalar as Python's; types that numpy does not know, such as bfloat16, as float."""
+    plain = value.item()
+    return float(plain) if isinstance(plain, np.generic) else plain
+
+
+def _number(value: float) -> float:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_IN_FLOAT64 else value
+
+
+def _json_key(name: Any) -> str:
+    """A mapping's key as text; an integer as JSON writes it."""
+    if isinstance(name, str):
+        return name
+    key = comparison_key(name)
+    return str(key) if type(key) is int else canonical_json(["key", name])
