@@ -76,7 +76,8 @@ def canonical_json(value: Any) -> str:
 
 def is_compared_by_identity(kind: type) -> bool:
     """Whether objects of a class are equal only to themselves; None and members of an enumeration are values."""
-    return kind.__eq__ is object.__eq__ and not issubclass(kind, (Enum, type(None)))
+    equality: Any = kind.__eq__
+    return equality is object.__eq__ and not issubclass(kind, (Enum, type(None)))
 
 
 def _json_value(value: Any) -> Any:
