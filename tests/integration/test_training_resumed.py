@@ -33,6 +33,7 @@ def finished(tmp_path_factory):
     return train(config(tmp_path_factory.mktemp("runs")), quiet())
 
 
+@pytest.mark.slow
 def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished, tmp_path):
     """What the message about a damaged evaluation advises: delete it and resume."""
     expected = evaluations(finished)
@@ -99,6 +100,7 @@ def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, tmp_pa
     assert evaluations(run) == evaluations(finished)
 
 
+@pytest.mark.slow
 def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out_the_same(finished, tmp_path):
     """Its process died in the last evaluation, and its checkpoints were deleted by hand."""
     run = killed_in_evaluation("after", tmp_path)

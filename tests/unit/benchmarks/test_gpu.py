@@ -36,6 +36,7 @@ def test_too_little_memory_changes_nothing_but_rounding() -> None:
     assert relative_difference(found_W, expected_W) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for CUDA where there is none")
 def test_without_a_gpu_it_says_how_to_test_the_script(tmp_path: Path) -> None:
     ended = run("--model", str(tmp_path), "-o", str(tmp_path))

@@ -162,6 +162,7 @@ def test_the_next_attempt_finds_the_random_numbers_of_the_first():
     assert not torch.equal(drawn[1], torch.rand(3))  # and what comes after draws on
 
 
+@pytest.mark.slow
 def test_an_adapters_dropout_is_drawn_as_if_nothing_had_failed(caplog):
     pytest.importorskip("peft")
 

@@ -25,7 +25,6 @@ def directory(path: Path) -> RunDirectory:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
     here, apart, quiet = directory(tmp_path / "here"), directory(tmp_path / "apart"), Reporter(quiet=True)
     settings = config()
@@ -37,6 +36,7 @@ def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
     prepare_start_apart(apart, _unfindable(), quiet)  # it is made once
 
 
+@pytest.mark.slow
 def test_its_errors_are_raised_here(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not_there"):
         prepare_start_apart(directory(tmp_path / "run"), _unfindable(), Reporter(quiet=True))
