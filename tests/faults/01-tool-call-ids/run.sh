@@ -1,5 +1,5 @@
 #!/bin/bash
-# Exit 0 when equal tool calls count as equal actions whatever random id each call carries.
+# Equal tool calls are equal actions, whatever random id each call carries. Exit status 0: correct.
 . "$(dirname "$0")/../lib/env.sh"
 "$PY" - "$HERE/conversations.jsonl" "$TMP" <<'P'
 import json, subprocess, sys

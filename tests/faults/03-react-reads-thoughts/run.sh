@@ -1,5 +1,5 @@
 #!/bin/bash
-# react: an "Action:" line inside <think>…</think> is a thought, the one after it the action. Exit 0 when that is so.
+# An "Action:" line inside <think>…</think> is a thought; the line after it is the action. Exit status 0: correct.
 . "$(dirname "$0")/../lib/env.sh"
 "$PY" - <<'P'
 import sys

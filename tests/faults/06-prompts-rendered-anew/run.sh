@@ -1,7 +1,5 @@
 #!/bin/bash
-# tinker-cookbook's Qwen3 renderer and others leave earlier thoughts out of later prompts, so a prompt does not begin with the tokens
-# before it. Then the whole prompt counts as the observation: no two rollouts ever stand in the same state again, and the advantages are
-# 0 without a word. Exit 0 when state 3 is still compared (or a ValueError/warning says that it cannot be).
+# Prompts that leave out earlier thoughts: the third state is still compared, or a message says that it cannot be. Exit status 0: correct.
 . "$(dirname "$0")/../lib/env.sh"
 "$PY" -W error - <<'P'
 import sys, warnings

@@ -1,6 +1,5 @@
 #!/bin/bash
-# A chat template that takes content as a list of parts only (as vision models' do), or shows nothing, leaves the prompt out: every prompt of the
-# run is the same empty one. A system message that is left out is refused, the prompt itself is not looked for. Exit 0 when it is refused.
+# A chat template that leaves out the prompt is rejected. Exit status 0: correct.
 . "$(dirname "$0")/../lib/env.sh"
 "$PY" -W ignore - <<'P'
 import sys
