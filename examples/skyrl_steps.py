@@ -57,11 +57,11 @@ def step_advantages(data, estimate: StepAdvantages) -> torch.Tensor:
 
 def turns_of(data, start: int, end: int) -> list[Turn]:
     """The steps of the trajectory in rows `start` to `end` - 1."""
-    turns, seen = [], []
+    turns, before, said = [], [], []
     for row in range(start, end):
         tokens = data["sequences"][row][data["attention_mask"][row].bool()].tolist()
         prompt_length = len(tokens) - int(data["response_mask"][row].sum())
         prompt, response = tokens[:prompt_length], tokens[prompt_length:]
-        turns.append(Turn(new_part(seen, prompt), tuple(response), float(data["rewards"][row].sum())))
-        seen = tokens
+        turns.append(Turn(new_part(before, said, prompt), tuple(response), float(data["rewards"][row].sum())))
+        before, said = prompt, response
     return turns

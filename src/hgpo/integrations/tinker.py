@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.integrations.turns import StepAdvantages, Turn, new_part, with_final_reward
+from hgpo.keys import comparison_key
 
 Observe = Callable[[Any, int], Hashable]
 """A trajectory and the index of a transition in it -> the observation that estimators compare."""
@@ -35,7 +36,7 @@ def new_tokens(trajectory: Any, place: int) -> Hashable:
     if not place:
         return tuple(prompt)
     before = trajectory.transitions[place - 1]
-    return new_part([*_tokens(before.ob), *before.ac.tokens], prompt)
+    return new_part(_tokens(before.ob), before.ac.tokens, prompt)
 
 
 def assembling(estimate: StepAdvantages, observe: Observe = new_tokens) -> Callable[..., Any]:
@@ -117,5 +118,5 @@ def _tokens(prompt: Any) -> list[Hashable]:
     """A prompt's tokens; a chunk without tokens, such as an image, counts as one."""
     flat: list[Hashable] = []
     for chunk in prompt.chunks:
-        flat += chunk.tokens if hasattr(chunk, "tokens") else [repr(chunk)]
+        flat += chunk.tokens if hasattr(chunk, "tokens") else [comparison_key(chunk)]
     return flat

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward
+from hgpo.storage.conversations import turns_in
 
 
 def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> type[Any]:
@@ -98,7 +99,7 @@ def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]
         turns = [Turn(str(prompt), completion)]
     else:
         answered = turns_of_conversation([*prompt, *completion])
-        turns = answered[len(answered) - sum(message["role"] == "assistant" for message in completion) :]
+        turns = answered[len(answered) - turns_in(completion) :]
     if rewards is not None and len(rewards) != len(turns):
         raise ValueError(f"{len(turns)} answers, but {len(rewards)} step_rewards: one for each answer")
     given = [0.0] * len(turns) if rewards is None else rewards

@@ -6,6 +6,7 @@ needs neither a trainer nor torch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.estimators import compute_advantages
+from hgpo.keys import comparison_key
 from hgpo.steps import StepBatch
-from hgpo.storage.trajectory_files import steps_of_conversation
+from hgpo.storage.conversations import steps_of_conversation
+
+
+class ComparisonWarning(UserWarning):
+    """Some states cannot be compared between attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +29,19 @@ class Turn:
     """One step of an attempt: observation, action, reward.
 
     Attributes:
-        observation: Compared between attempts: text, or a tuple of tokens, without memory and template.
-        action: The agent's response; only some estimators compare it.
+        observation: Compared between attempts: text, a tuple of tokens, or any value that `hgpo.keys.comparison_key`
+            accepts, without memory and template; stored as its key.
+        action: The agent's response, likewise; only some estimators compare it.
         reward: The environment's reward of this step.
     """
 
     observation: Hashable
     action: Hashable | None = None
     reward: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "observation", comparison_key(self.observation))
+        object.__setattr__(self, "action", comparison_key(self.action))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +118,44 @@ def with_final_reward(turns: Sequence[Turn], reward: float) -> list[Turn]:
     return [*turns[:-1], Turn(last.observation, last.action, last.reward + float(reward))]
 
 
-def new_part(seen: Sequence[Hashable], prompt: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """The new tokens of a prompt: those after `seen`, or all if the prompt does not begin with `seen`.
+def new_part(
+    before: Sequence[Hashable], response: Sequence[Hashable], prompt: Sequence[Hashable]
+) -> tuple[Hashable, ...]:
+    """The new tokens of a prompt: those that the environment added after the response to the prompt before it.
 
-    Example: `new_part([1, 2], [1, 2, 3, 4])` is `(3, 4)`, and `new_part([1, 2], [7])` is `(7,)`.
+    A chat template may leave the thoughts of earlier turns out of later prompts. Then the prompt continues `before`
+    with the end of the response.
+
+    Args:
+        before: The prompt of the turn before.
+        response: The response to it.
+        prompt: The prompt that follows.
+
+    Returns:
+        The new tokens. The whole prompt with a `ComparisonWarning` if it does not continue `before`; such prompts
+        contain the history, so they differ between attempts and their steps are compared with no other.
+
+    Example:
+
+    >>> new_part([1, 2], [70, 8], [1, 2, 70, 8, 3]), new_part([1, 2], [70, 8], [1, 2, 8, 3])
+    ((3,), (3,))
     """
-    known = len(seen)
-    return tuple(prompt[known:] if len(prompt) >= known and list(prompt[:known]) == list(seen) else prompt)
+    known, prompt = tuple(before), tuple(prompt)
+    rest = prompt[len(known) :]
+    if prompt[: len(known)] == known:
+        said = tuple(response)
+        for length in range(min(len(said), len(rest)), 0, -1):
+            if rest[:length] == said[len(said) - length :]:
+                return rest[length:]
+        if not said:
+            return rest
+    warnings.warn(
+        "a prompt does not continue the prompt before it, so the tokens that the environment added cannot be told from "
+        "the history, and this state is compared with no other: give the observations themselves (`observe`)",
+        ComparisonWarning,
+        stacklevel=2,
+    )
+    return prompt
 
 
 def _objects(values: Sequence[Hashable]) -> NDArray[np.object_]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+from hgpo.keys import canonical_json
 from hgpo.utils.files import check_writable
 
 SCHEMA_VERSION = 1
@@ -163,8 +163,8 @@ def text(value: object) -> str:
 
 
 def text_or_json(value: object) -> str:
-    """Text as it is, any other JSON value as JSON text with sorted keys."""
-    return text(value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False))
+    """Text as it is, any other value as canonical JSON text (`hgpo.keys`)."""
+    return text(value if isinstance(value, str) else canonical_json(value))
 
 
 def number(value: object) -> float:

@@ -9,14 +9,13 @@ observation. A line is used as a whole, or left out with a message that names it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from hgpo.storage.conversations import Step, read, steps_of_conversation
 from hgpo.storage.schema import Problems, identifier, number, place_of, suffix_of, text, text_or_json, truth
 from hgpo.storage.tables import read_lines, read_parquet
 
@@ -34,12 +33,6 @@ _OF_STEPS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "next_observation": (text_or_json, pa.large_string()),
 }
 """The keys of a step: how a value is converted, and its type in the table."""
-
-_IGNORED = ("system", "developer")
-_OBSERVING = ("user", "tool", "function")
-_ACTING = "assistant"
-
-Step = dict[str, Any]
 
 
 def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[pa.Table, list[int]]:
@@ -102,7 +95,7 @@ def _trajectory(line: Mapping[str, Any], keys: Mapping[str, str], default_id: st
     trajectory = default_id if line["trajectory"] is None else identifier(line["trajectory"])
     shared: Step = {"group": group, "trajectory": f"{group}/{trajectory}"}
     if line["success"] is not None:
-        shared["success"] = _read(line["success"], truth, _named("success", keys))
+        shared["success"] = read(line["success"], truth, _named("success", keys))
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
 
 
@@ -112,57 +105,10 @@ def _step(value: Any, where: str) -> Step:
     if value.get("observation") is None:
         raise ValueError(f"{where} has no observation; there are {', '.join(value) or 'no keys'}")
     return {
-        name: _read(value[name], convert, f"{where}, {name}")
+        name: read(value[name], convert, f"{where}, {name}")
         for name, (convert, _) in _OF_STEPS.items()
         if value.get(name) is not None
     }
-
-
-def steps_of_conversation(messages: list[Any]) -> list[Step]:
-    """One step per turn of the assistant; messages after the last turn are its next observation."""
-    steps: list[Step] = []
-    observed: list[str] = []
-    for place, message in enumerate(messages):
-        where = f"message {place}"
-        role = message.get("role") if isinstance(message, dict) else None
-        if role in _OBSERVING:
-            observed.append(_content(message, where))
-        elif role == _ACTING:
-            if not observed:
-                raise ValueError(f"{where}: a turn of the assistant without an observation before it")
-            step = {"observation": "\n".join(observed), "action": _action(message, where)}
-            if message.get("reward") is not None:
-                step["reward"] = _read(message["reward"], number, f"{where}, reward")
-            steps.append(step)
-            observed = []
-        elif role not in _IGNORED:
-            known = ", ".join((*_IGNORED, *_OBSERVING, _ACTING))
-            raise ValueError(f"{where} has the role {role!r:.60}; roles are {known}")
-    for step, after in pairwise(steps):
-        step["next_observation"] = after["observation"]
-    if steps and observed:
-        steps[-1]["next_observation"] = "\n".join(observed)
-    return steps
-
-
-def _action(message: Mapping[str, Any], where: str) -> str:
-    """The content of an assistant message, followed by its tool calls as JSON."""
-    calls = message.get("tool_calls") or message.get("function_call")
-    content = "" if message.get("content") is None else _content(message, where)  # may be empty
-    if not calls:
-        return content
-    called = text(json.dumps(calls, sort_keys=True, ensure_ascii=False))
-    return f"{content}\n{called}" if content else called
-
-
-def _content(message: Mapping[str, Any], where: str) -> str:
-    """The text of a message; parts that are not text become JSON."""
-    content = message.get("content")
-    if content is None:
-        raise ValueError(f"{where} has no content")
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        content = "".join(_read(part.get("text"), text, f"{where}, content") for part in content)
-    return str(_read(content, text_or_json, f"{where}, content"))
 
 
 def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str]) -> None:
@@ -178,7 +124,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
             f"{found}: give {final}, of the whole trajectory, or {each}, one for each step, or a reward with each step"
         )
     if line["rewards"] is not None:
-        rewards = [_read(value, number, each) for value in _list(line["rewards"], each)]
+        rewards = [read(value, number, each) for value in _list(line["rewards"], each)]
         if len(rewards) != len(steps):
             raise ValueError(f"{each} has {len(rewards)} numbers for {len(steps)} steps")
     elif own:
@@ -187,7 +133,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
             raise ValueError(f"step {lacking} has no reward, though others have one; write 0 where there is none")
         return
     else:
-        rewards = [0.0] * (len(steps) - 1) + [_read(line["reward"], number, final)]
+        rewards = [0.0] * (len(steps) - 1) + [read(line["reward"], number, final)]
     for step, reward in zip(steps, rewards, strict=True):
         step["reward"] = reward
 
@@ -200,13 +146,6 @@ def _table(steps: list[Step]) -> pa.Table:
     present = {name for step in steps for name in step}
     columns = {name: pa.array([step.get(name) for step in steps], kinds[name]) for name in kinds if name in present}
     return pa.table(columns)
-
-
-def _read(value: Any, convert: Callable[[Any], Any], where: str) -> Any:
-    try:
-        return convert(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where}: {error}") from error
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.integrations.turns import StepAdvantages, Turn, new_part, turns_of_conversation, with_final_reward
+from hgpo.integrations.turns import (
+    ComparisonWarning,
+    StepAdvantages,
+    Turn,
+    new_part,
+    turns_of_conversation,
+    with_final_reward,
+)
 from hgpo.steps import StepBatch
 
 ATTEMPTS = [
@@ -47,6 +54,10 @@ def test_turns_of_a_conversation_end_with_its_reward():
 
 
 def test_what_is_new_in_a_prompt():
-    assert new_part([1, 2], [1, 2, 3]) == (3,)
-    assert new_part([1, 2], [1, 3, 4]) == (1, 3, 4)
-    assert new_part([1, 2], [1]) == (1,)
+    assert new_part([1], [2], [1, 2, 3]) == (3,)
+    assert new_part([1], [2], [1, 2]) == ()
+    assert new_part([1], [], [1, 3]) == (3,)
+    assert new_part([1, 2], [70, 71, 8, 9], [1, 2, 8, 9, 3]) == (3,)  # the template left out the thought
+    for prompt in ([1, 3, 4], [1], [1, 2, 5, 3]):
+        with pytest.warns(ComparisonWarning, match="does not continue the prompt before it"):
+            assert new_part([1, 2], [70, 8], prompt) == tuple(prompt)

@@ -68,7 +68,7 @@ def test_a_conversation_is_a_step_for_each_turn_of_the_assistant(tmp_path):
     first, second, third = read(tmp_path / "a.jsonl", line(messages=[*TALK, tool, tool, call, tool], success=True))
     assert (first["observation"], first["action"], first["next_observation"]) == ("hall", "go", "kitchen")
     assert (second["reward"], third["reward"], third["success"]) == (0.0, 1.0, True)
-    assert (third["observation"], third["action"]) == ("a lamp\na lamp", '[{"name": "buy"}]')
+    assert (third["observation"], third["action"]) == ("a lamp\na lamp", '[{"arguments": {}, "name": "buy"}]')
     assert third["next_observation"] == "a lamp"
     assert [row["step"] for row in (first, second, third)] == [0, 1, 2]
     assert {row["trajectory"] for row in (first, second, third)} == {"1/0"}
@@ -103,9 +103,13 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
         ({"steps": STEPS}, "needs 'steps' or 'messages', and has both"),
         ({"messages": "hello"}, "'messages' is not a list: 'hello'"),
         ({"messages": TALK[:2]}, "no step"),
-        ({"messages": [*TALK, TALK[2]]}, "message 5: a turn of the assistant without an observation before it"),
+        (
+            {"messages": [*TALK, {"role": "assistant", "tool_calls": [{"id": "x"}]}]},
+            "message 5: a tool call has no name",
+        ),
+        ({"messages": [*TALK, {"role": "assistant", "tool_calls": 7}]}, "message 5: tool_calls is not a list: 7"),
         ({"messages": [{"role": "narrator", "content": "x"}]}, "message 0 has the role 'narrator'; roles are system"),
-        ({"messages": ["hello"]}, "message 0 has the role None"),
+        ({"messages": ["hello"]}, "message 0 is not an object: 'hello'"),
         ({"messages": [{"role": "user"}]}, "message 0 has no content"),
         ({"messages": None, "steps": [{"action": "go"}]}, "step 0 has no observation; there are action"),
         ({"messages": None, "steps": [7]}, "step 0 is not an object: 7"),
@@ -160,6 +164,6 @@ def test_the_page_shows_lines_that_can_be_read_and_an_error_that_is_made(tmp_pat
         ("task 7/1", "Lamp A, lamp B", 0.5),
     ]
     [error] = re.findall(r"^    conversations\.jsonl line 3: (.*)$", page, re.MULTILINE)
-    twice = line(trajectory=2, messages=[*TALK[:3], TALK[2]])
+    empty = line(trajectory=2, messages=[*TALK[:3], {"role": "user"}])
     with pytest.raises(StorageError, match=re.escape(f"conversations.jsonl line 3: {error}")):
-        read(tmp_path / "conversations.jsonl", line(), line(trajectory=1), twice)
+        read(tmp_path / "conversations.jsonl", line(), line(trajectory=1), empty)

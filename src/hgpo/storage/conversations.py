@@ -1,0 +1,222 @@
+"""Conversations as steps: the assistant's turns are actions, and the messages before a turn are its observation.
+
+The forms of OpenAI, Anthropic, LangChain and ShareGPT are read:
+
+    {"role": "assistant", "content": "…", "tool_calls": [{"id": "call_1", "function": {"name": …, "arguments": "{…}"}}]}
+    {"role": "assistant", "content": [{"type": "text", "text": "…"}, {"type": "tool_use", "name": …, "input": {…}}]}
+    {"role": "assistant", "content": "", "tool_calls": [{"name": …, "args": {…}, "id": "…"}]}
+    {"from": "gpt", "value": "…"}
+
+Ids of tool calls are random, so they are no part of an action. Pictures are compared by content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+from hgpo.keys import canonical_json
+from hgpo.storage.schema import number, text
+
+Step = dict[str, Any]
+
+_SYSTEM, _OBSERVING, _ACTING = "system", "observing", "acting"
+_ROLES = {
+    _SYSTEM: ("system", "developer"),
+    _OBSERVING: ("user", "tool", "function", "human", "observation", "function_response", "ipython"),
+    _ACTING: ("assistant", "gpt", "model", "ai", "bot", "chatgpt", "function_call"),
+}
+_KIND = {role: kind for kind, roles in _ROLES.items() for role in roles}
+_TEXTS = ("text", "input_text", "output_text")
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+_LONG_DATA = 200
+"""Characters from which the data of a picture are replaced by their digest."""
+
+
+def is_conversation(messages: Any) -> bool:
+    """Whether a value is a list of messages: objects with a role, or with `from` and `value`."""
+    return isinstance(messages, list) and any(isinstance(first, dict) and _role(first) for first in messages[:1])
+
+
+def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
+    """One step per turn of the assistant; messages after the last turn are its next observation.
+
+    Messages of the assistant without others between them are one turn. If the assistant opens the conversation, its
+    first observation is the system message, or empty text without one.
+
+    Args:
+        messages: Objects with `role` and `content`, or with `from` and `value`.
+
+    Returns:
+        Steps with observation and action, and with reward and next_observation where there is one.
+
+    Raises:
+        ValueError: Names the message that cannot be read.
+    """
+    steps: list[Step] = []
+    observed: list[str] = []
+    system: list[str] = []
+    in_turn = False
+    for place, message in enumerate(messages):
+        where = f"message {place}"
+        kind = _kind(message, where)
+        if kind == _SYSTEM:
+            system.append(_content(message, where))
+        elif kind == _OBSERVING:
+            observed.append(_content(message, where))
+            in_turn = False
+        else:
+            turn = _turn(message, where)
+            if in_turn:
+                _extend(steps[-1], turn)
+            else:
+                before = observed or ([] if steps else system)
+                steps.append({"observation": "\n".join(before), **turn})
+            observed, in_turn = [], True
+    for step, after in pairwise(steps):
+        step["next_observation"] = after["observation"]
+    if steps and observed:
+        steps[-1]["next_observation"] = "\n".join(observed)
+    return steps
+
+
+def turns_in(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The number of turns of the assistant in messages."""
+    acting = [_KIND.get(_role(message)) == _ACTING for message in messages]
+    return sum(now and not before for before, now in pairwise([False, *acting]))
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = message.get("role", message.get("from"))
+    return role if isinstance(role, str) else ""
+
+
+def _kind(message: Any, where: str) -> str:
+    if not isinstance(message, Mapping):
+        raise TypeError(f"{where} is not an object: {message!r:.60}")
+    role = _role(message)
+    if role not in _KIND:
+        known = ", ".join(_KIND)
+        raise ValueError(f"{where} has the role {message.get('role', message.get('from'))!r:.60}; roles are {known}")
+    return _KIND[role]
+
+
+def _turn(message: Mapping[str, Any], where: str) -> Step:
+    """Action and reward of one message of the assistant."""
+    spoken = "" if _raw_content(message) is None else _content(message, where)  # may be empty beside tool calls
+    calls = [_call(call, where) for call in _calls(message, where)]
+    called = text(canonical_json(calls)) if calls else ""
+    turn: Step = {"action": "\n".join(part for part in (spoken, called) if part)}
+    if message.get("reward") is not None:
+        turn["reward"] = read(message["reward"], number, f"{where}, reward")
+    return turn
+
+
+def _extend(step: Step, turn: Step) -> None:
+    """Add a message of the assistant that follows another directly."""
+    step["action"] = "\n".join(part for part in (step["action"], turn["action"]) if part)
+    if "reward" in turn:
+        step["reward"] = step.get("reward", 0.0) + turn["reward"]
+
+
+def _calls(message: Mapping[str, Any], where: str) -> list[Any]:
+    """The tool calls of a message, in any of the forms."""
+    calls = message.get("tool_calls") or []
+    if isinstance(calls, Mapping):
+        calls = [calls]
+    if not isinstance(calls, (list, tuple)):
+        raise TypeError(f"{where}: tool_calls is not a list: {calls!r:.60}")
+    called = [message["function_call"]] if message.get("function_call") else []
+    content = _raw_content(message)
+    parts = content if isinstance(content, (list, tuple)) else ()
+    used = [part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_use"]
+    return [*calls, *called, *used]
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    """Name and arguments of a tool call."""
+    if isinstance(call, str):  # some logs hold each call as JSON text
+        call = _parsed(call)
+    if not isinstance(call, Mapping):
+        raise TypeError(f"{where}: a tool call is not an object: {call!r:.60}")
+    inner = call.get("function")
+    function = inner if isinstance(inner, Mapping) else call
+    name = function.get("name", inner if isinstance(inner, str) else None)
+    if name is None:
+        raise ValueError(f"{where}: a tool call has no name; it has {', '.join(map(str, function))}")
+    for key in ("arguments", "args", "input", "parameters"):
+        if function.get(key) is not None:
+            return {"name": name, "arguments": _parsed(function[key])}
+    return {"name": name, "arguments": {}}
+
+
+def _parsed(value: Any) -> Any:
+    """The value of JSON text; other text as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return value
+
+
+def _raw_content(message: Mapping[str, Any]) -> Any:
+    return message.get("content", message.get("value"))
+
+
+def _content(message: Mapping[str, Any], where: str) -> str:
+    """The text of a message; other parts become JSON, without tool calls, thoughts and ids."""
+    content = _raw_content(message)
+    if content is None:
+        raise ValueError(f"{where} has no content; it has {', '.join(map(str, message))}")
+    try:
+        return text(content if isinstance(content, str) else _content_text(content))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where}, content: {error}") from error
+
+
+def _content_text(content: Any) -> str:
+    if not isinstance(content, (list, tuple)):
+        return canonical_json(content)
+    parts = [part for part in map(_part, content) if part is not None]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(parts) else canonical_json(parts)
+
+
+def _part(part: Any) -> Any:
+    """One part of a content list: text as it is, other parts for JSON; None for tool calls and thoughts."""
+    if not isinstance(part, Mapping):
+        return part
+    kind = part.get("type")
+    if kind in _TEXTS:
+        return text(part.get("text"))
+    if kind == "tool_use" or kind in _THOUGHTS:
+        return None
+    if kind == "tool_result":
+        result = part.get("content")
+        return "" if result is None else result if isinstance(result, str) else _content_text(result)
+    if kind is None:  # no part of a message, but a value of the environment's own
+        return dict(part)
+    return {key: _shortened(value) for key, value in part.items() if key not in ("id", "detail")}
+
+
+def _shortened(value: Any) -> Any:
+    """Long text inside a part, such as a picture's data, as a digest."""
+    if isinstance(value, str) and len(value) > _LONG_DATA:
+        return "sha256:" + sha256(value.encode("utf-8", "replace")).hexdigest()
+    return {key: _shortened(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
+
+
+def read(value: Any, convert: Callable[[Any], Any], where: str) -> Any:
+    """The converted value.
+
+    Raises:
+        ValueError: It cannot be converted; names `where`.
+    """
+    try:
+        return convert(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where}: {error}") from error
