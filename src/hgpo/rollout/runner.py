@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -31,7 +32,7 @@ from hgpo.policies.base import (
 from hgpo.policies.openai import AnswerFailed
 from hgpo.policies.pricing import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
+from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, summarise_episode
 
 MAX_LESSON_CHARACTERS = 1_000
@@ -48,6 +49,7 @@ async def play(
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator | None = None,
+    prompts: PromptBatcher | None = None,
 ) -> AsyncIterator[tuple[StepRecord, Response]]:
     """Play `episode` to its end, and yield each step with its response.
 
@@ -60,7 +62,7 @@ async def play(
             its own random numbers.
     """
     while not episode.ended:
-        [prompt] = fit_prompts([episode.context()], policy, rules.template.render)
+        prompt = await prompts.fit(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)
@@ -194,7 +196,7 @@ async def _collect_async(
     callbacks: _Callbacks,
 ) -> list[StepRecord]:
     """Each episode has its own generator, so the order of responses does not affect results."""
-    ended = 0
+    ended, prompts = 0, PromptBatcher(policy, rules.template.render)
 
     async def play_one(one: _Live, own: np.random.Generator) -> list[StepRecord]:
         nonlocal ended
@@ -202,7 +204,7 @@ async def _collect_async(
         async def step(action: str) -> StepResult:
             return one.environment.step(action)
 
-        records = [callbacks.step(record) async for record, _ in play(one.episode, step, policy, rules, own)]
+        records = [callbacks.step(record) async for record, _ in play(one.episode, step, policy, rules, own, prompts)]
         ended += 1
         callbacks.progress(ended, len(live))
         return records
@@ -281,7 +283,7 @@ class _Trials:
     usage: list[RequestUsage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Player:
     """The policy, agent and rules of evaluation episodes.
 
@@ -298,6 +300,11 @@ class Player:
     rules: RolloutRules
     max_concurrency: int = 1
     on_step: OnStep = lambda step: None
+
+    @cached_property
+    def prompts(self) -> PromptBatcher:
+        """Makes the prompts of all episodes."""
+        return PromptBatcher(self.policy, self.rules.template.render)
 
 
 async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Callable[[EpisodeResult], None]) -> bool:
@@ -373,7 +380,7 @@ async def _play_trial(
     async def step(action: str) -> StepResult:
         return environment.step(action)
 
-    async for record, response in play(episode, step, player.policy, player.rules, rng):
+    async for record, response in play(episode, step, player.policy, player.rules, rng, player.prompts):
         trials.steps.append(record)
         player.on_step(record)
         trials.usage.append(usage_of(response))
