@@ -349,15 +349,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n", durable=True)
 
 
-def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
-    """The object in a JSON file; `hooks` are those of `json.loads`.
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
 
     Raises:
         ValueError: The file is not JSON, or holds no object; the message names it.
         OSError: It cannot be read.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), **hooks)
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):
