@@ -338,7 +338,6 @@ def build_evaluator(
         agent_rules(config.rollout, agent, settings.temperature),
         split=settings.split,
         seeds=settings.seeds,
-        temperature=settings.temperature,
         reporter=reporter,
         budget=budget,
         monitor=monitor if monitored else None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 import reprlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -221,14 +220,9 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def append_rows(path: Path, table: pa.Table) -> None:
-    """Append the rows of `table` to a JSONL file and flush them to disk.
-
-    A process that is killed while writing may leave a partial line.
-    """
+    """Append the rows of `table` to a JSONL file; a process that is killed while writing may leave a partial line."""
     with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json_lines(path, table))
-        lines.flush()
-        os.fsync(lines.fileno())
 
 
 def json_lines(path: Path, table: pa.Table) -> Iterator[str]:

@@ -97,8 +97,14 @@ def test_nulls_and_keys_of_later_versions_are_passed_over(changed: Any) -> None:
             "'success.mean': Input should be a valid number",
         ),
         ({"success": {"mean": 0.5, "low": 0, "high": 1}}, "'success.tasks': Field required"),
-        ({"success": {"mean": 1.5, "low": 0, "high": 1, "tasks": 3}}, "'success.mean': Input should be less than or equal to 1"),
-        ({"by_task_type": {"heat": {"mean": 0, "low": 0, "high": 0, "tasks": 0}}}, "'by_task_type.heat.tasks': Input should be"),
+        (
+            {"success": {"mean": 1.5, "low": 0, "high": 1, "tasks": 3}},
+            "'success.mean': Input should be less than or equal to 1",
+        ),
+        (
+            {"by_task_type": {"heat": {"mean": 0, "low": 0, "high": 0, "tasks": 0}}},
+            "'by_task_type.heat.tasks': Input should be",
+        ),
         ({"by_task_type": {"\x1b[2J": None}}, r"'by_task_type.\x1b[2J': Input should be"),
         ({"tasks_won": {"a": -0.5}}, "'tasks_won.a': Input should be greater than or equal to 0"),
         ({"tasks_won": {}}, "'tasks_won': Dictionary should have at least 1 item"),
