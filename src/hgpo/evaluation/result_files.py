@@ -218,15 +218,10 @@ def describe_set(evaluation: Evaluation) -> str:
     """The evaluation set in words: `256 tasks of valid_unseen, temperature 0.4, seed 123`."""
     return (
         f"{evaluation.success.tasks} tasks of {evaluation.split}, temperature {evaluation.temperature:g}, "
-        f"{seeds_text(evaluation.seeds)}"
+        f"seed{'s' if len(evaluation.seeds) > 1 else ''} {', '.join(map(str, evaluation.seeds))}"
     )
 
 
 def percent(fraction: float) -> str:
     """`0.4375` as `43.8 %`."""
     return f"{100 * fraction:.1f} %"
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    """`seed 123` or `seeds 123, 456`."""
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
