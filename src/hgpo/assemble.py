@@ -147,7 +147,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         settings=config.rollout,
         updates=settings.updates,
         seed=seed,
-        monitor=build_monitor(config.policy, config.warm_start, config.agent, config.environment, reporter),
+        monitor=build_monitor(config.policy, config.warm_start, config.agent, reporter),
     )
     return Trainer(
         run,
@@ -331,7 +331,7 @@ def build_evaluator(
     """The evaluator of the settings' evaluation set; with `monitored`, it reports episodes that cannot succeed."""
     settings, policy = config.evaluation, config.policy
     agent = build_agent(config.agent, config.environment.name)
-    monitor = build_monitor(policy, config.warm_start, config.agent, config.environment, reporter)
+    monitor = build_monitor(policy, config.warm_start, config.agent, reporter)
     return Evaluator(
         evaluation_tasks(suite, settings),
         agent,
@@ -361,7 +361,6 @@ def build_monitor(
     policy: PolicySettings,
     start: WarmStartSettings,
     agent: AgentSettings,
-    environment: EnvironmentSettings,
     reporter: Reporter,
 ) -> RolloutMonitor:
     """What watches batches of episodes; its advice depends on the policy."""
@@ -375,4 +374,4 @@ def build_monitor(
             f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
             f"than {agent.template}"
         )
-    return RolloutMonitor(reporter, environment.max_steps, Advice(policy.max_response_tokens, teaching))
+    return RolloutMonitor(reporter, Advice(policy.max_response_tokens, teaching))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hgpo.cli import TRUST_HELP
 from hgpo.envs.base import Env, Info
@@ -34,6 +35,9 @@ examples:
   hgpo play webshop --policy my-model --server http://127.0.0.1:8000/v1 --agent reflexion
   hgpo play react.rollouts.jsonl --game 2                             the third of the stored games
 """
+
+MOST_SHOWN = 2_000
+"""Characters of one text; a response may be endless."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +78,6 @@ def _replay(arguments: argparse.Namespace) -> int:
     """A stored game, step by step."""
     import pyarrow.compute as pc
 
-    from hgpo.rollout.records import step_text
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import read_batch
 
@@ -112,7 +115,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     from dataclasses import asdict
 
     from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
-    from hgpo.rollout.records import StepRecord, step_text
+    from hgpo.rollout.records import StepRecord
     from hgpo.rollout.runner import EvalTask, Player, play_task
 
     def show(step: StepRecord) -> None:
@@ -196,3 +199,42 @@ def _ask() -> str:
 def _show(text: str) -> None:
     """Environment text is untrusted: control and direction characters never reach the terminal."""
     sys.stdout.write(visible_lines(text) + "\n")
+
+
+def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
+    """A step as text: prompt, response, action, next observation.
+
+    Args:
+        step: columns of a stored step, or the fields of a `StepRecord`; missing ones are left out.
+        whole_prompt: the whole prompt instead of its length.
+    """
+    prompt = str(step.get("prompt") or "")
+    parts = [f"── step {step['step'] + 1} " + "─" * 50]
+    if whole_prompt:
+        parts.append(_indented("asked", prompt, most=len(prompt)))
+    elif prompt:
+        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
+    parts.append(_indented("answer", step.get("response")))
+    fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
+    parts.append(_indented("action", f"{step.get('action')}{fault}"))
+    parts.append(_indented("seen", step.get("next_observation")))
+    parts.append(f"reward    {step['reward']:g}{_end(step)}")
+    return "\n".join(part for part in parts if part)
+
+
+def _end(step: Mapping[str, Any]) -> str:
+    if step.get("won"):
+        return ", won"
+    if step.get("terminated"):
+        return ", over"
+    return ", cut at the step limit" if step.get("truncated") else ""
+
+
+def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
+    """A name and its text in two columns; "" without a text."""
+    shown = visible_lines(str(text or "")).strip()
+    if not shown:
+        return ""
+    if len(shown) > most:
+        shown = f"{shown[:most]}… ({len(shown):,} characters)"
+    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)

@@ -33,7 +33,7 @@ from hgpo.policies.openai import AnswerFailed
 from hgpo.policies.pricing import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, summarise_episode
+from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage
 
 MAX_LESSON_CHARACTERS = 1_000
 Result = TypeVar("Result")
@@ -100,23 +100,6 @@ class _Live:
     environment: Env
 
 
-@dataclass(frozen=True, slots=True)
-class _Callbacks:
-    """Optional callbacks."""
-
-    on_progress: OnProgress | None
-    on_step: OnStep | None
-
-    def step(self, record: StepRecord) -> StepRecord:
-        if self.on_step is not None:
-            self.on_step(record)
-        return record
-
-    def progress(self, ended: int, total: int) -> None:
-        if self.on_progress is not None:
-            self.on_progress(ended, total)
-
-
 def collect(
     tasks: Sequence[Task],
     policy: AnyPolicy,
@@ -125,8 +108,8 @@ def collect(
     *,
     group_size: int = 1,
     label: str = "",
-    on_progress: OnProgress | None = None,
-    on_step: OnStep | None = None,
+    on_progress: OnProgress = lambda ended, total: None,
+    on_step: OnStep = lambda step: None,
 ) -> list[StepRecord]:
     """Play every task `group_size` times from the same start, to the end.
 
@@ -146,10 +129,9 @@ def collect(
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
-    callbacks = _Callbacks(on_progress, on_step)
     if is_async(policy):
-        return run_async(_collect_async(live, policy, rules, rng, callbacks))
-    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, callbacks)
+        return run_async(_collect_async(live, policy, rules, rng, on_progress, on_step))
+    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, on_progress, on_step)
 
 
 def _start(
@@ -171,7 +153,8 @@ def _collect_in_turns(
     policy: BatchPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    callbacks: _Callbacks,
+    on_progress: OnProgress,
+    on_step: OnStep,
 ) -> list[StepRecord]:
     """One batch of requests per turn, from the unfinished episodes."""
     total = len(live)
@@ -182,9 +165,10 @@ def _collect_in_turns(
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
             answer = one.episode.answer(prompt, response)
-            steps.append(callbacks.step(one.episode.finish(answer, one.environment.step(answer.action.action))))
+            steps.append(one.episode.finish(answer, one.environment.step(answer.action.action)))
+            on_step(steps[-1])
         live = [one for one in live if not one.episode.ended]
-        callbacks.progress(total - len(live), total)
+        on_progress(total - len(live), total)
     return steps
 
 
@@ -193,7 +177,8 @@ async def _collect_async(
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    callbacks: _Callbacks,
+    on_progress: OnProgress,
+    on_step: OnStep,
 ) -> list[StepRecord]:
     """Each episode has its own generator, so the order of responses does not affect results."""
     ended, prompts = 0, PromptBatcher(policy, rules.template.render)
@@ -204,9 +189,12 @@ async def _collect_async(
         async def step(action: str) -> StepResult:
             return one.environment.step(action)
 
-        records = [callbacks.step(record) async for record, _ in play(one.episode, step, policy, rules, own, prompts)]
+        records = []
+        async for record, _ in play(one.episode, step, policy, rules, own, prompts):
+            records.append(record)
+            on_step(record)
         ended += 1
-        callbacks.progress(ended, len(live))
+        on_progress(ended, len(live))
         return records
 
     seeds = rng.integers(2**63, size=len(live))
@@ -356,12 +344,13 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
             await _play_trial(task, player, reset_seed, rng, trials)
     except (AnswerFailed, PromptTooLong, EnvContractError, RolloutError, OverBudget) as error:
         failure = error
-    summary = summarise_episode(
-        trials.steps,
+    summary = EpisodeSummary(
         task=task.task.id,
         kind=task.task.kind,
         seed=task.seed,
-        trials=trials.won,
+        trials=tuple(trials.won),
+        score=trials.steps[-1].score if trials.steps else 0.0,
+        counts=StepCounts.of(trials.steps),
         usage=_total_usage(trials.usage),
         seconds=time.perf_counter() - began,
         failure=f"{type(failure).__name__}: {failure}" if failure else "",
