@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import parse_columns, read_batch
     from hgpo.storage.schema import check_output
-    from hgpo.storage.tables import check_json_types, write_table
+    from hgpo.storage.tables import write_table
 
     if arguments.output is not None:
         check_output(arguments.output, arguments.force)
@@ -94,8 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
     columns = parse_columns(arguments.column)
     stored = [read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format)]
     table = joined_table(stored) if arguments.output is not None else None
-    if table is not None:
-        check_json_types(arguments.output, table.schema)
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
     computed = [
