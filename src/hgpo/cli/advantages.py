@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import add_file_arguments
+from hgpo.cli import add_file_arguments, add_option_argument, check_output, parse_given
 from hgpo.utils.text import counted
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
     parser.add_argument("--estimator", default="hgpo", choices=names(), help="the estimator (default: hgpo)")
     parser.add_argument("--gamma", type=float, default=0.95, help="discount of the step return (default: 0.95)")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
-    )
+    add_option_argument(parser, "estimator")
     add_file_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, help="write the rows with the new columns here (.parquet, .jsonl)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
@@ -77,20 +75,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
-    from hgpo.config import apply_override
     from hgpo.estimators import compute_advantages
     from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import parse_columns, read_batch
-    from hgpo.storage.schema import check_output
+    from hgpo.storage.schema import suffix_of
     from hgpo.storage.tables import write_table
 
     if arguments.output is not None:
-        check_output(arguments.output, arguments.force)
-    options: dict[str, Any] = {}
-    for option in arguments.option:
-        apply_override(options, option)
+        suffix_of(arguments.output)
+        check_output(arguments.output, overwrite=arguments.force)
+    options = parse_given(arguments.option)
     columns = parse_columns(arguments.column)
     stored = [read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format)]
     table = joined_table(stored) if arguments.output is not None else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import TRUST_HELP
+from hgpo.cli import TRUST_HELP, add_option_argument, parse_given
 from hgpo.envs.base import Env, Info
 from hgpo.utils.text import visible_lines
 
@@ -46,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
     parser.add_argument("--split", help="split (default: the first; for a run, its evaluation split)")
     parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
-    )
+    add_option_argument(parser, "environment")
     parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
     parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
     parser.add_argument("--agent", help="agent: direct, react, reflexion, …")
@@ -144,16 +142,12 @@ def _game(chosen: int, games: int) -> int:
 def _play_in_person(arguments: argparse.Namespace) -> int:
     """The user types the commands."""
     from hgpo.agents import get_template
-    from hgpo.config import apply_override
     from hgpo.envs.registry import make
     from hgpo.envs.wrappers import LimitedSuite
     from hgpo.rollout.episode import Episode, EpisodeIds
     from hgpo.rollout.prompts import RolloutRules
 
-    options: dict[str, object] = {}
-    for option in arguments.option:
-        apply_override(options, option)
-    suite = LimitedSuite(make(arguments.what, **options), sys.maxsize)
+    suite = LimitedSuite(make(arguments.what, **parse_given(arguments.option)), sys.maxsize)
     tasks = suite.tasks(arguments.split or suite.splits[0])
     task = tasks[_game(arguments.game, len(tasks))]
     environment = task.make()
