@@ -35,13 +35,13 @@ from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AsyncPolicy
 from hgpo.rollout.monitor import Advice, RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import (
     RunDirectory,
     create_run_directory,
     discard_unbegun,
     exclusive,
     open_run_directory,
-    remove_leftovers,
     write_json,
 )
 from hgpo.runs.load_settings import is_run
@@ -111,7 +111,7 @@ def _complete(
 
     started = time.monotonic() if started is None else started
     use_threads(config.run.threads)
-    remove_leftovers(run)
+    recover(run.checkpoints)
     record_environment(run, config.environment.name, suite)
     prepare_start(run, config, suite, reporter)
     trainer = build_trainer(run, config, suite, reporter)

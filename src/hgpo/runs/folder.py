@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
-from hgpo.runs.checkpoints import recover
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 from hgpo.utils.files import naming, try_lock, write_text
 
@@ -39,13 +38,6 @@ _PARTIAL = ".*.partial"
 _BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 _FROM_A_COPY = "Restore the file from a copy"
-# Partial files that only training writes: `hgpo eval` and `hgpo inspect` may be writing others.
-_TRAINING_LEFTOVERS = (
-    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
-    *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
-    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
-    "rollouts/.[0-9]*.parquet.*.partial",
-)
 
 
 class RunInUseError(ValueError):
@@ -195,17 +187,6 @@ def discard_unbegun(run: RunDirectory) -> None:
         for entry in found:
             entry.unlink()
         run.path.rmdir()
-
-
-def remove_leftovers(run: RunDirectory) -> None:
-    """Delete the partial files of a killed training process, and restore a checkpoint that it was replacing.
-
-    The caller must hold the lock of the run (`exclusive`).
-    """
-    recover(run.checkpoints)
-    for pattern in _TRAINING_LEFTOVERS:
-        for path in list(run.path.glob(pattern)):
-            path.unlink()
 
 
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
