@@ -98,7 +98,7 @@ class ServedGames:
         """
         player = Player(policy, self.agent, self.rules, max_concurrency=at_once)
         with tempfile.TemporaryDirectory() as folder:
-            log = EvalLog.open(Path(folder) / "games.json", {}, keep_steps=True)
+            log = EvalLog(Path(folder) / "games.json", {}, keep_steps=True)
             began = time.perf_counter()
             asyncio.run(play_tasks(self.games, player, lambda result: log.add(result.summary, result.steps)))
             seconds = time.perf_counter() - began

@@ -35,13 +35,13 @@ from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AsyncPolicy
 from hgpo.rollout.monitor import Advice, RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import (
     RunDirectory,
     create_run_directory,
     discard_unbegun,
     exclusive,
     open_run_directory,
-    remove_leftovers,
     write_json,
 )
 from hgpo.runs.load_settings import is_run
@@ -111,7 +111,7 @@ def _complete(
 
     started = time.monotonic() if started is None else started
     use_threads(config.run.threads)
-    remove_leftovers(run)
+    recover(run.checkpoints)
     record_environment(run, config.environment.name, suite)
     prepare_start(run, config, suite, reporter)
     trainer = build_trainer(run, config, suite, reporter)
@@ -147,7 +147,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         settings=config.rollout,
         updates=settings.updates,
         seed=seed,
-        monitor=build_monitor(config.policy, config.warm_start, config.agent, config.environment, reporter),
+        monitor=build_monitor(config.policy, config.warm_start, config.agent, reporter),
     )
     return Trainer(
         run,
@@ -331,14 +331,13 @@ def build_evaluator(
     """The evaluator of the settings' evaluation set; with `monitored`, it reports episodes that cannot succeed."""
     settings, policy = config.evaluation, config.policy
     agent = build_agent(config.agent, config.environment.name)
-    monitor = build_monitor(policy, config.warm_start, config.agent, config.environment, reporter)
+    monitor = build_monitor(policy, config.warm_start, config.agent, reporter)
     return Evaluator(
         evaluation_tasks(suite, settings),
         agent,
         agent_rules(config.rollout, agent, settings.temperature),
         split=settings.split,
         seeds=settings.seeds,
-        temperature=settings.temperature,
         reporter=reporter,
         budget=budget,
         monitor=monitor if monitored else None,
@@ -362,7 +361,6 @@ def build_monitor(
     policy: PolicySettings,
     start: WarmStartSettings,
     agent: AgentSettings,
-    environment: EnvironmentSettings,
     reporter: Reporter,
 ) -> RolloutMonitor:
     """What watches batches of episodes; its advice depends on the policy."""
@@ -376,4 +374,4 @@ def build_monitor(
             f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
             f"than {agent.template}"
         )
-    return RolloutMonitor(reporter, environment.max_steps, Advice(policy.max_response_tokens, teaching))
+    return RolloutMonitor(reporter, Advice(policy.max_response_tokens, teaching))

@@ -74,7 +74,7 @@ def test_a_run_is_written_into_its_folder_with_its_own_settings(run: Path, capsy
     assert main(["inspect", str(run), "--quiet"]) == 0  # a report may be written anew
     page.write_text("mine")
     assert main(["inspect", str(run)]) == 2
-    assert "is not a report" in capsys.readouterr().err
+    assert "report.html exists already; choose another name or add --force" in capsys.readouterr().err
     assert page.read_text() == "mine"
 
 
@@ -162,11 +162,11 @@ def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--figures", "r.toml"], "--figures: r.toml is a file; name another folder"),
-        (["--figures", "r.toml/figures"], "--figures: r.toml is a file; name another folder"),
-        (["-o", "run"], "--output: run is a folder; name a file, e.g. run/report.html"),
-        (["-o", "run", "--force"], "--output: run is a folder"),
-        (["-o", "r.toml/report.html"], "--output: r.toml is a file; name another folder"),
+        (["--figures", "r.toml"], "File exists: 'r.toml'"),
+        (["--figures", "r.toml/figures"], "Not a directory: 'r.toml/figures'"),
+        (["-o", "run"], "run is a folder; give the name of a file"),
+        (["-o", "run", "--force"], "run is a folder"),
+        (["-o", "r.toml/report.html"], "File exists: 'r.toml'"),
     ],
 )
 def test_places_that_cannot_be_written_to_are_named(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 TRUST_HELP = "of a run from elsewhere: import the modules that its settings name, which runs their code"
 
@@ -24,3 +27,36 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
     )
+
+
+def add_option_argument(parser: argparse.ArgumentParser, of: str) -> None:
+    """Add `--option`, for `parse_given`."""
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help=f"an option of the {of}; repeatable"
+    )
+
+
+def parse_given(assignments: Sequence[str]) -> dict[str, Any]:
+    """The values of `--option`, by name."""
+    from hgpo.config import apply_override
+
+    options: dict[str, Any] = {}
+    for assignment in assignments:
+        apply_override(options, assignment)
+    return options
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """Check before a computation that its result can be written to `path`.
+
+    Raises:
+        ValueError: `path` is a folder, or it exists and `overwrite` is false.
+        OSError: The folder is not writable.
+    """
+    from hgpo.utils.files import check_writable
+
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} exists already; choose another name or add --force")
+    check_writable(path)

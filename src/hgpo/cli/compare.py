@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgpo.cli import check_output
+
 if TYPE_CHECKING:
     from hgpo.report.compare_table import Comparison
 
@@ -75,11 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     """Reject, before anything is read, what would fail later or overwrite a file."""
-    output: Path | None = arguments.output
-    if output is not None and output.is_dir():
-        raise ValueError(f"--output: {output} is a folder; give the name of a file")
-    if output is not None and output.exists() and not arguments.force:
-        raise ValueError(f"{output} exists already; choose another name or add --force")
+    if arguments.output is not None:
+        check_output(arguments.output, overwrite=arguments.force)
     if _format(arguments) == "csv" and arguments.layout != "full":
         raise ValueError("--layout paper is for text, Markdown and LaTeX; CSV has every figure in one layout")
     if arguments.figure is not None:

@@ -18,7 +18,7 @@ examples:
   hgpo export runs/quickstart -o my-policy
   hgpo export runs/quickstart --checkpoint 40 -o my-policy-40
   hgpo export runs/lora -o my-policy --merge                       one model out of base and adapter, in float32
-  hgpo export runs/quickstart -o my-policy --push me/my-policy     upload it as well, where you are logged in
+  hf upload me/my-policy my-policy --private                       upload it, where you are logged in (`hf auth login`)
 """
 _OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "contents.json", "adapter_base.json")
 
@@ -32,9 +32,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("--merge", action="store_true", help="merge the adapter into the base weights")
-    parser.add_argument(
-        "--push", metavar="NAME", help="also upload it to the Hugging Face hub under this name, private"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,8 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output: {output} exists already and is not an empty folder; choose another name")
-    if arguments.push is not None:
-        _refuse_without_login(arguments.push)
     run_directory, config = open_run_directory(arguments.run)
     policies = run_policies(run_directory, config)
     folder = _weights_folder(policies, arguments.checkpoint)
@@ -61,9 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
         publish(partial, output)
     sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
-    if arguments.push is not None:
-        _push(output, arguments.push)
-        sys.stdout.write(f"and on the hub as {arguments.push}\n")
     return 0
 
 
@@ -100,18 +92,3 @@ def _weights_folder(policies: RunPolicies, checkpoint: str) -> Path:
             f"{policies.run.path} started from {policies.settings.model} and did not change it; nothing to export"
         )
     return Path(policies.start_source())
-
-
-def _refuse_without_login(name: str) -> None:
-    from huggingface_hub import get_token
-
-    if get_token() is None:
-        raise ValueError(f"--push {name}: you are not logged in to the Hugging Face hub; run `hf auth login` first")
-
-
-def _push(folder: Path, name: str) -> None:
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    api.create_repo(name, private=True, exist_ok=True)
-    api.upload_folder(repo_id=name, folder_path=folder)

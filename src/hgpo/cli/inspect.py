@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import add_file_arguments
+from hgpo.cli import add_file_arguments, add_option_argument, check_output, parse_given
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,15 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run directory)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
     parser.add_argument(
         "--estimator", choices=names(), help="the estimator of the training (default: the run's, else hgpo)"
     )
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the estimator; repeatable"
-    )
+    add_option_argument(parser, "estimator")
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     add_file_arguments(parser)
     parser.add_argument(
@@ -78,9 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or _default_output(arguments.path)
     write_page = arguments.figures is None or arguments.output is not None
     if arguments.figures is not None:
-        _refuse_file(arguments.figures, "--figures")
+        arguments.figures.mkdir(parents=True, exist_ok=True)  # before the computation
     if write_page:
-        _refuse_output(output, arguments.force)
+        check_output(output, overwrite=arguments.force or _is_report(output))
     report = report_of(arguments)
     print_report(console, report)
     if arguments.figures is not None:
@@ -121,7 +119,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """
-    from hgpo.config import ConfigError, apply_override
+    from hgpo.config import ConfigError
     from hgpo.estimators import ESTIMATORS, parse_options
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.run_facts import run_facts
@@ -130,9 +128,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.schema import Notice
 
-    options: dict[str, Any] = {}
-    for option in arguments.option:
-        apply_override(options, option)
+    options = parse_given(arguments.option)
     estimator, gamma = arguments.estimator, arguments.gamma
     metrics: list[dict[str, Any]] = []
     facts: RunFacts | None = None
@@ -173,33 +169,13 @@ def _default_output(path: Path) -> Path:
     return path / "report.html" if path.is_dir() else path.with_suffix(".report.html")
 
 
-def _refuse_file(folder: Path, option: str) -> None:
-    """Raise if the output folder, or one of its parents, is a file."""
-    found = next((place for place in (folder, *folder.parents) if place.exists()), None)
-    if found is not None and not found.is_dir():
-        raise ValueError(f"{option}: {found} is a file; name another folder")
-
-
-def _refuse_overwriting(path: Path, force: bool) -> None:
-    """Raise if `path` exists and is not a report, unless `force`."""
+def _is_report(path: Path) -> bool:
     from hgpo.report.rendering import MARKER
 
-    if path.is_dir():
-        raise ValueError(f"--output: {path} is a folder; name a file, e.g. {path / 'report.html'}")
-    if force or not path.exists():
-        return
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
-        if file.read(len(MARKER)) != MARKER.encode():
-            raise ValueError(f"{path} exists already and is not a report; choose another name or add --force")
-
-
-def _refuse_output(path: Path, force: bool) -> None:
-    """Check before the computation that the report can be written."""
-    from hgpo.utils.files import check_writable
-
-    _refuse_file(path.parent, "--output")
-    _refuse_overwriting(path, force)
-    check_writable(path)
+        return file.read(len(MARKER)) == MARKER.encode()
 
 
 def _shown(report: Report) -> str:

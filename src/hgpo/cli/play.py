@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import TRUST_HELP
+from hgpo.cli import TRUST_HELP, add_option_argument, parse_given
 from hgpo.envs.base import Env, Info
 from hgpo.utils.text import visible_lines
 
@@ -35,6 +36,9 @@ examples:
   hgpo play react.rollouts.jsonl --game 2                             the third of the stored games
 """
 
+MOST_SHOWN = 2_000
+"""Characters of one text; a response may be endless."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
@@ -42,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
     parser.add_argument("--split", help="split (default: the first; for a run, its evaluation split)")
     parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
-    )
+    add_option_argument(parser, "environment")
     parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
     parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
     parser.add_argument("--agent", help="agent: direct, react, reflexion, …")
@@ -74,7 +76,6 @@ def _replay(arguments: argparse.Namespace) -> int:
     """A stored game, step by step."""
     import pyarrow.compute as pc
 
-    from hgpo.rollout.records import step_text
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import read_batch
 
@@ -112,7 +113,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     from dataclasses import asdict
 
     from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
-    from hgpo.rollout.records import StepRecord, step_text
+    from hgpo.rollout.records import StepRecord
     from hgpo.rollout.runner import EvalTask, Player, play_task
 
     def show(step: StepRecord) -> None:
@@ -141,16 +142,12 @@ def _game(chosen: int, games: int) -> int:
 def _play_in_person(arguments: argparse.Namespace) -> int:
     """The user types the commands."""
     from hgpo.agents import get_template
-    from hgpo.config import apply_override
     from hgpo.envs.registry import make
     from hgpo.envs.wrappers import LimitedSuite
     from hgpo.rollout.episode import Episode, EpisodeIds
     from hgpo.rollout.prompts import RolloutRules
 
-    options: dict[str, object] = {}
-    for option in arguments.option:
-        apply_override(options, option)
-    suite = LimitedSuite(make(arguments.what, **options), sys.maxsize)
+    suite = LimitedSuite(make(arguments.what, **parse_given(arguments.option)), sys.maxsize)
     tasks = suite.tasks(arguments.split or suite.splits[0])
     task = tasks[_game(arguments.game, len(tasks))]
     environment = task.make()
@@ -196,3 +193,42 @@ def _ask() -> str:
 def _show(text: str) -> None:
     """Environment text is untrusted: control and direction characters never reach the terminal."""
     sys.stdout.write(visible_lines(text) + "\n")
+
+
+def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
+    """A step as text: prompt, response, action, next observation.
+
+    Args:
+        step: columns of a stored step, or the fields of a `StepRecord`; missing ones are left out.
+        whole_prompt: the whole prompt instead of its length.
+    """
+    prompt = str(step.get("prompt") or "")
+    parts = [f"── step {step['step'] + 1} " + "─" * 50]
+    if whole_prompt:
+        parts.append(_indented("asked", prompt, most=len(prompt)))
+    elif prompt:
+        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
+    parts.append(_indented("answer", step.get("response")))
+    fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
+    parts.append(_indented("action", f"{step.get('action')}{fault}"))
+    parts.append(_indented("seen", step.get("next_observation")))
+    parts.append(f"reward    {step['reward']:g}{_end(step)}")
+    return "\n".join(part for part in parts if part)
+
+
+def _end(step: Mapping[str, Any]) -> str:
+    if step.get("won"):
+        return ", won"
+    if step.get("terminated"):
+        return ", over"
+    return ", cut at the step limit" if step.get("truncated") else ""
+
+
+def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
+    """A name and its text in two columns; "" without a text."""
+    shown = visible_lines(str(text or "")).strip()
+    if not shown:
+        return ""
+    if len(shown) > most:
+        shown = f"{shown[:most]}… ({len(shown):,} characters)"
+    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)

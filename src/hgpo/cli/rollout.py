@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hgpo.cli import TRUST_HELP
+from hgpo.cli import TRUST_HELP, check_output
 
 DESCRIPTION = """\
 Play games with the policy of a run, N rollouts each from the same start, and store every step: prompt, response,
@@ -78,9 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_mistakes(arguments: argparse.Namespace) -> None:
-    from hgpo.storage.schema import check_output
+    from hgpo.storage.schema import suffix_of
 
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
         if count is not None and count < 1:
             raise ValueError(f"{option} {count}: at least 1 must be played")
-    check_output(arguments.output, arguments.force)
+    suffix_of(arguments.output)
+    check_output(arguments.output, overwrite=arguments.force)

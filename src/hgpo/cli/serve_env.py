@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hgpo.cli import add_option_argument, parse_given
+
 DESCRIPTION = """\
 Serve an environment to OpenEnv's clients: a WebSocket at /ws, one session per connection, on 127.0.0.1 until Ctrl-C.
 A reset selects a task by `task` (its number) and `split`, or by `seed`; without either, tasks are used in order. An
@@ -25,9 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits = Limits()
     parser.description = DESCRIPTION
     parser.add_argument("name", help="alfworld, webshop, an installed package's environment, or package.module:factory")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the environment; repeatable"
-    )
+    add_option_argument(parser, "environment")
     parser.add_argument("--split", help="serve only this split (default: all; resets without a split use the first)")
     parser.add_argument(
         "--max-steps", type=int, metavar="N", help="truncate episodes after N steps (default: no limit)"
@@ -60,7 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
-    from hgpo.config import apply_override
     from hgpo.envs.openenv.protocol import is_loopback
     from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
     from hgpo.envs.registry import make
@@ -77,9 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--max-steps {arguments.max_steps}: must be at least 1; omit it for no limit")
     limits = Limits(arguments.max_sessions, arguments.max_message_bytes, arguments.idle_seconds)
     _require_websockets()
-    options: dict[str, object] = {}
-    for option in arguments.option:
-        apply_override(options, option)
+    options = parse_given(arguments.option)
     suite = LimitedSuite(make(arguments.name, **options), arguments.max_steps or sys.maxsize)
     served = Served(arguments.name, suite, (arguments.split,) if arguments.split else suite.splits)
     _serve(EnvironmentServer(served, limits), served, arguments.host, arguments.port)

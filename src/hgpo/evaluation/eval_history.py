@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
+import sys
 from dataclasses import dataclass
 
 from hgpo.evaluation.eval_log import LOG_SUFFIX
@@ -40,18 +40,12 @@ def newest_evaluation(run: RunDirectory) -> str | None:
     """
     if run.complete:
         return "after"
-    places = {name: place for name in evaluation_names(run) if (place := _place_in_training(name)) is not None}
-    return max(places, key=lambda name: places[name], default=None)
+    return max(training_evaluations(run), key=lambda name: update_of(name, updates=sys.maxsize) or 0, default=None)
 
 
 def training_evaluations(run: RunDirectory) -> list[str]:
     """Names of the evaluations that training made, for `hgpo.runs.folder.lost_evaluations`."""
-    return [name for name in evaluation_names(run) if _place_in_training(name) is not None]
-
-
-def _place_in_training(name: str) -> float | None:
-    """When training made it, as a number that rises; None for one that training did not make."""
-    return math.inf if name == "after" else update_of(name, updates=0)
+    return [name for name in evaluation_names(run) if update_of(name, updates=0) is not None]
 
 
 def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:

@@ -1,23 +1,23 @@
-"""The log of an evaluation: each episode is on disk as soon as it has ended, so that an evaluation can be resumed.
+"""The log of an evaluation: each episode is written when it has ended, so that an evaluation can be resumed.
 
     NAME.games.jsonl       first line: the conditions of the evaluation; then one `EpisodeSummary` a line
     NAME.rollouts.jsonl    every step of every episode, for `hgpo inspect`; only if the log keeps steps
 
 An episode's steps are written before its summary: steps without one belong to an interrupted episode and are dropped
-when the evaluation is resumed. A failed episode is then played again; its line stays, because its requests
-cost money.
+when the evaluation is resumed. A failed episode is then played again; its line stays, because its requests cost money.
+What was written survives the end of the process, not a power failure: waiting for the disk after every episode would
+take longer than playing it with a small policy.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from hgpo.rollout.records import EpisodeSummary, StepRecord, append_rollouts
 from hgpo.rollout.runner import eval_task_id
@@ -39,14 +39,7 @@ class EvalLog:
         cost: Cost of all requests, including those of failed episodes.
     """
 
-    def __init__(self, path: Path, rollouts: Path | None) -> None:
-        """Use `open`."""
-        self.path, self.rollouts = path, rollouts
-        self.episodes: dict[str, EpisodeSummary] = {}
-        self.cost = 0.0
-
-    @classmethod
-    def open(cls, output: Path, conditions: Mapping[str, Any], *, keep_steps: bool = False) -> EvalLog:
+    def __init__(self, output: Path, conditions: Mapping[str, Any], *, keep_steps: bool = False) -> None:
         """Open the log in the folder of `output`, or create it if it does not exist.
 
         Args:
@@ -57,29 +50,27 @@ class EvalLog:
         Raises:
             EvalLogError: the files belong to another evaluation, or are damaged.
         """
-        log = cls(log_path(output), rollouts_path(output) if keep_steps else None)
-        if log.path.exists():
-            for summary in _read(log.path, conditions):
-                log._note(summary)
-            log._drop_unfinished_steps()
+        self.path, self.rollouts = log_path(output), rollouts_path(output) if keep_steps else None
+        self.episodes: dict[str, EpisodeSummary] = {}
+        self.cost = 0.0
+        if self.path.exists():
+            self._read(json.loads(json.dumps(dict(conditions))))
+            self._drop_unfinished_steps()
         else:
-            write_text(log.path, json.dumps({"evaluation": dict(conditions)}) + "\n", durable=True)
-            if log.rollouts is not None:
-                log.rollouts.unlink(missing_ok=True)
-        return log
+            write_text(self.path, json.dumps({"evaluation": dict(conditions)}) + "\n")
+            if self.rollouts is not None:
+                self.rollouts.unlink(missing_ok=True)
 
     def finished(self, episode: str) -> bool:
         """Whether the episode with this id was played to its end."""
         return episode in self.episodes and not self.episodes[episode].failure
 
     def add(self, summary: EpisodeSummary, steps: list[StepRecord]) -> None:
-        """Write an episode that has ended; it is on disk when this returns."""
+        """Write an episode that has ended."""
         if self.rollouts is not None and steps and not summary.failure:
             append_rollouts(self.rollouts, steps)
         with naming(self.path), self.path.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(summary)) + "\n")
-            lines.flush()
-            os.fsync(lines.fileno())
         self._note(summary)
 
     def delete(self) -> None:
@@ -89,6 +80,25 @@ class EvalLog:
     def _note(self, summary: EpisodeSummary) -> None:
         self.episodes[eval_task_id(summary.seed, summary.task)] = summary
         self.cost += summary.usage.cost
+
+    def _read(self, conditions: Mapping[str, Any]) -> None:
+        """Take the episodes of the file; an incomplete last line is removed from it."""
+        lines = list(_whole_lines(self.path))
+        try:
+            begun = dict(json.loads(lines[0])["evaluation"])
+            for line in lines[1:]:
+                self._note(_SUMMARY.validate_json(line))
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            raise EvalLogError(
+                f"{self.path} is damaged ({' '.join(str(error).split())[:200]}); delete it to restart the evaluation"
+            ) from error
+        if begun != conditions:
+            names = sorted(key for key in {*begun, *conditions} if begun.get(key) != conditions.get(key))
+            raise EvalLogError(
+                f"{self.path} belongs to an evaluation with other settings ({', '.join(names)}): choose another "
+                "output, or delete it to restart the evaluation"
+            )
+        write_text(self.path, "".join(f"{line}\n" for line in lines), durable=True)
 
     def _drop_unfinished_steps(self) -> None:
         if self.rollouts is None or not self.rollouts.exists():
@@ -111,28 +121,6 @@ def log_path(output: Path) -> Path:
 def rollouts_path(output: Path) -> Path:
     """The steps of the evaluation with this file."""
     return output.with_name(f"{output.stem}.rollouts.jsonl")
-
-
-def _read(path: Path, conditions: Mapping[str, Any]) -> list[EpisodeSummary]:
-    """The episodes of a log; an incomplete last line is removed from the file."""
-    lines = list(_whole_lines(path))
-    try:
-        documents = [json.loads(line) for line in lines]
-        begun = dict(documents[0]["evaluation"])
-        summaries = [_SUMMARY.validate_json(line) for line in lines[1:]]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ValidationError) as error:
-        raise EvalLogError(
-            f"{path} is damaged ({' '.join(str(error).split())[:200]}); delete it to restart the evaluation"
-        ) from error
-    wanted = json.loads(json.dumps(dict(conditions)))
-    if begun != wanted:
-        names = sorted(key for key in {*begun, *wanted} if begun.get(key) != wanted.get(key))
-        raise EvalLogError(
-            f"{path} belongs to an evaluation with other settings ({', '.join(names)}): choose another output, or "
-            "delete it to restart the evaluation"
-        )
-    write_text(path, "".join(f"{line}\n" for line in lines), durable=True)
-    return summaries
 
 
 def _whole_lines(path: Path) -> Iterator[str]:

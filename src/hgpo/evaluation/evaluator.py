@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from hgpo.policies.base import AnyPolicy
 from hgpo.policies.pricing import FREE, PricedPolicy, Prices
 from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async
 from hgpo.utils.files import check_writable
 from hgpo.utils.progress import Reporter
@@ -62,48 +61,40 @@ class EvalConditions:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Plays each task of an evaluation set exactly once per seed."""
+    """Plays each task of an evaluation set exactly once per seed.
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        agent: Agent,
-        rules: RolloutRules,
-        *,
-        split: str,
-        seeds: Sequence[int],
-        temperature: float,
-        reporter: Reporter,
-        budget: EvalBudget = NO_LIMIT,
-        monitor: RolloutMonitor | None = None,
-        conditions: EvalConditions = EvalConditions(),
-    ) -> None:
-        """Take the parts.
+    Attributes:
+        tasks: the first tasks of the split; those of a `LimitedSuite`, which checks the environment contract.
+        agent: makes the prompts.
+        rules: of every episode; their temperature is the evaluation's, 0 for greedy decoding.
+        split: name of the split.
+        seeds: the set is played once per seed.
+        reporter: prints progress.
+        budget: see `EvalBudget`.
+        monitor: warns of problems that all responses share.
+        conditions: see `EvalConditions`.
+    """
 
-        Args:
-            tasks: the first tasks of the split; those of a `LimitedSuite`, which checks the environment contract.
-            agent: makes the prompts.
-            rules: of every episode; `temperature` replaces theirs.
-            split: name of the split.
-            seeds: the set is played once per seed.
-            temperature: of the sampling; 0 is greedy.
-            reporter: prints progress.
-            budget: see `EvalBudget`.
-            monitor: warns of problems that all responses share.
-            conditions: see `EvalConditions`.
+    tasks: Sequence[Task]
+    agent: Agent
+    rules: RolloutRules
+    split: str
+    seeds: Sequence[int]
+    reporter: Reporter
+    budget: EvalBudget = NO_LIMIT
+    monitor: RolloutMonitor | None = None
+    conditions: EvalConditions = EvalConditions()
 
-        Raises:
-            ValueError: there are no tasks, or one occurs twice.
-        """
-        if not tasks:
-            raise ValueError(f"split {split!r} has no tasks to evaluate on")
-        if len({task.id for task in tasks}) != len(tasks):
-            raise ValueError(f"split {split!r} names a task twice; every task must be played exactly once per seed")
-        self._episodes = [EvalTask(task, place, seed) for seed in seeds for place, task in enumerate(tasks)]
-        self._agent, self._rules = agent, replace(rules, temperature=temperature)
-        self._split, self._seeds, self._temperature = split, tuple(seeds), temperature
-        self._reporter, self._budget, self._monitor, self._conditions = reporter, budget, monitor, conditions
+    def __post_init__(self) -> None:
+        """`ValueError` if there are no tasks, or one occurs twice."""
+        if not self.tasks:
+            raise ValueError(f"split {self.split!r} has no tasks to evaluate on")
+        if len({task.id for task in self.tasks}) != len(self.tasks):
+            raise ValueError(
+                f"split {self.split!r} names a task twice; every task must be played exactly once per seed"
+            )
 
     def evaluate(
         self, policy: AnyPolicy, output: Path, *, model: str, keep_going: bool = False, keep_steps: bool = False
@@ -128,63 +119,53 @@ class Evaluator:
             EnvContractError, RolloutError, PromptTooLong, AnswerFailed: an episode failed, unless `keep_going`.
         """
         check_writable(output)
-        log = EvalLog.open(output, self._log_conditions(model), keep_steps=keep_steps)
-        missing = [task for task in self._episodes if not log.finished(task.id)]
-        total, done = len(self._episodes), len(self._episodes) - len(missing)
+        named = {"model": model, "environment": self.conditions.environment, "agent": self.conditions.agent}
+        played = {"split": self.split, "seeds": list(self.seeds), "temperature": self.rules.temperature}
+        conditions = {**named, **played, "tasks": len(self.tasks), **self.conditions.settings}
+        log = EvalLog(output, conditions, keep_steps=keep_steps)
+        episodes = [EvalTask(task, place, seed) for seed in self.seeds for place, task in enumerate(self.tasks)]
+        missing = [task for task in episodes if not log.finished(task.id)]
+        done = len(episodes) - len(missing)
         if done:
-            self._reporter.say(f"{done} of {total} episodes are already done; {len(missing)} remain")
-        prices, max_cost = self._budget.prices, self._budget.max_cost
+            self.reporter.say(f"{done} of {len(episodes)} episodes are already done; {len(missing)} remain")
+        prices, max_cost = self.budget.prices, self.budget.max_cost
         priced = PricedPolicy(as_async(policy), prices, limit=max_cost, cost=log.cost)
         began = time.perf_counter()
-        if not self._play(missing, priced, log, keep_going=keep_going):
-            played = sum(log.finished(task.id) for task in self._episodes)
-            self._reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {played} of {total} episodes are done")
+        if not self._play(missing, done, priced, log, keep_going=keep_going):
+            ended = sum(log.finished(task.id) for task in episodes)
+            self.reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {ended} of {len(episodes)} episodes are done")
             return None
         stored = summarise_evaluation(
-            [log.episodes[task.id] for task in self._episodes],
-            split=self._split,
-            seeds=self._seeds,
-            temperature=self._temperature,
+            [log.episodes[task.id] for task in episodes],
+            split=self.split,
+            seeds=self.seeds,
+            temperature=self.rules.temperature,
             model=model,
-            agent=self._conditions.agent,
-            environment=self._conditions.environment,
+            agent=self.conditions.agent,
+            environment=self.conditions.environment,
             cost=log.cost if prices != FREE else None,
             seconds=None if done else time.perf_counter() - began,
         )
         write_evaluation(output, stored)
         if not keep_steps and not stored.failed:
             log.delete()
-        self._reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
+        self.reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
         return stored
 
-    def _log_conditions(self, model: str) -> dict[str, Any]:
-        return {
-            "model": model,
-            "environment": self._conditions.environment,
-            "agent": self._conditions.agent,
-            "split": self._split,
-            "tasks": len(self._episodes) // len(self._seeds),
-            "seeds": list(self._seeds),
-            "temperature": self._temperature,
-            **self._conditions.settings,
-        }
-
-    def _play(self, tasks: Sequence[EvalTask], policy: PricedPolicy, log: EvalLog, *, keep_going: bool) -> bool:
-        """Whether all tasks were played."""
-        total, before = len(self._episodes), len(self._episodes) - len(tasks)
+    def _play(
+        self, tasks: Sequence[EvalTask], done: int, policy: PricedPolicy, log: EvalLog, *, keep_going: bool
+    ) -> bool:
+        """Whether all tasks were played; `done` others were before."""
         outcomes: Counter[str] = Counter()
-        with self._reporter.counting(f"evaluating on {self._split}") as count:
+        with self.reporter.counting(f"evaluating on {self.split}") as count:
 
-            def show(ended: int, _: int, note: str) -> None:
+            def show(ended: int, total: int, note: str = "") -> None:
                 failed = f", {outcomes['failed']} failed" if outcomes["failed"] else ""
-                count(before + ended, total, f"{outcomes['won']} won{failed}" + (note and f", {note}"))
+                count(done + ended, done + total, f"{outcomes['won']} won{failed}" + (note and f", {note}"))
 
-            concurrency = self._budget.max_concurrency
-            batch = self._monitor.begin(len(tasks), show, concurrency) if self._monitor and tasks else None
-
-            def on_step(record: StepRecord) -> None:
-                if batch is not None:
-                    batch.step(record)
+            concurrency = self.budget.max_concurrency
+            batch = self.monitor.begin(len(tasks), show, concurrency) if self.monitor and tasks else None
+            progress = batch.progress if batch else show
 
             def on_result(result: EpisodeResult) -> None:
                 summary = result.summary
@@ -192,13 +173,10 @@ class Evaluator:
                     raise result.error
                 log.add(summary, result.steps)
                 outcomes["failed" if summary.failure else "won" if summary.won else "lost"] += 1
-                if batch is None:
-                    show(outcomes.total(), len(tasks), "")
-                else:
-                    batch.progress(outcomes.total(), len(tasks))
+                progress(outcomes.total(), len(tasks))
 
-            player = Player(policy, self._agent, self._rules, concurrency, on_step)
+            player = Player(policy, self.agent, self.rules, concurrency, batch.step if batch else lambda step: None)
             all_played = run_async(play_tasks(tasks, player, on_result))
-            if batch is not None:
+            if batch:
                 batch.finish()
         return all_played

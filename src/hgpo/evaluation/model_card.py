@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hgpo.config import Config, dump_config
-from hgpo.evaluation.result_files import percent, seeds_text, stored_evaluation
-from hgpo.evaluation.statistics import Evaluation
+from hgpo.evaluation.eval_history import evaluation_names
+from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
 
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
@@ -69,39 +69,25 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete "
             f"{run.summary.name} and `hgpo train --resume {run.path}` plays it again"
         )
-    folder = run.evaluation("before").parent
-    found = [(path.stem, stored_evaluation(run, path.stem)) for path in sorted(folder.glob("*.json"))]
-    evaluations = [(name, evaluation) for name, evaluation in found if evaluation is not None]
-    if not evaluations:
+    if not (names := evaluation_names(run)):
         yield from ("It was not evaluated.", "")
         return
-    yield "| evaluation | split | tasks | temperature | seeds | success | 95 % interval |"
-    yield "|---|---|---|---|---|---|---|"
-    for name, evaluation in evaluations:
-        yield _row(name, evaluation)
+    yield "| evaluation | split | task type | tasks | temperature | seeds | success | 95 % interval |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name in names:
+        evaluation = stored_evaluation(run, name)
+        assert evaluation is not None, "its file was listed"
+        for kind, rate in {"all": evaluation.success, **evaluation.by_task_type}.items():
+            cells = (
+                *map(_plain, (name, evaluation.split, kind)),
+                str(rate.tasks),
+                f"{evaluation.temperature:g}",
+                ", ".join(map(str, evaluation.seeds)),
+                percent(rate.mean),
+                f"{percent(rate.low)} to {percent(rate.high)}",
+            )
+            yield f"| {' | '.join(cells)} |"
     yield ""
-    name, newest = next((pair for pair in evaluations if pair[0] == "after"), evaluations[-1])
-    yield f"By task type, {_plain(name)}:"
-    yield ""
-    yield "| task type | tasks | success | 95 % interval |"
-    yield "|---|---|---|---|"
-    for kind, rate in newest.by_task_type.items():
-        yield f"| {_plain(kind)} | {rate.tasks} | {percent(rate.mean)} | {percent(rate.low)} to {percent(rate.high)} |"
-    yield ""
-
-
-def _row(name: str, evaluation: Evaluation) -> str:
-    rate = evaluation.success
-    cells = (
-        _plain(name),
-        _plain(evaluation.split),
-        str(rate.tasks),
-        f"{evaluation.temperature:g}",
-        seeds_text(evaluation.seeds).partition(" ")[2],
-        percent(rate.mean),
-        f"{percent(rate.low)} to {percent(rate.high)}",
-    )
-    return f"| {' | '.join(cells)} |"
 
 
 def _plain(text: str) -> str:

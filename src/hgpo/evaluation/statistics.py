@@ -11,23 +11,30 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from hgpo.rollout.records import EpisodeSummary, StepCounts
 
 NORMAL_95 = 1.959963984540054
+
+# Constraints that hold for a file of an evaluation (`hgpo.evaluation.result_files`).
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A mean over tasks with its 95 % interval."""
 
-    mean: float
-    low: float
-    high: float
-    tasks: int
+    mean: Fraction
+    low: Fraction
+    high: Fraction
+    tasks: Annotated[Count, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +56,16 @@ class Evaluation:
     """
 
     split: str
-    temperature: float
-    seeds: tuple[int, ...]
+    temperature: Amount
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     success: Rate
-    score: float
-    by_seed: tuple[float, ...]
+    score: Finite
+    by_seed: tuple[Fraction, ...]
     by_task_type: dict[str, Rate]
-    episode_length: float
-    valid_actions: float
-    admissible_actions: float | None
-    tasks_won: dict[str, float]
+    episode_length: Amount
+    valid_actions: Fraction
+    admissible_actions: Fraction | None
+    tasks_won: Annotated[dict[str, Fraction], Field(min_length=1)]
 
     @property
     def seed_deviation(self) -> float | None:
@@ -74,7 +81,10 @@ def summarise(
     episodes: Sequence[EpisodeSummary], *, split: str, seeds: Sequence[int], temperature: float
 ) -> Evaluation:
     """The figures of the episodes that were played to their end."""
-    won = _mean_by_task(episodes)
+    wins_by_task: dict[str, list[bool]] = defaultdict(list)
+    for episode in episodes:
+        wins_by_task[episode.task].append(episode.won)
+    won = {task: float(np.mean(wins)) for task, wins in wins_by_task.items()}
     types = {episode.task: episode.kind for episode in episodes}
     counts = sum((episode.counts for episode in episodes), StepCounts())
     by_seed = [[episode.won for episode in episodes if episode.seed == seed] for seed in seeds]
@@ -177,10 +187,3 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     if shared > 0.0:
         shared = max(shared - 0.5, 0.0)
     return shared / size if size > 0.0 else 0.0
-
-
-def _mean_by_task(episodes: Sequence[EpisodeSummary]) -> dict[str, float]:
-    won: dict[str, list[bool]] = defaultdict(list)
-    for episode in episodes:
-        won[episode.task].append(episode.won)
-    return {task: float(np.mean(values)) for task, values in won.items()}

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hgpo.evaluation.eval_history import training_evaluations
 from hgpo.evaluation.result_files import percent, stored_evaluation
-from hgpo.evaluation.statistics import Evaluation, Rate, gain
+from hgpo.evaluation.statistics import Evaluation, gain
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import visible
@@ -87,7 +87,7 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     summary = read_summary(run)
     before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
     if before is not None and after is not None:
-        print_comparison(reporter.console, before, after)
+        print_evaluation(reporter.console, after, before)
     low, high = summary["gain_interval"]
     reporter.say(
         f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
@@ -108,35 +108,18 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     reporter.say(f"Next: hgpo eval {run.path} --seeds 1 2 3{stored}")
 
 
-def print_comparison(console: Console, before: Evaluation, after: Evaluation) -> None:
-    """Success per task type, before and after."""
-    table = _table(after, "games", "before", "after", "95 % interval")
-    for kind, rate in after.by_task_type.items():
-        start = before.by_task_type.get(kind)
-        _add(table, kind, rate, "" if start is None else percent(start.mean))
-    table.add_section()
-    _add(table, "all", after.success, percent(before.success.mean))
-    console.print(table)
+def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:
+    """Success per task type of one evaluation, with that of another one before it.
 
-
-def print_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """Success per task type of one evaluation."""
-    table = _table(evaluation, "games", "success", "95 % interval")
-    for kind, rate in [*evaluation.by_task_type.items(), ("all", evaluation.success)]:
-        _add(table, kind, rate)
-    console.print(table)
-
-
-def _table(evaluation: Evaluation, *columns: str) -> Table:
+    The environment's names of task types are escaped, not parsed as markup.
+    """
     title = f"Success on {visible(evaluation.split)} (temperature {evaluation.temperature:g})"
-    table = Table(title=Text(title, style="table.title"))
-    table.add_column("task type")
-    for column in columns:
+    table = Table("task type", title=Text(title, style="table.title"))
+    for column in ("games", *(("before", "after") if before else ("success",)), "95 % interval"):
         table.add_column(column, justify="right")
-    return table
-
-
-def _add(table: Table, kind: str, rate: Rate, *before: str) -> None:
-    """One row; the environment's name of a task type is escaped, not parsed as markup."""
-    interval = f"{percent(rate.low)} – {percent(rate.high)}"
-    table.add_row(Text(visible(kind)), str(rate.tasks), *before, percent(rate.mean), interval)
+    earlier = {} if before is None else {**before.by_task_type, "all": before.success}
+    for kind, rate in {**evaluation.by_task_type, "all": evaluation.success}.items():
+        start = [percent(earlier[kind].mean) if kind in earlier else ""] if before else []
+        interval = f"{percent(rate.low)} – {percent(rate.high)}"
+        table.add_row(Text(visible(kind)), str(rate.tasks), *start, percent(rate.mean), interval)
+    console.print(table)

@@ -59,6 +59,8 @@ class PricedPolicy(PolicyWrapper[AsyncPolicy]):
         response = await self._policy.respond(request, temperature=temperature)
         usage = usage_of(response)
         cost = self._prices.of(usage)
+        if not cost:
+            return response
         self.cost += cost
         return replace(response, usage=replace(usage, cost=cost))
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hgpo.rollout.records import StepCounts, StepRecord
-from hgpo.utils.progress import Reporter, duration
+from hgpo.utils.progress import Reporter
 from hgpo.utils.text import visible
 
-_LONG_SECONDS = 30.0  # shorter batches get no forecast of their time
 _ENOUGH_RESPONSES = 8  # fewer that all fail in the first turn are nothing unusual
 _PRINTED_CHARACTERS = 300
 
@@ -41,22 +40,21 @@ class Advice:
         )
 
 
+@dataclass(slots=True)
 class RolloutMonitor:
     """Watches the batches of a run or of an evaluation; it repeats no warning until a batch was free of problems.
 
-    Args:
+    Attributes:
         reporter: prints lines.
-        max_steps: turns after which an episode is cut.
         advice: what warnings recommend.
         clock: seconds.
+        warned: whether the last batch had a problem.
     """
 
-    def __init__(
-        self, reporter: Reporter, max_steps: int, advice: Advice, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.reporter, self.max_steps, self.advice, self.clock = reporter, max_steps, advice, clock
-        self.speed_printed = False
-        self.warned = False
+    reporter: Reporter
+    advice: Advice
+    clock: Callable[[], float] = time.monotonic
+    warned: bool = False
 
     def begin(
         self, episodes: int, show: Callable[[int, int, str], object], max_concurrency: int | None = None
@@ -68,53 +66,37 @@ class RolloutMonitor:
             show: called after every turn with the number of ended episodes, of all episodes, and a note.
             max_concurrency: most concurrent episodes; default: all.
         """
-        return MonitoredBatch(self, episodes, show, min(max_concurrency or episodes, episodes))
+        return MonitoredBatch(self, show, min(max_concurrency or episodes, episodes), self.clock())
 
 
+@dataclass(slots=True)
 class MonitoredBatch:
     """One batch: `step` and `progress` are callbacks for `hgpo.rollout.runner`; call `finish` at the end."""
 
-    def __init__(
-        self, monitor: RolloutMonitor, episodes: int, show: Callable[[int, int, str], object], concurrency: int
-    ) -> None:
-        self._monitor, self._episodes, self._show, self._concurrency = monitor, episodes, show, concurrency
-        self._began = monitor.clock()
-        self._tokens = 0
-        self._steps: list[StepRecord] = []
+    _monitor: RolloutMonitor
+    _show: Callable[[int, int, str], object]
+    _concurrency: int
+    _began: float
+    _tokens: int = 0
+    _steps: list[StepRecord] = field(default_factory=list)
 
     def step(self, record: StepRecord) -> None:
         """Count a step; the first turn ends after one step per concurrent episode."""
         self._steps.append(record)
         self._tokens += len(record.prompt_ids) + len(record.token_ids)
-        if len(self._steps) == self._concurrency:
-            self._print_speed()
-            if len(self._steps) >= _ENOUGH_RESPONSES:
-                self._warn()
+        if len(self._steps) == self._concurrency >= _ENOUGH_RESPONSES:
+            self._warn()
 
     def progress(self, ended: int, total: int) -> None:
         """Show the progress of the batch."""
-        self._show(ended, total, f"{len(self._steps):,} steps{self._speed()}")
+        seconds = self._monitor.clock() - self._began
+        speed = f", {self._tokens / seconds:,.0f} tokens/s" if self._tokens and seconds > 0 else ""
+        self._show(ended, total, f"{len(self._steps):,} steps{speed}")
 
     def finish(self) -> None:
         """Check the whole batch."""
         if self._steps:
             self._monitor.warned = self._warn()
-
-    def _speed(self) -> str:
-        seconds = self._monitor.clock() - self._began
-        return f", {self._tokens / seconds:,.0f} tokens/s" if self._tokens and seconds > 0 else ""
-
-    def _print_speed(self) -> None:
-        """Print once how long a batch can take at most; the first turn gives the estimate."""
-        monitor, seconds = self._monitor, self._monitor.clock() - self._began
-        turns = monitor.max_steps * -(-self._episodes // self._concurrency)
-        if monitor.speed_printed or seconds * turns < _LONG_SECONDS:
-            return
-        monitor.speed_printed = True
-        monitor.reporter.say(
-            f"  the first turn of {self._concurrency} episodes took {duration(seconds)}{self._speed()}: "
-            f"at most {duration(seconds * turns)} for all {turns} turns"
-        )
 
     def _warn(self) -> bool:
         """Whether the steps so far have a problem, which is printed unless the last batch had one."""

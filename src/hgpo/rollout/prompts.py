@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents import AgentContext, Template
 from hgpo.messages import Conversation
+from hgpo.policies.async_batcher import Batched
 from hgpo.policies.base import PromptCounter
 
 
@@ -140,61 +142,56 @@ def fit_prompts(
     Raises:
         RolloutError: a prompt is too long even without memory: nothing is ever cut silently.
     """
-    limit = counter.max_prompt_tokens
+    prompts = []
+    for prompt in _fitted(contexts, counter, render):
+        if isinstance(prompt, RolloutError):
+            raise prompt
+        prompts.append(prompt)
+    return prompts
+
+
+class PromptBatcher:
+    """`fit_prompts` for concurrent episodes: one call counts the tokens of all prompts that are waited for."""
+
+    def __init__(self, counter: PromptCounter, render: Callable[[AgentContext], Conversation]) -> None:
+        self._counter, self._render = counter, render
+        self._fit = Batched(lambda contexts: _fitted(contexts, counter, render))
+
+    async def fit(self, context: AgentContext) -> Prompt:
+        """The prompt of one context; see `fit_prompts`."""
+        if self._counter.max_prompt_tokens is None:
+            return Prompt(self._render(context), forgotten=0)
+        return await self._fit(context)
+
+
+def _fitted(
+    contexts: Sequence[AgentContext], counter: PromptCounter, render: Callable[[AgentContext], Conversation]
+) -> list[Prompt | RolloutError]:
+    """The prompt of each context, or the error if it is too long even without memory."""
+    texts, limit = [render(context) for context in contexts], counter.max_prompt_tokens
     if limit is None:
-        return [Prompt(render(context), forgotten=0) for context in contexts]
-    shortened = [_Shortened(context) for context in contexts]
-    pending = shortened
-    while pending:
-        texts = [render(one.next) for one in pending]
-        for one, text, tokens in zip(pending, texts, counter.count_prompt_tokens(texts), strict=True):
-            one.note(text, tokens, limit)
-        pending = [one for one in pending if not one.found]
-    return [one.prompt for one in shortened]
+        return [Prompt(text, forgotten=0) for text in texts]
+    counts = counter.count_prompt_tokens(texts)
+    return [
+        Prompt(text, forgotten=0) if tokens <= limit else _shortened(context, counter, render, limit)
+        for context, text, tokens in zip(contexts, texts, counts, strict=True)
+    ]
 
 
-class _Shortened:
-    """Looks for the fewest pairs that a prompt has to forget: none, else 1, 2, 4, … and then between the last two.
+def _shortened(
+    context: AgentContext, counter: PromptCounter, render: Callable[[AgentContext], Conversation], limit: int
+) -> Prompt | RolloutError:
+    """The prompt without the fewest pairs; each pair takes tokens, so bisection finds their number."""
 
-    Each pair takes tokens, so that whatever is forgotten beyond enough is enough, too. In a long episode nearly all of
-    the history may have to go, at every step: one pair after the other would render it as often.
-    """
+    def tokens(forgotten: int) -> int:
+        [count] = counter.count_prompt_tokens([render(context.forget_oldest(forgotten))])
+        return count
 
-    def __init__(self, context: AgentContext) -> None:
-        self._situation = context
-        self._forgotten = 0  # of the text that is counted next
-        self._too_few = -1
-        self._fitting: Prompt | None = None
-
-    @property
-    def next(self) -> AgentContext:
-        """What is to be rendered and counted."""
-        return self._situation.forget_oldest(self._forgotten)
-
-    @property
-    def found(self) -> bool:
-        """Whether nothing is left to be counted."""
-        return self._fitting is not None and self._fitting.forgotten == self._too_few + 1
-
-    @property
-    def prompt(self) -> Prompt:
-        """The longest that fits."""
-        assert self._fitting is not None, "nothing was counted that fits"
-        return self._fitting
-
-    def note(self, text: Conversation, tokens: int, limit: int) -> None:
-        """Take `text`, which is `next` rendered, or the next one from now on."""
-        pairs = len(self._situation.history)
-        if tokens <= limit:
-            self._fitting = Prompt(text, self._forgotten)
-        elif self._forgotten == pairs:
-            raise RolloutError(
-                f"a prompt without any memory takes {tokens} tokens, over policy.max_prompt_tokens = {limit}: "
-                "raise the limit or use a shorter template"
-            )
-        else:
-            self._too_few = self._forgotten
-        if self._fitting is None:
-            self._forgotten = min(2 * self._too_few or 1, pairs)
-        else:
-            self._forgotten = (self._too_few + self._fitting.forgotten) // 2
+    pairs = len(context.history)
+    if (least := tokens(pairs)) > limit:
+        return RolloutError(
+            f"a prompt without any memory takes {least} tokens, over policy.max_prompt_tokens = {limit}: "
+            "raise the limit or use a shorter template"
+        )
+    forgotten = bisect_left(range(pairs), True, lo=1, key=lambda number: tokens(number) <= limit)
+    return Prompt(render(context.forget_oldest(forgotten)), forgotten)

@@ -13,7 +13,6 @@ import pyarrow as pa
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
-from hgpo.utils.text import visible_lines
 
 _NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
@@ -105,18 +104,15 @@ def to_step_batch(steps: Sequence[StepRecord]) -> StepBatch:
 # Step records as a file.
 
 
-_ARROW_TYPES: dict[str, pa.DataType] = {
-    "step": pa.int32(),
-    "valid": pa.bool_(),
-    "admissible": pa.bool_(),
-    "reward": pa.float64(),
-    "penalty": pa.float64(),
-    "won": pa.bool_(),
-    "score": pa.float64(),
-    "terminated": pa.bool_(),
-    "truncated": pa.bool_(),
-    "finished": pa.bool_(),
-    "forgotten": pa.int32(),
+_ARROW_TYPES: Mapping[object, pa.DataType] = {
+    "str": pa.large_string(),
+    "int": pa.int32(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "bool | None": pa.bool_(),
+}
+"""By the annotation of a field of `StepRecord`."""
+_ARRAY_TYPES = {
     "prompt_ids": pa.list_(pa.int32()),
     "token_ids": pa.list_(pa.int32()),
     "log_probs": pa.list_(pa.float32()),
@@ -145,7 +141,7 @@ def append_rollouts(path: Path, steps: Sequence[StepRecord]) -> None:
 def _columns(steps: Sequence[StepRecord]) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for column in fields(StepRecord):
-        kind = _ARROW_TYPES.get(column.name, pa.large_string())
+        kind = _ARRAY_TYPES.get(column.name) or _ARROW_TYPES[column.type]
         columns[column.name] = pa.array([_plain(getattr(step, column.name)) for step in steps], type=kind)
     return columns
 
@@ -178,10 +174,12 @@ class StepCounts:
     @classmethod
     def of(cls, steps: Sequence[StepRecord]) -> StepCounts:
         """The counts of step records."""
-        return count_steps(
-            np.array([step.valid for step in steps], dtype=bool),
-            np.array([np.nan if step.admissible is None else step.admissible for step in steps], dtype=np.float64),
-            np.array([step.finished for step in steps], dtype=bool),
+        return cls(
+            steps=len(steps),
+            valid=sum(step.valid for step in steps),
+            listed=sum(step.admissible is not None for step in steps),
+            admissible=sum(bool(step.admissible) for step in steps),
+            cut=sum(not step.finished for step in steps),
         )
 
     def __add__(self, other: StepCounts) -> StepCounts:
@@ -201,23 +199,6 @@ class StepCounts:
     def admissible_share(self) -> float | None:
         """Share of the listed steps whose action was admissible, 0-1; None if the environment lists no commands."""
         return self.admissible / self.listed if self.listed else None
-
-
-def count_steps(valid_N: np.ndarray, admissible_N: np.ndarray, finished_N: np.ndarray) -> StepCounts:
-    """Count steps from their columns.
-
-    Args:
-        valid_N: bool[N], the response had the required form.
-        admissible_N: float64[N], 1 or 0; NaN where the environment lists no commands.
-        finished_N: bool[N], the response was not cut.
-    """
-    return StepCounts(
-        steps=len(valid_N),
-        valid=int(np.count_nonzero(valid_N)),
-        listed=int(np.count_nonzero(~np.isnan(admissible_N))),
-        admissible=int(np.nansum(admissible_N)),
-        cut=int(np.count_nonzero(~finished_N)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,22 +251,6 @@ class EpisodeSummary:
         return any(self.trials)
 
 
-def summarise_episode(
-    steps: Sequence[StepRecord],
-    *,
-    task: str,
-    kind: str,
-    seed: int,
-    trials: Sequence[bool],
-    usage: TotalUsage,
-    seconds: float = 0.0,
-    failure: str = "",
-) -> EpisodeSummary:
-    """The summary of an episode from its steps, which are in order."""
-    score = steps[-1].score if steps else 0.0
-    return EpisodeSummary(task, kind, seed, tuple(trials), score, StepCounts.of(steps), usage, seconds, failure)
-
-
 def summarise_trajectories(steps: Sequence[StepRecord], seed: int) -> list[EpisodeSummary]:
     """Each trajectory of `steps` as an episode of one trial, in order of first appearance."""
     by_trajectory: dict[str, list[StepRecord]] = {}
@@ -300,55 +265,6 @@ def summarise_trajectories(steps: Sequence[StepRecord], seed: int) -> list[Episo
             response_tokens=sum(len(step.token_ids) for step in trajectory),
             requests=len(trajectory),
         )
-        summaries.append(
-            summarise_episode(
-                trajectory, task=end.task_id, kind=end.task_type, seed=seed, trials=[end.won], usage=usage
-            )
-        )
+        trials, counts = (end.won,), StepCounts.of(trajectory)
+        summaries.append(EpisodeSummary(end.task_id, end.task_type, seed, trials, end.score, counts, usage))
     return summaries
-
-
-# A step as text for a terminal. Everything in it is untrusted.
-
-
-MOST_SHOWN = 2_000
-"""Characters of one text; a response may be endless."""
-
-
-def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
-    """A step as text: prompt, response, action, next observation.
-
-    Args:
-        step: columns of a stored step, or the fields of a `StepRecord`; missing ones are left out.
-        whole_prompt: the whole prompt instead of its length.
-    """
-    prompt = str(step.get("prompt") or "")
-    parts = [f"── step {step['step'] + 1} " + "─" * 50]
-    if whole_prompt:
-        parts.append(_indented("asked", prompt, most=len(prompt)))
-    elif prompt:
-        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
-    parts.append(_indented("answer", step.get("response")))
-    fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
-    parts.append(_indented("action", f"{step.get('action')}{fault}"))
-    parts.append(_indented("seen", step.get("next_observation")))
-    parts.append(f"reward    {step['reward']:g}{_end(step)}")
-    return "\n".join(part for part in parts if part)
-
-
-def _end(step: Mapping[str, Any]) -> str:
-    if step.get("won"):
-        return ", won"
-    if step.get("terminated"):
-        return ", over"
-    return ", cut at the step limit" if step.get("truncated") else ""
-
-
-def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
-    """A name and its text in two columns; "" without a text."""
-    shown = visible_lines(str(text or "")).strip()
-    if not shown:
-        return ""
-    if len(shown) > most:
-        shown = f"{shown[:most]}… ({len(shown):,} characters)"
-    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -31,8 +32,8 @@ from hgpo.policies.base import (
 from hgpo.policies.openai import AnswerFailed
 from hgpo.policies.pricing import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, summarise_episode
+from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
+from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage
 
 MAX_LESSON_CHARACTERS = 1_000
 Result = TypeVar("Result")
@@ -48,6 +49,7 @@ async def play(
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator | None = None,
+    prompts: PromptBatcher | None = None,
 ) -> AsyncIterator[tuple[StepRecord, Response]]:
     """Play `episode` to its end, and yield each step with its response.
 
@@ -60,7 +62,7 @@ async def play(
             its own random numbers.
     """
     while not episode.ended:
-        [prompt] = fit_prompts([episode.context()], policy, rules.template.render)
+        prompt = await prompts.fit(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)
@@ -98,23 +100,6 @@ class _Live:
     environment: Env
 
 
-@dataclass(frozen=True, slots=True)
-class _Callbacks:
-    """Optional callbacks."""
-
-    on_progress: OnProgress | None
-    on_step: OnStep | None
-
-    def step(self, record: StepRecord) -> StepRecord:
-        if self.on_step is not None:
-            self.on_step(record)
-        return record
-
-    def progress(self, ended: int, total: int) -> None:
-        if self.on_progress is not None:
-            self.on_progress(ended, total)
-
-
 def collect(
     tasks: Sequence[Task],
     policy: AnyPolicy,
@@ -123,8 +108,8 @@ def collect(
     *,
     group_size: int = 1,
     label: str = "",
-    on_progress: OnProgress | None = None,
-    on_step: OnStep | None = None,
+    on_progress: OnProgress = lambda ended, total: None,
+    on_step: OnStep = lambda step: None,
 ) -> list[StepRecord]:
     """Play every task `group_size` times from the same start, to the end.
 
@@ -144,10 +129,9 @@ def collect(
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
-    callbacks = _Callbacks(on_progress, on_step)
     if is_async(policy):
-        return run_async(_collect_async(live, policy, rules, rng, callbacks))
-    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, callbacks)
+        return run_async(_collect_async(live, policy, rules, rng, on_progress, on_step))
+    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, on_progress, on_step)
 
 
 def _start(
@@ -169,7 +153,8 @@ def _collect_in_turns(
     policy: BatchPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    callbacks: _Callbacks,
+    on_progress: OnProgress,
+    on_step: OnStep,
 ) -> list[StepRecord]:
     """One batch of requests per turn, from the unfinished episodes."""
     total = len(live)
@@ -180,9 +165,10 @@ def _collect_in_turns(
         responses = policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
             answer = one.episode.answer(prompt, response)
-            steps.append(callbacks.step(one.episode.finish(answer, one.environment.step(answer.action.action))))
+            steps.append(one.episode.finish(answer, one.environment.step(answer.action.action)))
+            on_step(steps[-1])
         live = [one for one in live if not one.episode.ended]
-        callbacks.progress(total - len(live), total)
+        on_progress(total - len(live), total)
     return steps
 
 
@@ -191,10 +177,11 @@ async def _collect_async(
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
-    callbacks: _Callbacks,
+    on_progress: OnProgress,
+    on_step: OnStep,
 ) -> list[StepRecord]:
     """Each episode has its own generator, so the order of responses does not affect results."""
-    ended = 0
+    ended, prompts = 0, PromptBatcher(policy, rules.template.render)
 
     async def play_one(one: _Live, own: np.random.Generator) -> list[StepRecord]:
         nonlocal ended
@@ -202,9 +189,12 @@ async def _collect_async(
         async def step(action: str) -> StepResult:
             return one.environment.step(action)
 
-        records = [callbacks.step(record) async for record, _ in play(one.episode, step, policy, rules, own)]
+        records = []
+        async for record, _ in play(one.episode, step, policy, rules, own, prompts):
+            records.append(record)
+            on_step(record)
         ended += 1
-        callbacks.progress(ended, len(live))
+        on_progress(ended, len(live))
         return records
 
     seeds = rng.integers(2**63, size=len(live))
@@ -281,7 +271,7 @@ class _Trials:
     usage: list[RequestUsage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Player:
     """The policy, agent and rules of evaluation episodes.
 
@@ -298,6 +288,11 @@ class Player:
     rules: RolloutRules
     max_concurrency: int = 1
     on_step: OnStep = lambda step: None
+
+    @cached_property
+    def prompts(self) -> PromptBatcher:
+        """Makes the prompts of all episodes."""
+        return PromptBatcher(self.policy, self.rules.template.render)
 
 
 async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Callable[[EpisodeResult], None]) -> bool:
@@ -349,12 +344,13 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
             await _play_trial(task, player, reset_seed, rng, trials)
     except (AnswerFailed, PromptTooLong, EnvContractError, RolloutError, OverBudget) as error:
         failure = error
-    summary = summarise_episode(
-        trials.steps,
+    summary = EpisodeSummary(
         task=task.task.id,
         kind=task.task.kind,
         seed=task.seed,
-        trials=trials.won,
+        trials=tuple(trials.won),
+        score=trials.steps[-1].score if trials.steps else 0.0,
+        counts=StepCounts.of(trials.steps),
         usage=_total_usage(trials.usage),
         seconds=time.perf_counter() - began,
         failure=f"{type(failure).__name__}: {failure}" if failure else "",
@@ -373,7 +369,7 @@ async def _play_trial(
     async def step(action: str) -> StepResult:
         return environment.step(action)
 
-    async for record, response in play(episode, step, player.policy, player.rules, rng):
+    async for record, response in play(episode, step, player.policy, player.rules, rng, player.prompts):
         trials.steps.append(record)
         player.on_step(record)
         trials.usage.append(usage_of(response))

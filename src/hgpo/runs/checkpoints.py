@@ -32,12 +32,9 @@ from hgpo.utils.files import flush, flush_tree
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
 
-logger = logging.getLogger(__name__)
-Contents = Mapping[str, Mapping[str, Any]]
-"""{path below the folder: {"bytes": size, "sha256": hexadecimal digest}}"""
-
 CONTENTS_FILE = "contents.json"
-_CONTENTS_VERSION = 1
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
@@ -66,7 +63,7 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that died while writing
     partial.mkdir(parents=True)
     yield partial
-    _write_state(partial, update, state)
+    _write_contents(partial, STATE_FILE, {"update": update, "state": dict(state)})
     publish(partial, final)
     if keep is not None:
         delete_old(folder, final, keep)
@@ -146,22 +143,9 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
         CheckpointError: the file is damaged, or another one is missing or of another size.
     """
     try:
-        document: Any = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise unusable(path, error, STATE_FILE) from error
-    version = document.get("format_version") if isinstance(document, dict) else None
-    if version != FORMAT_VERSION:
-        raise unusable(path, f"not a trainer state of format_version {FORMAT_VERSION}", STATE_FILE)
-    if missing := {"update", "files", "state", "sha256"} - document.keys():
-        raise unusable(path, f"the key {min(missing)!r} is missing", STATE_FILE)
-    others = {key: value for key, value in document.items() if key != "sha256"}
-    if version == FORMAT_VERSION and document["sha256"] != values_digest(others):
-        raise unusable(path, "its content has changed since it was written (SHA-256 differs)", STATE_FILE)
-    try:
-        check_sizes(path, document["files"])
+        return _read_contents(path, STATE_FILE)
     except ChangedFileError as error:
         raise unusable(path, error) from error
-    return dict(document)
 
 
 def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
@@ -172,7 +156,7 @@ def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """
     document = read_trainer_state(path)
     try:
-        check_digests(path, document["files"], leave_out)
+        _check_digests(path, document["files"], leave_out)
     except ChangedFileError as error:
         raise unusable(path, error) from error
     return document
@@ -191,17 +175,6 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
     where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
     remedy = f"Delete the checkpoint folder {path} to resume from the previous checkpoint."
     return CheckpointError(f"{where}{problem}. {remedy}")
-
-
-def _write_state(partial: Path, update: int, state: Mapping[str, Any]) -> None:
-    document = {
-        "format_version": FORMAT_VERSION,
-        "update": update,
-        "files": list_contents(partial),
-        "state": json.loads(json.dumps(dict(state))),  # as it will be read
-    }
-    text = json.dumps({**document, "sha256": values_digest(document)}, indent=1, allow_nan=False)
-    (partial / STATE_FILE).write_text(text, encoding="utf-8")
 
 
 def _restore(final: Path) -> None:
@@ -248,56 +221,10 @@ class ChangedFileError(ValueError):
         self.path, self.problem = path, problem
 
 
-def list_contents(folder: Path) -> dict[str, dict[str, Any]]:
-    """`Contents` of all files in a folder, including hidden ones, sorted by name."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
-        digests = list(threads.map(_digest, found))
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(found, digests, strict=True)
-    }
-
-
-def check_sizes(folder: Path, contents: object) -> None:
-    """Check that every listed file exists with its size; reads no file.
-
-    Raises:
-        ChangedFileError: A file is missing or has another size.
-    """
-    if not isinstance(contents, Mapping):
-        raise ChangedFileError(folder, "its list of files is malformed")
-    for name, facts in contents.items():
-        size = facts.get("bytes") if isinstance(facts, Mapping) else None
-        if type(size) is not int:
-            raise ChangedFileError(folder / name, "listed without its size")
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != size:
-            raise ChangedFileError(folder / name, "missing" if found is None else f"{found} bytes instead of {size}")
-
-
-def check_digests(folder: Path, contents: Contents, leave_out: Collection[str] = ()) -> None:
-    """Check the SHA-256 of every listed file but those in `leave_out`; reads each file once.
-
-    Raises:
-        ChangedFileError: A file has other bytes, or cannot be read.
-    """
-    names = [name for name in contents if name not in leave_out]
-    try:
-        with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(lambda name: _digest(folder / name), names))
-    except OSError as error:
-        raise ChangedFileError(Path(error.filename or folder), error.strerror) from error
-    for name, digest in zip(names, digests, strict=True):
-        if digest != _listed(contents, name):
-            raise ChangedFileError(folder / name, "its bytes are not those that were written (SHA-256)")
-
-
 def seal(folder: Path) -> None:
     """Write `CONTENTS_FILE`, the checksums of all other files in the folder."""
     (folder / CONTENTS_FILE).unlink(missing_ok=True)
-    document = {"format_version": _CONTENTS_VERSION, "files": list_contents(folder)}
-    (folder / CONTENTS_FILE).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    _write_contents(folder, CONTENTS_FILE, {})
 
 
 def check_seal(folder: Path) -> None:
@@ -306,25 +233,64 @@ def check_seal(folder: Path) -> None:
     Raises:
         ChangedFileError: A file, or `CONTENTS_FILE` itself, is missing or has changed.
     """
-    path = folder / CONTENTS_FILE
+    _check_digests(folder, _read_contents(folder, CONTENTS_FILE)["files"])
+
+
+def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
+    """Write `values`, size and SHA-256 of every file in the folder, and a SHA-256 of all that, to the file `name`."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
+        digests = list(threads.map(_digest, paths))
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(paths, digests, strict=True)
+    }
+    document = json.loads(json.dumps({"format_version": FORMAT_VERSION, **values, "files": files}))  # as it is read
+    text = json.dumps({**document, "sha256": _values_digest(document)}, indent=1, allow_nan=False)
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def _read_contents(folder: Path, name: str) -> dict[str, Any]:
+    """What `_write_contents` wrote, after checking that every listed file exists with its size; reads no other file.
+
+    Raises:
+        ChangedFileError: A file is missing or has another size, or the file `name` has changed.
+    """
+    path = folder / name
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ChangedFileError(path, error) from error
-    if not isinstance(document, dict) or document.get("format_version") != _CONTENTS_VERSION:
-        raise ChangedFileError(path, f"not a list of files of format_version {_CONTENTS_VERSION}")
-    contents = document.get("files")
-    check_sizes(folder, contents)
-    assert isinstance(contents, dict), "check_sizes has checked this"
-    check_digests(folder, contents)
+    if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
+        raise ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
+    if document.pop("sha256", None) != _values_digest(document):
+        raise ChangedFileError(path, "its content has changed since it was written (SHA-256 differs)")
+    for listed, facts in document["files"].items():
+        size = (folder / listed).stat().st_size if (folder / listed).is_file() else None
+        if size != facts["bytes"]:
+            problem = "missing" if size is None else f"{size} bytes instead of {facts['bytes']}"
+            raise ChangedFileError(folder / listed, problem)
+    return document
 
 
-def _listed(contents: Contents, name: str) -> object:
-    facts: object = contents[name]
-    return facts.get("sha256") if isinstance(facts, Mapping) else None
+def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_out: Collection[str] = ()) -> None:
+    """Check the SHA-256 of every listed file but those in `leave_out`; reads each file once.
+
+    Raises:
+        ChangedFileError: A file has other bytes, or cannot be read.
+    """
+    names = [name for name in files if name not in leave_out]
+    try:
+        with ThreadPoolExecutor() as threads:
+            digests = list(threads.map(lambda name: _digest(folder / name), names))
+    except OSError as error:
+        raise ChangedFileError(Path(error.filename or folder), error.strerror) from error
+    for name, digest in zip(names, digests, strict=True):
+        if digest != files[name]["sha256"]:
+            raise ChangedFileError(folder / name, "its bytes are not those that were written (SHA-256)")
 
 
-def values_digest(values: Mapping[str, Any]) -> str:
+def _values_digest(values: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON object, hexadecimal; independent of key order and whitespace."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("utf-8")).hexdigest()
 

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
-from hgpo.runs.checkpoints import recover
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 from hgpo.utils.files import naming, try_lock, write_text
 
@@ -39,13 +38,6 @@ _PARTIAL = ".*.partial"
 _BEFORE_ANYTHING = ("config.toml", "environment.json", LOCK_FILE, SIGNATURE_FILE)
 _FIRST_TABLE = "[run]"  # of every config.toml that a run has written
 _FROM_A_COPY = "Restore the file from a copy"
-# Partial files that only training writes: `hgpo eval` and `hgpo inspect` may be writing others.
-_TRAINING_LEFTOVERS = (
-    *(f".{name}.*.partial" for name in ("config.toml", "environment.json", "metrics.jsonl")),
-    *(f".{name}.*.partial" for name in ("summary.json", "tracking.json")),
-    *(f"evaluations/.{name}.json.*.partial" for name in ("before", "after", "update-*")),
-    "rollouts/.[0-9]*.parquet.*.partial",
-)
 
 
 class RunInUseError(ValueError):
@@ -197,17 +189,6 @@ def discard_unbegun(run: RunDirectory) -> None:
         run.path.rmdir()
 
 
-def remove_leftovers(run: RunDirectory) -> None:
-    """Delete the partial files of a killed training process, and restore a checkpoint that it was replacing.
-
-    The caller must hold the lock of the run (`exclusive`).
-    """
-    recover(run.checkpoints)
-    for pattern in _TRAINING_LEFTOVERS:
-        for path in list(run.path.glob(pattern)):
-            path.unlink()
-
-
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     """Open an existing run and read its settings.
 
@@ -349,15 +330,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n", durable=True)
 
 
-def read_json(path: Path, **hooks: Any) -> dict[str, Any]:
-    """The object in a JSON file; `hooks` are those of `json.loads`.
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
 
     Raises:
         ValueError: The file is not JSON, or holds no object; the message names it.
         OSError: It cannot be read.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), **hooks)
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):

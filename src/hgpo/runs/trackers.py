@@ -12,7 +12,6 @@ import io
 import json
 import logging
 import math
-import netrc
 import os
 import re
 import shlex
@@ -93,7 +92,6 @@ class Trackers:
                 name=str(self._settings["run.name"]),
                 folder=self._run.path.resolve(),
                 settings=self._settings,
-                mode=wandb_mode("built-in"),
                 id=known.id if known else None,
                 update=known.update if known else 0,
             ),
@@ -207,7 +205,6 @@ class TrackerRun:
         name: Name of the run.
         folder: Its folder.
         settings: See `tracked_settings`.
-        mode: wandb's mode, such as "offline".
         id: The tracker's id of the run from an earlier process; None: a new run.
         update: The last update whose row the tracker has; 0: none.
     """
@@ -215,7 +212,6 @@ class TrackerRun:
     name: str
     folder: Path
     settings: TrackedSettings
-    mode: str
     id: str | None
     update: int
 
@@ -328,12 +324,12 @@ def _wandb(run: TrackerRun) -> OpenTracker:
     import wandb
     from accelerate.tracking import WandBTracker
 
-    folder = place("WANDB_DIR", run.folder)
+    folder, mode = place("WANDB_DIR", run.folder), wandb_mode("built-in")
     Path(folder).mkdir(parents=True, exist_ok=True)  # else wandb writes to a temporary folder
     quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
     settings = wandb.Settings(**quiet, x_disable_meta=True, x_disable_stats=True)
     resume = {} if run.id is None else {"id": run.id, "resume": "allow"}
-    options = {"name": run.name, "mode": run.mode, "dir": folder, "config": dict(run.settings), "settings": settings}
+    options = {"name": run.name, "mode": mode, "dir": folder, "config": dict(run.settings), "settings": settings}
     tracker = WandBTracker(PROJECT, **options, **resume)
     tracker.start()
     opened = tracker.tracker
@@ -342,7 +338,7 @@ def _wandb(run: TrackerRun) -> OpenTracker:
     sync = f"wandb sync {shlex.quote(str(Path(opened.dir).parent))}"
     return OpenTracker(
         opened.id,
-        sync if run.mode == "offline" else str(opened.url),
+        sync if mode == "offline" else str(opened.url),
         lambda update, figures: tracker.log({**figures, "update": update}),
         lambda failed: opened.finish(exit_code=int(failed)),
     )
@@ -396,18 +392,11 @@ def _silently(call: Callable[[], object]) -> None:
 
 
 def _has_wandb_login() -> bool:
-    """Whether wandb finds a login; its own settings file is not read, since it may hold anything."""
+    """Whether wandb finds a key in its variable or settings, or its host in a file of logins; no key is read."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     if any(path.exists() for path in (Path("wandb/settings"), Path.home() / ".config" / "wandb" / "settings")):
         return True
     files = [Path(os.environ["NETRC"])] if "NETRC" in os.environ else [Path.home() / ".netrc", Path.home() / "_netrc"]
     host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
-    return any(_has_login(path, host) for path in files)
-
-
-def _has_login(path: Path, host: str) -> bool:
-    try:
-        return path.is_file() and netrc.netrc(path).authenticators(host) is not None
-    except netrc.NetrcParseError:
-        return False
+    return any(path.is_file() and host in path.read_text(errors="replace").split() for path in files)

@@ -167,8 +167,12 @@ def _read(
     elif file.format == "trajectories":
         table, numbers = trajectory_files.read_trajectories(file.path, columns, problems)
     else:
-        read_file = read_json_lines if suffix_of(file.path) == ".jsonl" else read_parquet
-        table, numbers = read_file(file.path, problems, wanted and {*wanted, *columns.values()})
+        wanted = wanted and {*wanted, *columns.values()}
+        if suffix_of(file.path) == ".jsonl":
+            table, numbers = read_json_lines(file.path, problems, wanted)
+        else:
+            table = read_parquet(file.path, wanted)
+            numbers = range(table.num_rows)
         _check_update(file, table.schema.metadata or {})
         table = _renamed(table, columns, file.path) if table.num_rows else table
     if not table.num_rows and not problems.rows_are_lost:

@@ -9,8 +9,6 @@ from math import isfinite
 from pathlib import Path
 
 from hgpo.keys import canonical_json
-from hgpo.utils.files import check_writable
-
 SCHEMA_VERSION = 1
 UPDATE_KEY = b"hgpo_update"
 """Metadata of a parquet file that training wrote: the update that its steps were collected for."""
@@ -47,22 +45,6 @@ def other_version(version: object) -> str:
         f"schema version {version}; this release reads {SCHEMA_VERSION}: write it again with this release, or read it "
         "with the release that wrote it"
     )
-
-
-def check_output(path: Path, overwrite: bool) -> None:
-    """Check before a computation that its result can be written to `path`.
-
-    Raises:
-        StorageError: The suffix is neither .parquet nor .jsonl, `path` is a folder, or it exists and `overwrite` is
-            false.
-        OSError: The folder is not writable.
-    """
-    suffix_of(path)
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder; give the name of a file")
-    if path.exists() and not overwrite:
-        raise StorageError(f"{path} exists already; choose another name or add --force")
-    check_writable(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def step_batch_from_table(
         if name in _IN_ALL_ROWS_OR_NONE and column.null_count:
             first = int(np.argmax(column.is_null().to_numpy()))
             raise StorageError(_missing_value(name, key, first).message_at(named))
-        values[name] = _values(column, name, key, named)
+        values[name] = _values(column, name)
     try:
         return StepBatch.from_columns(**values)
     except ColumnError as error:
@@ -126,17 +126,13 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
 
 
-def _values(column: pa.ChunkedArray, name: str, key: str, place: Callable[[int], str]) -> Any:
+def _values(column: pa.ChunkedArray, name: str) -> Any:
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     repeats = is_text or pa.types.is_dictionary(column.type)
-    try:
-        return _shared_values(column) if name in _REPETITIVE and repeats and len(column) else column.to_pylist()
-    except UnicodeDecodeError as error:
-        row = _first_undecodable(column)
-        raise StorageError(f"{place(row)}: column {key!r} is not UTF-8 ({error}); write it as UTF-8") from error
+    return _shared_values(column) if name in _REPETITIVE and repeats and len(column) else column.to_pylist()
 
 
 def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
@@ -148,15 +144,6 @@ def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
     indices = [chunk.indices.cast(pa.int64()).fill_null(len(values) - 1).to_numpy() for chunk in encoded.chunks]
     shared_N: np.ndarray = value_U[np.concatenate(indices)]
     return shared_N
-
-
-def _first_undecodable(column: pa.ChunkedArray) -> int:
-    for row, value in enumerate(column):
-        try:
-            value.as_py()
-        except UnicodeDecodeError:
-            return row
-    raise AssertionError("only called for a column that is not UTF-8")
 
 
 def _batch(table: pa.Table) -> StepBatch | None:

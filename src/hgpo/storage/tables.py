@@ -1,8 +1,8 @@
-"""Tables in parquet and JSONL files: reading whole or damaged files, writing, joining.
+"""Tables in parquet and JSONL files: reading, writing, joining.
 
-Of a damaged parquet file, whole row groups can be read; of a JSONL file (one object per line), lines. A key that a line
-lacks is null in that row. Problems are reported with file, line, column and remedy; the search for a value that does
-not fit its column runs only after an error, so it costs nothing for a good file.
+A damaged parquet file cannot be read; of a damaged JSONL file (one object per line), undamaged lines can. A key that a
+line lacks is null in that row. Problems are reported with file, line, column and remedy; the search for a value that
+does not fit its column runs only after an error, so it costs nothing for a good file.
 
 Text columns hold untrusted model and environment output: code that displays them must escape them.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 import reprlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -26,62 +25,31 @@ import pyarrow.parquet as pq
 from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Problems, StorageError, other_version
 from hgpo.utils.files import naming, whole_file
 
-_DAMAGE = (pa.ArrowException, OSError)
 _INT64 = range(-(2**63), 2**63)
 _SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
-def read_parquet(
-    path: Path, problems: Problems, wanted: Collection[str] | None = None
-) -> tuple[pa.Table, Sequence[int]]:
-    """The rows of a parquet file and their numbers, from 0.
+def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
+    """The rows of a parquet file.
 
     Args:
         path: The file.
-        problems: Records row groups that cannot be read; unless it is strict, text that is not UTF-8 is also damage.
         wanted: Columns to read, None for all.
 
     Raises:
-        StorageError: No row can be read, or the file has another schema version.
+        StorageError: The file is damaged, has text that is not UTF-8, or has another schema version.
     """
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-    except _DAMAGE as error:  # without the index at its end, no row can be found
-        raise StorageError(f"no row can be read; it is not a parquet file or is truncated ({error})", path) from error
-    with file:
-        version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
-        if version != str(SCHEMA_VERSION).encode():
-            raise StorageError(other_version(version.decode("utf-8", "replace")), path)
-        names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
-        try:
-            table = file.read(names)
-            if not problems.strict:
-                table.validate(
-                    full=True
-                )  # checks that texts are UTF-8; `step_batch_from_table` checks the columns it uses
-        except _DAMAGE:
-            return _whole_groups(file, names, problems)
-        return table, range(table.num_rows)
-
-
-def _whole_groups(file: pq.ParquetFile, names: list[str], problems: Problems) -> tuple[pa.Table, list[int]]:
-    """The row groups that can be read."""
-    tables = [file.schema_arrow.empty_table().select(names)]
-    numbers: list[int] = []
-    first = 0
-    for index in range(file.num_row_groups):
-        end = first + file.metadata.row_group(index).num_rows
-        try:
-            table = file.read_row_group(index, names)
-            table.validate(full=not problems.strict)
-        except _DAMAGE as error:
-            problems.lost(first, f"rows {first} to {end - 1} cannot be read ({error})")
-        else:
-            tables.append(table)
-            numbers += range(first, end)
-        first = end
-    return pa.concat_tables(tables), numbers
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
+            if version != str(SCHEMA_VERSION).encode():
+                raise StorageError(other_version(version.decode("utf-8", "replace")), path)
+            table = file.read([name for name in file.schema_arrow.names if wanted is None or name in wanted])
+        table.validate(full=True)  # checks that texts are UTF-8
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"no row can be read; it is not a parquet file or is damaged ({error})", path) from error
+    return table
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
@@ -206,9 +174,8 @@ def write_table(path: Path, table: pa.Table) -> None:
     have checksums, which `read_parquet` verifies.
 
     Raises:
-        StorageError: A column has a type that JSON (see `check_json_types`) or parquet cannot represent.
+        StorageError: A column has a type that JSON or parquet cannot represent.
     """
-    check_json_types(path, table.schema)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION).encode()})
     with whole_file(path) as partial:
         if path.suffix.lower() == ".jsonl":
@@ -221,45 +188,28 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def append_rows(path: Path, table: pa.Table) -> None:
-    """Append the rows of `table` to a JSONL file and flush them to disk.
-
-    A process that is killed while writing may leave a partial line.
-    """
+    """Append the rows of `table` to a JSONL file; a process that is killed while writing may leave a partial line."""
     with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json_lines(path, table))
-        lines.flush()
-        os.fsync(lines.fileno())
 
 
 def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
     """A table's rows as lines of JSON, each with the schema version.
 
     Raises:
-        StorageError: A column is not UTF-8.
+        StorageError: JSON cannot represent a value, such as a time or bytes.
     """
-    for row in _rows(path, table):
-        yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
-
-
-def check_json_types(path: Path, schema: pa.Schema) -> None:
-    """Check before a long computation that a table with `schema` can be written to `path`.
-
-    Raises:
-        StorageError: `path` ends in .jsonl, and JSON cannot represent the values of a column, such as times or bytes.
-    """
-    if path.suffix.lower() != ".jsonl":
-        return
-    for field in schema:
-        if not _has_json_form(field.type):
-            raise StorageError(
-                f"{path}: JSON has no form for column {field.name!r} ({field.type}); write .parquet, or leave it out"
-            )
+    for row in table.to_pylist():
+        try:
+            yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
+        except TypeError as error:
+            raise StorageError(f"{path}: {error}; write .parquet, or leave its column out") from error
 
 
 def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
     """All rows of `tables`, which were read from `files`, in order; null in a column that a table lacks.
 
-    Numbers of different width and text of different encodings are joined. Numbers and text are not: equal ids would
+    Numbers of different width are joined. Numbers and text are not: equal ids would
     become different ones.
 
     Raises:
@@ -268,39 +218,6 @@ def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
     if len(tables) == 1:
         return tables[0]
     try:
-        return pa.concat_tables(map(_decoded, tables), promote_options="permissive")
+        return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise StorageError(f"{files[0].parent}: the files cannot be joined ({error}); {_SAME_TYPE}") from error
-
-
-def _decoded(table: pa.Table) -> pa.Table:
-    """The table with dictionaries and views, which Arrow cannot join with plain columns, as plain columns."""
-    for place, field in enumerate(table.schema):
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        kind = pa.large_string() if pa.types.is_string_view(kind) else kind
-        if kind != field.type:
-            table = table.set_column(place, field.name, table.column(place).cast(kind))
-    return table
-
-
-def _rows(path: Path, table: pa.Table) -> Iterator[dict[str, Any]]:
-    columns = {}
-    for name in table.column_names:
-        try:
-            columns[name] = table.column(name).to_pylist()
-        except UnicodeDecodeError as error:
-            raise StorageError(f"{path}: column {name!r} is not UTF-8 ({error}); write .parquet") from error
-    yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-
-
-def _has_json_form(kind: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _has_json_form(kind.value_type)
-    if types.is_struct(kind):
-        return all(_has_json_form(field.type) for field in kind)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _has_json_form(kind.value_type)
-    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    is_number = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
-    return bool(is_text or is_number or types.is_boolean(kind) or types.is_null(kind))

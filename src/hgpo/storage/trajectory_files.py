@@ -73,8 +73,8 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
 def _rows(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
     if suffix_of(path) == ".jsonl":
         return read_lines(path, problems)
-    table, numbers = read_parquet(path, problems)
-    return table.to_pylist(), numbers
+    table = read_parquet(path)
+    return table.to_pylist(), range(table.num_rows)
 
 
 def _trajectory(line: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:

@@ -111,7 +111,9 @@ def test_every_file_is_a_batch_of_its_own(
         assert not groups[0] & groups[1]
         assert [len(part) for part in groups] == [len({row[name] for row in part} - {-1}) for part in alone]
     advantages(tmp_path / "runs", *words)
-    assert "14 steps of 6 trajectories, 2 tasks in 2 updates" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for update in (2, 10):
+        assert f"update {update}, {estimator}: 7 steps of 3 trajectories, 1 task" in printed
 
 
 def test_json_is_the_summary_and_nothing_else(
@@ -128,7 +130,7 @@ def test_json_is_the_summary_and_nothing_else(
         batch, gamma=0.5, preset="verl-agent", mode="mean_norm", length_weight_alpha=float("inf")
     )
     expected = json.loads(json.dumps(summarise_levels(batch, computed).to_dict()))
-    assert {name: value for name, value in printed.items() if name in expected} == expected
+    assert printed["batches"] == [{"update": 1} | expected]
 
 
 def test_the_tables_fit_100_columns(rollouts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +138,7 @@ def test_the_tables_fit_100_columns(rollouts: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 100
     assert "…" not in printed
-    assert "7 steps of 3 trajectories, 1 task in 1 update" in printed
+    assert "7 steps of 3 trajectories, 1 task\n" in printed
     level_1 = re.search(r"^ 1 +(.*)", printed, re.MULTILINE)
     assert level_1 is not None
     # Level 1 compares rows 1 and 3 of 7; rows 0, 2, 4 are too early. The other four: T = .6875, W = .5, E[W] = T / 3.
@@ -247,7 +249,7 @@ def test_times_have_no_form_in_json(rollouts: Path, tmp_path: Path, capsys: pyte
     timed, output = tmp_path / "timed.parquet", tmp_path / "out.JSONL"
     times = pa.array(range(len(ROWS)), pa.timestamp("s"))
     pq.write_table(read_rollouts(rollouts).append_column("when", times), timed)
-    assert "JSON has no form for column 'when' (timestamp" in complaint(capsys, timed, "-o", output)
+    assert "Object of type datetime is not JSON serializable; write .parquet" in complaint(capsys, timed, "-o", output)
     assert not output.exists()
     advantages(timed, "-o", tmp_path / "out.PARQUET")
     assert pq.read_table(tmp_path / "out.PARQUET")["when"].to_pylist() == times.to_pylist()

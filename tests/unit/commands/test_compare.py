@@ -127,7 +127,7 @@ def test_without_matplotlib_it_is_said_what_to_install(
         (["hgpo-1", "--layout", "paper", "--format", "csv"], "--layout paper is for text, Markdown and LaTeX"),
         (["hgpo-1/metrics.jsonl"], "is not JSON"),
         (["cut.json"], "cut.json is not JSON"),
-        (["hgpo-1", "-o", "hgpo-2"], "--output: hgpo-2 is a folder"),
+        (["hgpo-1", "-o", "hgpo-2"], "hgpo-2 is a folder"),
         (["hgpo-1", "--figure", "figure.jpg"], "must end in .pdf, .png, .svg"),
         (["."], "is not a run directory"),
     ],

@@ -270,7 +270,7 @@ def told_by_advantages(path: Path, capsys: pytest.CaptureFixture[str], *words: s
     status = main(["advantages", str(path), "--json", *words])
     printed = capsys.readouterr()
     if status == 0:
-        return json.loads(printed.out)["steps"], ""
+        return sum(batch["steps"] for batch in json.loads(printed.out)["batches"]), ""
     return 0, printed.err.removeprefix("hgpo advantages: ").strip()
 
 
@@ -373,6 +373,6 @@ def test_both_commands_print_the_same_counts(kind: Kind, tmp_path: Path, capsys:
     pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
     path = made(kind, tmp_path)
     assert main(["advantages", str(path)]) == 0
-    assert "22 steps of 10 trajectories, 4 tasks in 2 updates" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("hgpo: 11 steps of 5 trajectories, 2 tasks\n") == 2
     assert main(["inspect", str(path), "-o", str(tmp_path / "report.html")]) == 0
     assert "22 steps of 4 tasks in 2 updates" in " ".join(capsys.readouterr().out.split())

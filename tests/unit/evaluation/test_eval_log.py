@@ -17,7 +17,7 @@ def played(task, *, won=True, failure=""):
 
 
 def open_log(folder):
-    return EvalLog.open(folder / "a.json", WHAT, keep_steps=True)
+    return EvalLog(folder / "a.json", WHAT, keep_steps=True)
 
 
 def rows(log):
@@ -83,7 +83,7 @@ def test_wherever_it_is_killed_no_game_is_there_twice_or_half(tmp_path):
 def test_games_of_another_evaluation_are_refused_by_what_differs(tmp_path):
     open_log(tmp_path)
     with pytest.raises(EvalLogError, match=r"other settings \(model, temperature\)"):
-        EvalLog.open(tmp_path / "a.json", {"model": "n", "seeds": [1], "temperature": 0})
+        EvalLog(tmp_path / "a.json", {"model": "n", "seeds": [1], "temperature": 0})
 
 
 def test_a_damaged_step_is_said(tmp_path):

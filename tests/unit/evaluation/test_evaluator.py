@@ -36,10 +36,9 @@ def evaluator(tasks=TASKS, seeds=(1,), budget=NO_LIMIT, temperature=0.4):
     return Evaluator(
         tasks,
         Agent(COMPACT, 2),
-        RolloutRules(COMPACT, history_length=2, temperature=1.0),
+        RolloutRules(COMPACT, history_length=2, temperature=temperature),
         split="held_out",
         seeds=seeds,
-        temperature=temperature,
         reporter=Reporter(quiet=True),
         budget=budget,
         conditions=EvalConditions("corridor", "direct"),

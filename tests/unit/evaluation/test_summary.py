@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hgpo.evaluation.statistics import Evaluation, Rate
-from hgpo.evaluation.summary import print_comparison, print_evaluation, read_summary, show_summary
+from hgpo.evaluation.summary import print_evaluation, read_summary, show_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
 from hgpo.utils.progress import Reporter
 
@@ -78,7 +78,7 @@ def test_a_task_type_is_no_markup_and_cannot_act_on_the_terminal() -> None:
     text = StringIO()
     console = Console(file=text, width=200)
     print_evaluation(console, evaluation)
-    print_comparison(console, other, evaluation)
+    print_evaluation(console, evaluation, other)
     Reporter(console).say("failed: [/y]\x1b[31m")
     assert text.getvalue().count("[/x]\N{REPLACEMENT CHARACTER}[31m") == 2
     assert "Success on held[/out]" in text.getvalue()

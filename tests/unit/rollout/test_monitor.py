@@ -37,7 +37,6 @@ class Screen:
             config.policy,
             config.warm_start,
             config.agent,
-            config.environment,
             Reporter(Console(file=self._file, width=400)),
         )
         watch.clock = self.clock
@@ -47,10 +46,10 @@ class Screen:
     def lines(self) -> list[str]:
         return self._file.getvalue().splitlines()
 
-    def play(self, count: int, seconds: float = 0.1, together: int | None = None, **changes: Any) -> None:
+    def play(self, count: int, seconds: float = 0.1, **changes: Any) -> None:
         """One turn of so many episodes, each step with 30 tokens."""
         tokens = {"prompt_ids": np.zeros(20, np.int32), "token_ids": np.zeros(10, np.int32)}
-        playing = self.watch.begin(count, lambda ended, total, note: self.notes.append(note), together)
+        playing = self.watch.begin(count, lambda ended, total, note: self.notes.append(note))
         self.clock.now += seconds
         for number in range(count):
             playing.step(step_record(trajectory=str(number), **{**tokens, **changes}))
@@ -62,21 +61,7 @@ def test_steps_and_speed_are_shown_while_it_is_played() -> None:
     screen = Screen(*TINY)
     screen.play(8, seconds=1.0)
     assert screen.notes == ["8 steps, 240 tokens/s"]
-    assert screen.lines == []  # over within half a minute, and nothing is wrong
-
-
-def test_a_long_batch_is_foretold_once_after_its_first_turn() -> None:
-    screen = Screen(*TINY)
-    screen.play(8, seconds=60.0)
-    screen.play(8, seconds=60.0)
-    assert screen.lines == ["  the first turn of 8 episodes took 60 s, 4 tokens/s: at most 15 min for all 15 turns"]
-
-
-def test_games_that_wait_for_others_are_counted_in() -> None:
-    screen = Screen(*TINY)
-    screen.play(8, seconds=60.0, together=4)
-    assert "the first turn of 4 episodes took 60 s" in screen.lines[0]
-    assert "for all 30 turns" in screen.lines[0]
+    assert screen.lines == []  # nothing is wrong
 
 
 @pytest.mark.parametrize(

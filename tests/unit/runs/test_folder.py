@@ -14,7 +14,6 @@ from hgpo.runs.folder import (
     lost_evaluations,
     open_run_directory,
     read_metrics,
-    remove_leftovers,
     rewind_metrics,
     write_json,
 )
@@ -69,30 +68,6 @@ def test_of_two_new_runs_with_one_name_the_second_leaves_the_settings_alone(tmp_
     with exclusive(tmp_path / "a"), pytest.raises(RunInUseError, match="is being trained by process"):
         create_run_directory(config(tmp_path, "run.name=a"))
     assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
-
-
-def test_what_a_killed_process_was_writing_is_removed_and_what_others_write_stays(tmp_path):
-    run = create_run_directory(config(tmp_path))
-    left = (
-        ".metrics.jsonl.77.partial",
-        "evaluations/.update-40.json.77.partial",
-        "rollouts/.00003.parquet.77.partial",
-        "checkpoints/.10.partial/model.safetensors",
-        "checkpoints/.10.replaced/model.safetensors",
-    )
-    others = (
-        ".report.html.78.partial",
-        "evaluations/.valid_seen-10-t0.4-s123.json.78.partial",
-        "evaluations/before.json",
-        "checkpoints/10/model.safetensors",
-    )
-    for name in left + others:
-        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / name).write_text("")
-    remove_leftovers(run)
-    files = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
-    assert files == {"config.toml", ".lock", *others}
-    assert not (run.checkpoints / ".10.partial").exists()
 
 
 def test_an_edited_config_is_accepted_and_named_where_it_is_wrong(tmp_path):

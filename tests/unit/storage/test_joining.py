@@ -18,9 +18,6 @@ def joined(*columns, name="c"):
     ("first", "second", "kind"),
     [
         (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
-        (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), pa.string()),
-        (pa.array(["a"]), pa.array(["b"], pa.large_string()).dictionary_encode(), pa.large_string()),
-        (pa.array(["a"], pa.string_view()), pa.array(["b"]), pa.large_string()),
         (pa.array([1], pa.int32()), pa.array([2]), pa.int64()),
         (pa.array([1]), pa.array([0.5]), pa.float64()),
         (pa.array([None]), pa.array(["b"]), pa.string()),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.storage.schema import Notice, Problems, StorageError, check_output, place_of, suffix_of, truth
+from hgpo.storage.schema import Notice, Problems, StorageError, place_of, suffix_of, truth
 
 
 def test_the_case_of_a_suffix_means_nothing_and_others_are_refused():
@@ -10,17 +10,6 @@ def test_the_case_of_a_suffix_means_nothing_and_others_are_refused():
     for name in ("c.csv", "none"):
         with pytest.raises(StorageError, match=rf"{name}: the name of a rollout file ends in \.parquet or \.jsonl"):
             suffix_of(Path(name))
-
-
-def test_an_output_takes_the_place_of_nothing_by_itself(tmp_path):
-    (tmp_path / "folder.parquet").mkdir()
-    (tmp_path / "file.parquet").touch()
-    check_output(tmp_path / "new.jsonl", overwrite=False)
-    check_output(tmp_path / "file.parquet", overwrite=True)
-    with pytest.raises(StorageError, match=r"file\.parquet exists already; .* add --force"):
-        check_output(tmp_path / "file.parquet", overwrite=False)
-    with pytest.raises(StorageError, match=r"folder\.parquet is a folder"):
-        check_output(tmp_path / "folder.parquet", overwrite=True)
 
 
 def test_a_notice_names_file_and_row():

@@ -99,13 +99,6 @@ def test_a_table_without_rows_is_named():
         step_batch_from_table(pa.table(STEPS).slice(0, 0), "x.parquet")
 
 
-def test_text_that_is_not_utf8_names_the_row():
-    damaged = pa.array([b"fine", b"caf\xe9"]).view(pa.string())
-    for name in ("observation", "prompt"):
-        with pytest.raises(StorageError, match=rf"x\.jsonl line 2: column '{name}' is not UTF-8"):
-            step_batch_from_table(pa.table(STEPS | {name: damaged}), place=place)
-
-
 def test_missing_columns_are_named():
     with pytest.raises(StorageError, match="no column step, observation, reward"):
         step_batch_from_table(pa.table({"group": ["a"], "trajectory": ["b"]}))

@@ -41,12 +41,12 @@ from hgpo.integrations.verl.machine import inspect_machine, installed_version
 from hgpo.integrations.verl.preflight import RayNeeds, check_cluster, check_here, reject_or_note, require_verl
 from hgpo.integrations.verl.verl_owned_settings import reject_owned
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import (
     RunDirectory,
     create_run_directory,
     exclusive,
     open_run_directory,
-    remove_leftovers,
     write_json,
 )
 from hgpo.runs.trackers import check_trackers, tracker_variables
@@ -154,7 +154,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     use_threads(config.run.threads)  # of this process; the others read `OMP_NUM_THREADS`
-    remove_leftovers(run)
+    recover(run.checkpoints)
     record_environment(run, config.environment.name, suite)
     if on_cpu(config.policy):
         prepare_start(run, config, suite, reporter)

@@ -295,7 +295,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Play what the evaluation's log lacks, and write the result."""
         settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe.evaluation)
         output, model = self.run.evaluation(name), f"{self.run.path.name} ({name})"
-        log = EvalLog.open(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
+        log = EvalLog(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
         for seed in settings.seeds:
             self._play_panel(panel_rows(tasks, settings.split, seed=seed), seed, log)
         stored = summarise_evaluation(

@@ -17,8 +17,8 @@ from hgpo.config import Config
 from hgpo.config.loading import as_tree
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.rollout.records import StepRecord
-from hgpo.runs.checkpoints import newest_complete, whole_checkpoint
-from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics, remove_leftovers
+from hgpo.runs.checkpoints import newest_complete, recover, whole_checkpoint
+from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics
 from hgpo.utils.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
@@ -109,7 +109,7 @@ def test_a_process_killed_at_any_point_of_saving_is_continued(tmp_path: Path, mo
     for where in killed_at_each_call(at(2)._save_checkpoint):
         resumed = at(0)
         resumed.run.metrics.write_text('{"update": 1}\n{"update": 2}\n')  # rows are written before any checkpoint
-        remove_leftovers(resumed.run)
+        recover(resumed.run.checkpoints)
         resumed._load_checkpoint()
         assert resumed.tasks_drawn == 16 * resumed.global_steps > 0, where
         assert (resumed._verl_folder() / "actor" / "huggingface" / "model.safetensors").exists(), where

@@ -1,4 +1,4 @@
-from hgpo.rollout.records import MOST_SHOWN, step_text
+from hgpo.cli.play import MOST_SHOWN, step_text
 
 STEP = {
     "step": 2,
