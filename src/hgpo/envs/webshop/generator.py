@@ -110,9 +110,7 @@ class ShopSize:
             "description_words": (0, 10_000),
         }
         for name, (least, most) in limits.items():
-            check_whole_number(f"shop size: {name}", getattr(self, name))
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"shop size: {name} is {getattr(self, name)}; give {least} to {most}")
+            check_whole_number(f"shop size: {name}", getattr(self, name), least, most)
 
 
 SIZES: Mapping[str, ShopSize] = {

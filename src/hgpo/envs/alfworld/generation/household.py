@@ -1,4 +1,4 @@
-"""Kinds of objects with their usual places, rooms with their receptacles (tables in `household.toml`), and appliances."""
+"""Kinds of objects and rooms, whose tables are in `household.toml`, and appliances."""
 
 from __future__ import annotations
 
