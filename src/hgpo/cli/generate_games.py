@@ -43,8 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
-    from hgpo.envs.alfworld.generation.game_files import generate_games
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.tw_pddl.writing import generate_games
 
     counts = {split: getattr(arguments, split) for split in DEFAULT_GAMES}
     for name, number in {**counts, "seed": arguments.seed}.items():

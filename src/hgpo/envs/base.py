@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_origin, overload
+from typing import Annotated, Any, Protocol, Union, get_origin, overload
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
@@ -84,26 +84,24 @@ class TaskSuite(Protocol):
         ...
 
 
-Made = TypeVar("Made")
-
-
-class Splits(Generic[Made]):
-    """The splits of a suite, each made on first use.
+class TaskSplits:
+    """A suite whose splits are made on first use.
 
     Args:
-        make: split -> function that makes it, the training split first; called once at most.
+        make: split -> function that makes its tasks, the training split first; called once at most.
     """
 
-    def __init__(self, make: Mapping[str, Callable[[], Made]]) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]]) -> None:
         self._make = dict(make)
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, Sequence[Task]] = {}
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits, the training split first."""
         return tuple(self._make)
 
-    def _split(self, split: str) -> Made:
+    def tasks(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         if split not in self._make:
             raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._make)}")
         if split not in self._made:
@@ -135,14 +133,6 @@ class TasksByNumber(Sequence[Task]):
     @abstractmethod
     def _task(self, number: int) -> Task:
         """The task of a number, from 0."""
-
-
-class TaskSplits(Splits[Sequence[Task]]):
-    """A suite whose splits are sequences of tasks."""
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        return self._split(split)
 
 
 LARGEST_SEED = 2**63 - 1

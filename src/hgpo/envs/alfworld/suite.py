@@ -6,22 +6,20 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, GeneratedGames, check_task_types
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, load_game, read_bounded
-from hgpo.envs.base import Count, Seed, Splits, Task, expanded_path
+from hgpo.envs.base import Count, Seed, Task, TaskSplits, expanded_path
 
 _SOLVABLE = re.compile(rb'"solvable":\s*true\b')
-SplitTasks = tuple[tuple[Task, ...], Mapping[str, int]]
-"""The tasks of a split in a fixed order, and reason -> number of games left out."""
 
 
 def split_folder(data_dir: Path, split: str) -> Path | None:
@@ -30,15 +28,14 @@ def split_folder(data_dir: Path, split: str) -> Path | None:
     return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
 
 
-def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTasks:
+def find_games(folder: Path, split: str, task_types: Collection[str], skipped: Counter[str]) -> tuple[Task, ...]:
     """Every playable game in a split's folder once, in `fair_order`.
 
-    Games not marked as solvable, and tasks with sliced objects or of other types than the six are skipped and counted,
-    as in the original environment. A task's id is its path, `<split>/<task folder>/<trial>`; its kind is the first part
-    of the task folder's name.
+    Games not marked as solvable, and tasks with sliced objects or of other types than the six are left out, as in the
+    original environment, and counted in `skipped` by reason. A task's id is its path,
+    `<split>/<task folder>/<trial>`; its kind is the first part of the task folder's name.
     """
     tasks: list[Task] = []
-    skipped: Counter[str] = Counter()
     paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
     for name in fair_order(paths):
         path = paths[name]
@@ -48,7 +45,7 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTa
             skipped[reason] += 1
         elif kind in task_types:
             tasks.append(Task(f"{split}/{name}", kind, partial(_make_env, str(path))))
-    return tuple(tasks), skipped
+    return tuple(tasks)
 
 
 def fair_order(names: Iterable[str]) -> list[str]:
@@ -77,20 +74,23 @@ def _make_env(path: str) -> AlfworldEnv:
     return AlfworldEnv(_load_cached(path))
 
 
-class AlfworldSuite(Splits[SplitTasks]):
+class AlfworldSuite(TaskSplits):
     """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        return self._split(split)[0]
+    def __init__(
+        self, make: Mapping[str, Callable[[], Sequence[Task]]], skipped: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        super().__init__(make)
+        self._skipped = skipped or {}
 
     def skipped(self, split: str) -> Mapping[str, int]:
         """The number of games of a split that are left out, by reason."""
-        return self._split(split)[1]
+        self.tasks(split)
+        return self._skipped.get(split, {})
 
     def expert(self) -> Expert:
         """The expert for demonstrations; its commands need a short memory only."""
-        return Expert(order="likely", recall=False)
+        return Expert(recall=False)
 
 
 def alfworld_suite(
@@ -137,13 +137,12 @@ def alfworld_suite(
     return AlfworldSuite({split: partial(_generated_tasks, made, split) for split in SPLITS if counts[split]})
 
 
-def _generated_tasks(made: GeneratedGames, split: str) -> SplitTasks:
+def _generated_tasks(made: GeneratedGames, split: str) -> tuple[Task, ...]:
     """Tasks in the order of generation, with the ids `<split>/<number>-<name>`."""
-    tasks = (
+    return tuple(
         Task(f"{split}/{number:04d}-{game.name}", game.goal.task_type, partial(AlfworldEnv, game))
         for number, game in enumerate(made.of(split))
     )
-    return tuple(tasks), {}
 
 
 def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
@@ -153,4 +152,6 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
             f"{data_dir}: no games here; looked for {', '.join(SPLITS)} as folders with game.tw-pddl files (also under "
             "json_2.1.1 and the like). `alfworld-download` gets the real games, `hgpo generate-games` makes some"
         )
-    return AlfworldSuite({split: partial(find_games, folder, split, task_types) for split, folder in folders.items()})
+    skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
+    make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}
+    return AlfworldSuite(make, skipped)

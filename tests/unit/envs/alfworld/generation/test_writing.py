@@ -9,8 +9,8 @@ import pytest
 from generated_games import numbers
 from hgpo.envs.alfworld import alfworld_suite, generate_games
 from hgpo.envs.alfworld.game import Game
-from hgpo.envs.alfworld.generation import game_files as writing
 from hgpo.envs.alfworld.suite import fair_order
+from hgpo.envs.alfworld.tw_pddl import writing
 from hgpo.envs.base import Task
 from hgpo.utils.files import exclusive_folder
 
