@@ -40,7 +40,7 @@ WRONG = [
     ("alfworld", {"task_types": [3]}, "task_types = [3]: Input should be a valid string"),
     ("alfworld", {"data_dir": 3}, "data_dir = 3: Input should be a valid string; or Input is not a valid path"),
     ("webshop", {"seed": "abc"}, "seed = 'abc': Input should be a valid integer"),
-    ("webshop", {"size": {"products": "x"}}, "shop size: products = 'x'; give a whole number from 1 to"),
+    ("webshop", {"size": {"products": "x"}}, "products: Input should be a valid integer"),
     ("webshop", {"max_steps": 0}, "max_steps = 0: Input should be greater than or equal to 1"),
     ("webshop", {"nouns": 3}, "nouns = 3: Input should be a valid string"),
     ("webshop", {"human_goals": 3}, "human_goals = 3: Input should be a valid boolean"),

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.goals import Goal, noun_tagger
@@ -137,22 +139,22 @@ def _listing(products: Iterable[Product], field: str) -> dict[str, list[int]]:
 SCHEMA_VERSION = 1
 _META = "catalog.json"
 _REMEMBERED = 1 << 14
-_PRODUCT_TYPES = (str, str, str, list, dict, list, list, str, str, str)
-_GOAL_TYPES = (int, str, str, list, (dict, list), (int, float), (int, float))
 Record = TypeVar("Record")
 
 
 class Records(Sequence[Record], Generic[Record]):
-    """A sequence whose elements are decoded on access, with a cache.
+    """A sequence of dataclasses whose elements are decoded on access, with a cache.
 
     Args:
-        texts: one JSON text per record.
-        decode: returns the record of a text; `ValueError` or `TypeError` if the text is invalid.
+        texts: one JSON list of its fields' values per record.
+        kind: the dataclass.
         path: file of the texts, for error messages.
     """
 
-    def __init__(self, texts: TextArray, decode: Callable[[str], Record], path: Path) -> None:
-        self._texts, self._decode, self._path = texts, decode, path
+    def __init__(self, texts: TextArray, kind: type[Record], path: Path) -> None:
+        self._texts, self._kind, self._path = texts, kind, path
+        self._adapter: TypeAdapter[Record] = TypeAdapter(kind)
+        self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
         self._get = lru_cache(maxsize=_REMEMBERED)(self._decoded)
 
     def __len__(self) -> int:
@@ -168,12 +170,13 @@ class Records(Sequence[Record], Generic[Record]):
         return self._get(range(len(self))[index])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Records, (self._texts, self._decode, self._path)
+        return Records, (self._texts, self._kind, self._path)
 
     def _decoded(self, number: int) -> Record:
         try:
-            return self._decode(self._texts[number])
-        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            values = dict(zip(self._names, json.loads(self._texts[number]), strict=True))
+            return self._adapter.validate_python(values)
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(
                 f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to rebuild it"
             ) from error
@@ -191,8 +194,8 @@ def save_catalog(
     if folder.exists():
         raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
     with scratch_folder(folder) as temporary:
-        TextArray.of(map(_encode_product, products)).save(temporary / "products")
-        TextArray.of(map(_encode_goal, goals)).save(temporary / "goals")
+        TextArray.of(map(_encode, products)).save(temporary / "products")
+        TextArray.of(map(_encode, goals)).save(temporary / "goals")
         np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
         index.save(temporary)
         meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
@@ -211,8 +214,8 @@ def open_catalog(
             raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
         if about is not None and meta["about"] != dict(about):
             raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
-        products = Records(TextArray.open(folder / "products"), _decode_product, folder / "products.npy")
-        goals = Records(TextArray.open(folder / "goals"), _decode_goal, folder / "goals.npy")
+        products = Records(TextArray.open(folder / "products"), Product, folder / "products.npy")
+        goals = Records(TextArray.open(folder / "goals"), Goal, folder / "goals.npy")
         prices = memory_map(folder / "prices.npy")
         if prices.dtype != np.float64 or prices.shape != (len(products),):
             raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
@@ -226,39 +229,5 @@ def is_catalog(folder: Path) -> bool:
     return (folder / _META).is_file()
 
 
-def _encode_product(product: Product) -> str:
-    return json.dumps([getattr(product, name) for name in Product.__dataclass_fields__], ensure_ascii=False)
-
-
-def _decode_product(text: str) -> Product:
-    fields = _fields(text, _PRODUCT_TYPES)
-    asin, title, description, bullets, options, prices, attributes, category, query, product_category = fields
-    return Product(
-        asin=asin,
-        title=title,
-        description=description,
-        bullet_points=tuple(bullets),
-        options={name: tuple(values) for name, values in options.items()},
-        prices=tuple(prices),
-        attributes=tuple(attributes),
-        category=category,
-        query=query,
-        product_category=product_category,
-    )
-
-
-def _encode_goal(goal: Goal) -> str:
-    return json.dumps([getattr(goal, name) for name in Goal.__dataclass_fields__], ensure_ascii=False)
-
-
-def _decode_goal(text: str) -> Goal:
-    product, asin, instruction, attributes, options, price_upper, weight = _fields(text, _GOAL_TYPES)
-    return Goal(product, asin, instruction, tuple(attributes), options, price_upper, weight)
-
-
-def _fields(text: str, types: Sequence[type | tuple[type, ...]]) -> list[Any]:
-    """The values of a record: a JSON list with one value of each type."""
-    values = json.loads(text)
-    if not (isinstance(values, list) and len(values) == len(types) and all(map(isinstance, values, types))):
-        raise ValueError("not the fields of a record")
-    return values
+def _encode(record: Product | Goal) -> str:
+    return json.dumps([getattr(record, name) for name in record.__dataclass_fields__], ensure_ascii=False)

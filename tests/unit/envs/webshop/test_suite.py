@@ -155,7 +155,7 @@ def test_sizes() -> None:
     assert len(generate_catalog(ShopSize(300, 32, 2, 8, 10, 50)).products) == 300
     for wrong, message in (
         ("huge", "unknown size 'huge'"),
-        ({"shelves": 1}, "size has no shelves"),
+        ({"shelves": 1}, "shelves: Unexpected keyword"),
         ({"kinds": 0}, "kinds = 0; give a whole number from 1"),
     ):
         with pytest.raises(ValueError, match=message):
