@@ -82,7 +82,7 @@ def main() -> int:
 
 def write_generated_games(folder: Path, split: str, count: int) -> Path:
     games = {"train": count, "valid_seen": 0, "valid_unseen": 0, split: count}
-    generate_games(folder / "games", size="full", games=games, seed=SEED, format="tw-pddl")
+    generate_games(folder / "games", size="full", games=games, seed=SEED)
     return folder / "games"
 
 

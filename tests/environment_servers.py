@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
 
+from generated_games import numbers
 from hgpo.envs import make
 from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
 from hgpo.envs.wrappers import LimitedSuite
 
 FEW = {"train": 6, "valid_seen": 2, "valid_unseen": 4}
-OPTIONS: dict[str, Any] = {"games": FEW, "size": {"receptacles": [3, 3], "objects": [1, 1], "copies": 1}}
+OPTIONS: dict[str, Any] = {**numbers(FEW), "size": {"receptacles": [3, 3], "objects": [1, 1], "copies": 1}}
 
 
 def served(name: str = "alfworld", max_steps: int = 30, **options: Any) -> Served:

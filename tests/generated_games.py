@@ -12,6 +12,11 @@ from hgpo.envs.alfworld.generation.floor_plans import Size, named_size, task_ins
 from hgpo.envs.alfworld.generation.furnishing import make_game
 
 
+def numbers(counts: Mapping[str, int], of: str = "games") -> dict[str, int]:
+    """Options of a suite for numbers of games or goals: `{"train": 6}` as `{"train_games": 6}`."""
+    return {f"{split}_{of}": count for split, count in counts.items()}
+
+
 def generate_game(
     rng: np.random.Generator,
     *,

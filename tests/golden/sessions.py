@@ -82,7 +82,7 @@ def alfworld_sessions(folder: Path) -> Iterator[Session]:
             yield Session(
                 f"{options['size']} {options['seed']} {task.id} {player}", player, task.make(), {"seed": number}
             )
-    generate_games(folder, "tw-pddl")
+    generate_games(folder)
     for number, file in enumerate(sorted(folder.rglob("game.tw-pddl"))[:6]):
         player, most = PLAYERS[number % 3], (None, 10)[number % 2]
         name = f"{file.relative_to(folder).parent} {player} max_steps={most}"
@@ -124,14 +124,10 @@ def webshop_sessions() -> Iterator[Session]:
 
 
 def generated_games(folder: Path) -> dict[str, str]:
-    """Digest of every game file that `hgpo generate-games` writes, in both formats."""
-    digests = {}
-    for form in ("jsonl", "tw-pddl"):
-        generate_games(folder / form, form)
-        for file in sorted(path for path in (folder / form).rglob("*") if path.is_file()):
-            if file.name != "generated.json":  # records options, not games
-                digests[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return digests
+    """Digest of every game file that `hgpo generate-games` writes."""
+    generate_games(folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "generated.json")
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def generated_goals() -> dict[str, str]:
@@ -146,10 +142,10 @@ def generated_goals() -> dict[str, str]:
     return digests
 
 
-def generate_games(folder: Path, form: str) -> None:
+def generate_games(folder: Path) -> None:
     """Run `hgpo generate-games`."""
     counts = ["--train", "6", "--valid-seen", "2", "--valid-unseen", "2"]
-    command = [sys.executable, "-m", "hgpo", "generate-games", str(folder), *counts, "--format", form, "--seed", "5"]
+    command = [sys.executable, "-m", "hgpo", "generate-games", str(folder), *counts, "--seed", "5"]
     subprocess.run(command, check=True, capture_output=True)
 
 

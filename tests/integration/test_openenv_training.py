@@ -13,7 +13,7 @@ from environment_servers import OPTIONS, environment_server, served
 from hgpo.cli.main import main
 from hgpo.runs.folder import open_run_directory
 
-GAMES: dict[str, Any] = {**OPTIONS, "games": {"train": 12, "valid_seen": 1, "valid_unseen": 4}}
+GAMES: dict[str, Any] = {**OPTIONS, "train_games": 12, "valid_seen_games": 1, "valid_unseen_games": 4}
 SETTINGS = [
     "environment.max_steps=3",
     "agent.template=household-compact",

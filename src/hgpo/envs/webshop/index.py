@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -108,7 +108,6 @@ K1, B = 0.9, 0.4
 MAX_QUERY_TERMS = 1024
 """Lucene rejects a query with more different terms; here the others are ignored."""
 _FREQUENT = 4096  # postings; adding up fewer is cheap
-_CHUNK = 1 << 22  # occurrences sorted at a time while an index is built: 64 MiB of working memory
 
 
 class SearchIndex:
@@ -136,13 +135,17 @@ class SearchIndex:
     @classmethod
     def build(cls, ids: Sequence[str], texts: Iterable[str]) -> SearchIndex:
         """Index one text per id. Fewer or more texts than ids is a `ValueError`."""
-        vocabulary, occurrences, length_P = _count(texts)
+        vocabulary, key_H, frequency_H, length_P = _count(texts)
         if len(length_P) != len(ids):
             raise ValueError(f"{len(ids)} ids but {len(length_P)} texts")
         ordered = sorted(vocabulary, key=str.encode)
         position = np.empty(len(ordered), np.int64)
         position[np.array([vocabulary[word] for word in ordered], np.int64)] = np.arange(len(ordered))
-        term_start_T1, document_H, frequency_H = _invert(occurrences, position)
+        term_H = position[key_H >> 32]
+        order_H = np.argsort(term_H, kind="stable")  # the documents of a term stay in ascending order
+        document_H, frequency_H = (key_H[order_H] & 0xFFFFFFFF).astype(np.int32), frequency_H[order_H]
+        term_start_T1 = np.zeros(len(ordered) + 1, np.int64)
+        np.cumsum(np.bincount(term_H, minlength=len(ordered)), out=term_start_T1[1:])
         inverse_P = _inverse_norms(length_P)
         saturation_H = np.float32(1) + frequency_H.astype(np.float32) * inverse_P[document_H]
         rank_P = np.empty(len(ids), np.int32)
@@ -186,11 +189,6 @@ class SearchIndex:
         ):
             raise ValueError(f"{', '.join(f'{name}.npy' for name in names)} are not one search index")
         return cls(vocabulary, start, document, saturation, rank)
-
-    @property
-    def postings(self) -> int:
-        """The number of postings, 8 bytes each."""
-        return len(self._document_H)
 
     def _search(self, query: str, limit: int) -> tuple[int, ...]:
         """Add up the rare terms first.
@@ -288,56 +286,18 @@ class _TermNumbers(dict[str, int]):
 
 def _count(
     texts: Iterable[str],
-) -> tuple[dict[str, int], list[tuple[NDArray[np.int64], NDArray[np.int32]]], NDArray[np.int64]]:
-    """Terms in order of first appearance; (term·2^32 + document, frequency) in sorted chunks; words per document."""
+) -> tuple[dict[str, int], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Terms in order of first appearance; sorted (term·2^32 + document) and frequencies; words per document."""
     numbers = _TermNumbers()
     lengths: list[int] = []
-    chunks: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
-    for batch in _batches(texts):
-        keys = []
-        for text in batch:
-            found = np.fromiter(map(numbers.__getitem__, words(text.lower())), np.int64)
-            found = found[found >= 0]
-            keys.append((found << 32) | len(lengths))
-            lengths.append(len(found))
-        key, frequency = np.unique(np.concatenate(keys), return_counts=True)
-        chunks.append((key, frequency.astype(np.int32)))
-    return numbers.terms, chunks, np.array(lengths, np.int64)
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Batches of texts, small enough to sort their words in little memory."""
-    batch: list[str] = []
-    size = 0
+    keys = [np.empty(0, np.int64)]
     for text in texts:
-        batch.append(text)
-        size += len(text) // 5
-        if size >= _CHUNK:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _invert(
-    chunks: Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]], position: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Postings sorted by term, then document: each chunk's run of a term goes behind the runs of earlier chunks."""
-    terms_of = [position[key >> 32] for key, _ in chunks]
-    counts = [np.bincount(numbers, minlength=len(position)) for numbers in terms_of]
-    term_start_T1 = np.zeros(len(position) + 1, np.int64)
-    np.cumsum(np.sum(counts, axis=0), out=term_start_T1[1:])
-    document_H = np.empty(term_start_T1[-1], np.int32)
-    frequency_H = np.empty(term_start_T1[-1], np.int32)
-    free = term_start_T1[:-1].copy()
-    for (key, frequency), numbers, count in zip(chunks, terms_of, counts, strict=True):
-        order = np.argsort(numbers, kind="stable")  # within a term, documents are ascending already
-        run_start = np.cumsum(count) - count
-        place = np.arange(len(order)) + (free - run_start)[numbers[order]]
-        document_H[place] = (key[order] & 0xFFFFFFFF).astype(np.int32)
-        frequency_H[place] = frequency[order]
-        free += count
-    return term_start_T1, document_H, frequency_H
+        found = np.fromiter(map(numbers.__getitem__, words(text.lower())), np.int64)
+        found = found[found >= 0]
+        keys.append((found << 32) | len(lengths))
+        lengths.append(len(found))
+    key_H, frequency_H = np.unique(np.concatenate(keys), return_counts=True)
+    return numbers.terms, key_H, frequency_H.astype(np.int32), np.array(lengths, np.int64)
 
 
 def _inverse_norms(length_P: NDArray[np.int64]) -> NDArray[np.float32]:

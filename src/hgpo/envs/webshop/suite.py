@@ -7,28 +7,19 @@ product lists an option twice; training goals with the text of a held-out goal a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from itertools import count, islice
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any
 
-from hgpo.envs.base import (
-    LARGEST_SEED,
-    Task,
-    TasksByNumber,
-    TaskSplits,
-    check_counts,
-    check_path,
-    check_type,
-    check_whole_number,
-)
+from pydantic import Field
+
+from hgpo.envs.base import LARGEST_SEED, Count, Task, TasksByNumber, TaskSplits, expanded_path
+from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
-from hgpo.envs.webshop.generator import SIZE_EXAMPLE, SIZES, ShopSize, named_size
+from hgpo.envs.webshop.generator import ShopSize, generate_catalog, named_size
 from hgpo.envs.webshop.goals import Goal, noun_tagger
-from hgpo.envs.webshop.session import PAGE_SIZE, RESULTS
-from hgpo.envs.webshop.source import CatalogSource, find_files
 
 SCHEMES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
     "official": {"train": (1500, None), "validation": (500, 1500), "test": (0, 500)},
@@ -45,7 +36,7 @@ def split_names(scheme: str) -> tuple[str, ...]:
 
 def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ...]:
     """The goal numbers of one split; `ValueError` if there are none."""
-    ranges = {name: _numbers(goals, *SCHEMES[scheme][name]) for name in split_names(scheme)}
+    ranges = {name: range(len(goals))[slice(*SCHEMES[scheme][name])] for name in split_names(scheme)}
     chosen = ranges[split]
     if not chosen:
         first = SCHEMES[scheme][split][0]
@@ -56,12 +47,116 @@ def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ..
     return tuple(number for number in chosen if _content(goals[number]) not in held_out)
 
 
-def _numbers(goals: Sequence[Goal], first: int, end: int | None) -> range:
-    return range(len(goals))[first:end]
-
-
 def _content(goal: Goal) -> tuple[str, str]:
     return goal.asin, goal.instruction
+
+
+PRODUCT_FILES = ("items_shuffle.json", "items_shuffle_1000.json")
+ATTRIBUTE_FILES = ("items_ins_v2.json", "items_ins_v2_1000.json")
+HUMAN_FILE = "items_human_ins.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSource:
+    """The source of a catalogue: files, a saved folder or a size to generate.
+
+    Unlike the catalogue, it is small enough to send to other processes.
+
+    Attributes:
+        products: file of the official products.
+        attributes: file of their attributes.
+        human_goals: file of the instructions that people wrote; "" for synthetic ones.
+        folder: a saved catalogue.
+        size: size of a generated shop; None for files or a folder.
+        shop: number of the generated shop.
+        seed: seed of prices and goals, or of the generated shop.
+        nouns: tagger of the title score.
+    """
+
+    products: str = ""
+    attributes: str = ""
+    human_goals: str = ""
+    folder: str = ""
+    size: ShopSize | None = None
+    shop: int = 0
+    seed: int = 0
+    nouns: str = "blank"
+
+    def open(self) -> Catalog:
+        """The catalogue, cached in the process."""
+        return _open(self)
+
+    def kept_in(self, folder: str | Path) -> CatalogSource:
+        """The same catalogue in a saved folder, which is written on first use."""
+        return _saved_in(self, expanded_path(folder))
+
+
+def find_files(
+    data_dir: str | Path | None,
+    products: str | Path | None = None,
+    attributes: str | Path | None = None,
+    *,
+    human_goals: bool | str | Path = False,
+    seed: int = 0,
+    nouns: str = "blank",
+) -> CatalogSource:
+    """The files named by the options, or those with the official names in `data_dir`."""
+    folder = None if data_dir is None else expanded_path(data_dir)
+    if folder is not None and is_catalog(folder):
+        if products or attributes or human_goals:
+            raise ValueError(
+                f"{folder} is a saved catalogue with its goals; leave out products, attributes, human_goals"
+            )
+        return CatalogSource(folder=str(folder), nouns=nouns)
+    human = HUMAN_FILE if human_goals is True else human_goals or None
+    return CatalogSource(
+        products=_choose(folder, products, PRODUCT_FILES, "products"),
+        attributes=_choose(folder, attributes, ATTRIBUTE_FILES, "attributes"),
+        human_goals="" if human is None else _choose(folder, human, (HUMAN_FILE,), "human_goals"),
+        seed=seed,
+        nouns=nouns,
+    )
+
+
+def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str], option: str) -> str:
+    """The file named by an option, also relative to the folder, or the first official one that exists."""
+    tried = [] if named is None else [expanded_path(named)]
+    if folder is not None:
+        tried += [folder / name for name in (usual if named is None else (named,))]
+    for path in tried:
+        if path.is_file():
+            return str(path)
+    raise FileNotFoundError(
+        f"{option}: no such file: {', '.join(map(str, tried)) or 'none named'}. The official files come with WebShop's "
+        "setup script; without any, shops are generated"
+    )
+
+
+def _saved_in(source: CatalogSource, folder: Path) -> CatalogSource:
+    if source.folder:
+        raise ValueError(f"keep_in={folder}: data_dir={source.folder} is a saved catalogue already")
+    files = [Path(name) for name in (source.products, source.attributes, source.human_goals) if name]
+    about = {"files": {file.name: file.stat().st_size for file in files}, "seed": source.seed}
+    if folder.exists():
+        Catalog.open(folder, about=about)  # raises a ValueError if files or seed differ
+    else:
+        source.open().save(folder, about=about)
+    return CatalogSource(folder=str(folder), nouns=source.nouns)
+
+
+@lru_cache(maxsize=1024)
+def _open(source: CatalogSource) -> Catalog:
+    if source.size is not None:
+        return generate_catalog(source.size, source.seed, source.shop, nouns=source.nouns)
+    if source.folder:
+        return Catalog.open(source.folder, nouns=source.nouns)
+    return Catalog.load(
+        source.products,
+        source.attributes,
+        seed=source.seed,
+        nouns=source.nouns,
+        human_goals=source.human_goals or None,
+    )
 
 
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
@@ -72,7 +167,7 @@ _UNSEEN_SHOPS = 1_000_000
 class WebShopSuite(TaskSplits):
     """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
 
-    def __init__(self, make: Mapping[str, Callable[[], _SplitTasks]], description: Mapping[str, Any]) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
         super().__init__(make)
         self.description = dict(description)
 
@@ -89,15 +184,14 @@ def webshop_suite(
     human_goals: bool | str | Path = False,
     keep_in: str | Path | None = None,
     split_scheme: str = "official",
-    size: str | ShopSize | Mapping[str, Any] | None = None,
-    goals: Mapping[str, int] | None = None,
-    train_goals: int | None = None,
-    valid_seen_goals: int | None = None,
-    valid_unseen_goals: int | None = None,
+    size: str | Mapping[str, Any] | ShopSize | None = None,
+    train_goals: Count | None = None,
+    valid_seen_goals: Count | None = None,
+    valid_unseen_goals: Count | None = None,
     observation_mode: str | None = None,
     nouns: str = "blank",
-    seed: int = 0,
-    max_steps: int | None = None,
+    seed: Annotated[int, Field(le=LARGEST_SEED)] = 0,
+    max_steps: Annotated[int, Field(ge=1)] | None = None,
 ) -> WebShopSuite:
     """A suite of shopping tasks, in the official catalogue or in generated shops.
 
@@ -108,32 +202,28 @@ def webshop_suite(
     validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by `seed`.
 
     **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
-    `goals` or the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
+    the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
     other goals of the training shops, `valid_unseen` goals of other shops.
 
     The default `observation_mode` is "text" with official files and "brief" in generated shops. `nouns` is the tagger
     of the title score. Without `max_steps` only a purchase ends an episode.
     """
     named = {"train": train_goals, "valid_seen": valid_seen_goals, "valid_unseen": valid_unseen_goals}
-    _check_types(
-        paths={"data_dir": data_dir, "products": products, "attributes": attributes, "keep_in": keep_in},
-        texts={"split_scheme": split_scheme, "observation_mode": observation_mode, "nouns": nouns},
-        numbers={f"{split}_goals": count for split, count in named.items()},
-    )
-    check_type("human_goals", human_goals, (bool, str, Path), "true, false or a file")
-    check_type("size", size, (str, ShopSize, Mapping), f"one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}")
-    check_counts("goals", goals, "{ train = 100, valid_unseen = 20 }")
-    check_whole_number("seed", seed, None, LARGEST_SEED)
-    check_whole_number("max_steps", max_steps, 1)
-    counts = {**(goals or {}), **{split: count for split, count in named.items() if count is not None}}
+    requested = {split: number for split, number in named.items() if number is not None}
     if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     if data_dir is None and products is None and attributes is None:
-        for name, value in {"human_goals": human_goals, "keep_in": keep_in}.items():
-            if value:
-                raise ValueError(f"{name}: only for official files; give data_dir, or products and attributes")
-        return _generated_suite(size or "small", counts, observation_mode or "brief", nouns, seed, max_steps)
-    if size is not None or counts:
+        if human_goals or keep_in:
+            raise ValueError("human_goals, keep_in: only for official files; give data_dir, or products and attributes")
+        return _generated_suite(
+            named_size(size or "small"),
+            {**DEFAULT_GOALS, **requested},
+            observation_mode or "brief",
+            nouns,
+            seed,
+            max_steps,
+        )
+    if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated shops; leave them out, or the official files")
     source = find_files(data_dir, products, attributes, human_goals=human_goals, seed=seed, nouns=nouns)
     if keep_in is not None:
@@ -141,114 +231,75 @@ def webshop_suite(
     return _official_suite(source, split_scheme, observation_mode or "text", max_steps)
 
 
-def _check_types(paths: Mapping[str, object], texts: Mapping[str, object], numbers: Mapping[str, object]) -> None:
-    for name, value in paths.items():
-        check_path(name, value)
-    for name, value in texts.items():
-        check_type(name, value, (str,), "text")
-    for name, value in numbers.items():
-        check_whole_number(name, value)
-
-
-def make_env(
-    source: CatalogSource, goal: int, observation_mode: str, sizes: tuple[int, int], max_steps: int | None
-) -> WebShopEnv:
-    """Return the environment of one task; `sizes` is (most search results, results per page)."""
-    results, page_size = sizes
-    catalog = source.open()
-    return WebShopEnv(catalog, observation_mode, goal=goal, max_steps=max_steps, results=results, page_size=page_size)
-
-
 class _SplitTasks(TasksByNumber):
-    """The tasks of a split, from (source, goal) pairs."""
+    """The tasks of a split: for each of `goals` one in the first shop, then in the next, up to `size` tasks.
+
+    Args:
+        split: its name.
+        size: number of tasks.
+        source: the first shop; further ones are generated with the next numbers.
+        goals: numbers of the goals in each shop.
+        options: of `WebShopEnv`.
+    """
 
     def __init__(
-        self,
-        split: str,
-        pairs: Sequence[tuple[CatalogSource, int]],
-        mode: str,
-        sizes: tuple[int, int],
-        steps: int | None,
+        self, split: str, size: int, source: CatalogSource, goals: Sequence[int], options: Mapping[str, Any]
     ) -> None:
-        super().__init__(len(pairs))
-        self._split, self._pairs, self._mode, self._sizes, self._steps = split, pairs, mode, sizes, steps
+        super().__init__(size)
+        self._split, self._source, self._goals, self._options = split, source, goals, options
 
     def _task(self, number: int) -> Task:
-        source, goal = self._pairs[number]
+        shop, place = divmod(number, len(self._goals))
+        source, goal = replace(self._source, shop=self._source.shop + shop), self._goals[place]
         catalog = source.open()
         if goal >= len(catalog.goals):
             raise ValueError(f"shop {source.shop} has only {len(catalog.goals)} different goals; give it more products")
         wanted = catalog.goals[goal]
-        shop = f"shop{source.shop}-" if source.size else ""
-        name = f"{self._split}/{number:04d}-{shop}goal{goal}-{wanted.asin}"
-        make = partial(make_env, source, goal, self._mode, self._sizes, self._steps)
-        return Task(name, catalog.products[wanted.product].category, make)
+        prefix = f"shop{source.shop}-" if source.size else ""
+        name = f"{self._split}/{number:04d}-{prefix}goal{goal}-{wanted.asin}"
+        return Task(name, catalog.products[wanted.product].category, partial(_make_env, source, goal, self._options))
+
+
+def _make_env(source: CatalogSource, goal: int, options: Mapping[str, Any]) -> WebShopEnv:
+    return WebShopEnv(source.open(), goal=goal, **options)
 
 
 def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: int | None) -> WebShopSuite:
-    names = split_names(scheme)
-    all_goals, sizes = source.open().goals, (RESULTS, PAGE_SIZE)
-    splits = {
-        name: partial(_SplitTasks, name, _SourceGoals(source, goals), mode, sizes, max_steps)
-        for name, goals in ((name, split_goals(all_goals, scheme, name)) for name in names)
-    }
+    all_goals, options = source.open().goals, {"observation_mode": mode, "max_steps": max_steps}
+    splits = {}
+    for name in split_names(scheme):
+        goals = split_goals(all_goals, scheme, name)
+        splits[name] = partial(_SplitTasks, name, len(goals), source, goals, options)
     return WebShopSuite(splits, {**asdict(source), "split_scheme": scheme, "observation_mode": mode})
 
 
-class _SourceGoals(Sequence[tuple[CatalogSource, int]]):
-    """(source, goal) pairs of one source, made on access."""
-
-    def __init__(self, source: CatalogSource, goals: Sequence[int]) -> None:
-        self._source, self._goals = source, goals
-
-    def __len__(self) -> int:
-        return len(self._goals)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[CatalogSource, int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> _SourceGoals: ...
-    def __getitem__(self, index: int | slice) -> tuple[CatalogSource, int] | _SourceGoals:
-        if isinstance(index, slice):
-            return _SourceGoals(self._source, self._goals[index])
-        return self._source, self._goals[index]
-
-
 def _generated_suite(
-    size: str | ShopSize | Mapping[str, Any],
-    requested: Mapping[str, int],
-    mode: str,
-    nouns: str,
-    seed: int,
-    steps: int | None,
+    size: ShopSize, counts: Mapping[str, int], mode: str, nouns: str, seed: int, max_steps: int | None
 ) -> WebShopSuite:
-    noun_tagger(nouns)
-    shop_size = named_size(size)
-    counts = {**DEFAULT_GOALS, **requested}
-    _check_counts(counts)
-    in_training, kept_back = max(1, shop_size.products // 2), max(1, shop_size.products // 10)
+    noun_tagger(nouns)  # reject an unknown tagger at once
+    in_training, kept_back = max(1, size.products // 2), max(1, size.products // 10)
     shops = -(-counts["train"] // in_training)
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
             f"goals reserve only {shops * kept_back}; request fewer, or more training goals"
         )
-    ranges = {
-        "train": (range(shops), range(in_training)),
-        "valid_seen": (range(shops), range(in_training, in_training + kept_back)),
-        "valid_unseen": (count(_UNSEEN_SHOPS), range(in_training)),
+    options = {
+        "observation_mode": mode,
+        "max_steps": max_steps,
+        "results": size.results,
+        "page_size": size.page_size,
     }
-    splits = {}
-    for split, (numbers, goals) in ranges.items():
-        sources = (CatalogSource(size=shop_size, shop=number, seed=seed, nouns=nouns) for number in numbers)
-        pairs = list(islice(((source, goal) for source in sources for goal in goals), counts[split]))
-        if pairs:
-            splits[split] = partial(_SplitTasks, split, pairs, mode, (shop_size.results, shop_size.page_size), steps)
-    description = {"size": asdict(shop_size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
+    first = CatalogSource(size=size, seed=seed, nouns=nouns)
+    places = {
+        "train": (first, range(in_training)),
+        "valid_seen": (first, range(in_training, in_training + kept_back)),
+        "valid_unseen": (replace(first, shop=_UNSEEN_SHOPS), range(in_training)),
+    }
+    splits = {
+        split: partial(_SplitTasks, split, counts[split], source, goals, options)
+        for split, (source, goals) in places.items()
+        if counts[split]
+    }
+    description = {"size": asdict(size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
     return WebShopSuite(splits, description)
-
-
-def _check_counts(counts: Mapping[str, int]) -> None:
-    for split in counts:
-        if split not in DEFAULT_GOALS:
-            raise ValueError(f"unknown split {split!r}; generated shops have {', '.join(DEFAULT_GOALS)}")

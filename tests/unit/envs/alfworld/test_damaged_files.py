@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from functools import cache
 
 import numpy as np
@@ -12,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from generated_games import generate_game
-from hgpo.envs.alfworld import Game, GameFileError, export_game
-from hgpo.envs.alfworld.generation.game_files import game_to_json, read_games
-from unit.envs.alfworld.hostile import SECONDS, play, read_or_refuse
+from hgpo.envs.alfworld import export_game
+from unit.envs.alfworld.hostile import read_or_refuse
 from unit.envs.alfworld.kitchen import game_file, kitchen, problem_text
 
 few = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
@@ -135,23 +133,3 @@ def test_entries_of_any_kind(entry: str, value: object) -> None:
 @given(json_values)
 def test_any_json(value: object) -> None:
     assert read_or_refuse(json.dumps(value)) is None
-
-
-@few
-@given(edits)
-def test_damaged_lines_of_generated_games(tmp_path_factory: pytest.TempPathFactory, changes: list[Edit]) -> None:
-    rng = np.random.default_rng(0)
-    content = "\n".join(json.dumps(game_to_json(generate_game(rng))) for _ in range(3))
-    path = tmp_path_factory.mktemp("games") / "train.jsonl"
-    path.write_bytes(damage(content.encode(), changes))
-    started = time.thread_time()
-    games: tuple[Game, ...] = ()
-    refusal = f"{path}, line "
-    try:
-        games = read_games(path)
-    except GameFileError as error:
-        refusal = str(error)
-    for game in games:
-        play(game)
-    assert refusal.startswith(f"{path}, line ")
-    assert time.thread_time() - started < SECONDS

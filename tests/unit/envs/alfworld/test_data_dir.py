@@ -11,5 +11,5 @@ def test_a_variable_in_data_dir_is_filled_in(tmp_path, monkeypatch):
 
 def test_a_variable_that_is_not_set_is_named_with_the_remedy(monkeypatch):
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"\$ALFWORLD_DATA.*not set.*alfworld-download"):
+    with pytest.raises(FileNotFoundError, match=r"\$ALFWORLD_DATA.*not set; set it"):
         alfworld_suite("$ALFWORLD_DATA")

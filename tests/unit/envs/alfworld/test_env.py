@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from generated_games import numbers
 from hgpo.envs.alfworld import AlfworldEnv, GameFileError, alfworld_suite
 from unit.envs.alfworld.kitchen import game_file, kitchen
 
@@ -89,7 +90,7 @@ def played_by(env: AlfworldEnv, commands: tuple[str, ...]) -> list[str]:
 
 
 def test_games_played_in_turn_answer_as_one_by_one() -> None:
-    tasks = alfworld_suite(games=FEW_GAMES).tasks("train")
+    tasks = alfworld_suite(**numbers(FEW_GAMES)).tasks("train")
     games = [task.make().game for task in tasks]  # type: ignore[attr-defined]
     alone = [played_by(AlfworldEnv(game), game.walkthrough) for game in games]
     side_by_side = [AlfworldEnv(game) for game in games]
@@ -110,7 +111,7 @@ def test_an_environment_is_pickled_in_the_middle_of_a_game() -> None:
 
 
 def test_a_live_game_takes_little_memory() -> None:
-    tasks = alfworld_suite(size="full", games={**FEW_GAMES, "train": 48}).tasks("train")
+    tasks = alfworld_suite(size="full", **numbers({**FEW_GAMES, "train": 48})).tasks("train")
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     environments = [task.make() for task in tasks for _ in range(2)]

@@ -20,7 +20,7 @@ COUNTS = {"train": 18, "valid_seen": 6, "valid_unseen": 12}
 def download(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The second game of each split is marked unsolvable; a split that is none lies beside them."""
     data_dir = tmp_path_factory.mktemp("alfworld")
-    generate_games(data_dir / "json_2.1.1", games=COUNTS, format="tw-pddl")
+    generate_games(data_dir / "json_2.1.1", games=COUNTS)
     for split in COUNTS:
         file = game_files(data_dir, split)[1]
         file.write_text(
@@ -76,17 +76,6 @@ def test_unsolvable_games_are_left_out_and_counted(suite: AlfworldSuite) -> None
     assert {split: suite.skipped(split) for split in suite.splits} == {
         split: {"not marked solvable": 1} for split in COUNTS
     }
-
-
-def test_unsolvable_games_are_left_out_of_other_files_too(tmp_path: Path) -> None:
-    file = generate_games(tmp_path / "games", games={**dict.fromkeys(COUNTS, 0), "train": 3})["train"]
-    lines = file.read_text(encoding="utf-8").splitlines()
-    lines[1] = json.dumps({**json.loads(lines[1]), "solvable": False})
-    file.write_text("\n".join(lines), encoding="utf-8")
-    suite = hgpo.envs.make("alfworld", data_dir=tmp_path / "games")
-    assert isinstance(suite, AlfworldSuite)
-    assert [task.id.split("-")[0] for task in suite.tasks("train")] == ["train/0000", "train/0002"]
-    assert suite.skipped("train") == {"not marked solvable": 1}
 
 
 def test_a_tasks_kind_is_that_of_its_goal(suite: AlfworldSuite) -> None:

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.envs.webshop.session import parse_action
+from hgpo.envs.webshop.env import parse_action
 
 PUBLISHED = re.compile(r"(.+)\[(.+)\]")
 

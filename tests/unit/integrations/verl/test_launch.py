@@ -47,7 +47,7 @@ class Launch:
 
     def config(self, directory: str) -> Config:
         run = {"name": "k2", "directory": str(self.folder / directory)}
-        environment = {"options": {"games": {"train": 60, "valid_seen": 4, "valid_unseen": 4}}}
+        environment = {"options": {"train_games": 60, "valid_seen_games": 4, "valid_unseen_games": 4}}
         return Config.model_validate({"policy": {"model": "m"}, "run": run, "environment": environment})
 
     def train(self, directory: str) -> RunDirectory:

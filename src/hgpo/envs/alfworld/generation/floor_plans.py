@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Goal
 from hgpo.envs.alfworld.generation.household import (
@@ -25,7 +26,7 @@ from hgpo.envs.alfworld.generation.household import (
     ObjectKind,
     Room,
 )
-from hgpo.envs.base import check_whole_number
+from hgpo.envs.base import converted
 
 _UNSEEN_PAIR_EVERY = 5
 
@@ -98,6 +99,7 @@ class Size:
     receptacles: tuple[int, int]
     objects: tuple[int, int]
     copies: int = _MOST_RECEPTACLES
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
         low, high = self.receptacles
@@ -115,9 +117,6 @@ SIZES = {
     "medium": Size(receptacles=(9, 14), objects=(5, 9), copies=4),
     "full": Size(receptacles=(20, 35), objects=(15, 30)),
 }
-
-
-SIZE_EXAMPLE = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,39 +141,14 @@ class FloorPlan:
         return frozenset(kind for kind, _ in self.counts)
 
 
-def named_size(size: str | Size | Mapping[str, Any]) -> Size:
+def named_size(size: str | Mapping[str, Any] | Size) -> Size:
     """A size by name or by the numbers of a configuration file; a `Size` is returned unchanged."""
-    if isinstance(size, Size):
-        return size
-    if isinstance(size, Mapping):
-        return _size_of_numbers(size)
-    if size not in SIZES:
-        raise ValueError(
-            f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {SIZE_EXAMPLE}"
-        )
-    return SIZES[size]
-
-
-def _size_of_numbers(numbers: Mapping[str, Any]) -> Size:
-    rest = {name: value for name, value in numbers.items() if name not in ("receptacles", "objects")}
-    if unknown := set(rest) - {"copies"}:
-        raise ValueError(f"size has no {', '.join(sorted(map(str, unknown)))}; give numbers as in {SIZE_EXAMPLE}")
-    try:
-        receptacles, objects = _range(numbers, "receptacles"), _range(numbers, "objects")
-        check_whole_number("copies", rest.get("copies"))
-    except ValueError as error:
-        raise ValueError(f"size={dict(numbers)}: {error}; give numbers as in {SIZE_EXAMPLE}") from error
-    return Size(receptacles, objects, **rest)
-
-
-def _range(numbers: Mapping[str, Any], name: str) -> tuple[int, int]:
-    value = numbers.get(name)
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{name} has to be two numbers, the least and the most")
-    for number in value:
-        check_whole_number(name, number)
-    low, high = value
-    return low, high
+    if isinstance(size, str) and size not in SIZES:
+        example = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
+        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")
+    if isinstance(size, str):
+        return SIZES[size]
+    return size if isinstance(size, Size) else converted("size", dict(size), Size)
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -125,27 +124,6 @@ def make_game(
         locations=("location_0", *(receptacle.location for receptacle in receptacles)),
         walkthrough=walkthrough(goal, receptacles, objects),
     )
-
-
-def most_games(instance: TaskInstance, size: Size) -> int:
-    """An upper bound on the different games of a task instance.
-
-    All placements of the task's objects times every set of others; others of the task's kind are counted twice.
-    """
-    goal, plan = instance.goal, instance.plan
-
-    def places(kind: str) -> int:
-        return len(_places(kind, _excluded(kind, goal), plan)[0])
-
-    needed = _needed(goal)
-    placements = comb(places(goal.object_kind) + needed - 1, needed)
-    if goal.task_type == "look_at_obj_in_light":
-        placements *= places(LAMP_KIND)
-    others = sum(places(kind) for kind in _possible_kinds(plan, _ALL_KINDS))
-    # Multisets of at most `drawn` out of `others` things: as many as multisets of exactly `drawn` with one more thing,
-    # which means "none".
-    drawn = max(0, size.objects[1] - needed)
-    return placements * comb(others + drawn, drawn)
 
 
 @lru_cache(maxsize=512)

@@ -20,7 +20,7 @@ import numpy as np
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, named_size, task_instances
-from hgpo.envs.alfworld.generation.furnishing import make_game, most_games
+from hgpo.envs.alfworld.generation.furnishing import make_game
 from hgpo.envs.alfworld.generation.household import OBJECT_KINDS
 from hgpo.envs.base import LARGEST_SEED, check_whole_number
 
@@ -53,20 +53,18 @@ class GeneratedGames:
         task_types: types of the tasks.
 
     Raises:
-        ValueError: the request is impossible; in some cases this shows only when games are made.
+        ValueError: an invalid request; too many games are an error when they are made.
     """
 
     def __init__(self, seed: int, counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
         check_request(counts, task_types)
         check_whole_number("seed", seed, most=LARGEST_SEED)
-        check_enough(counts, size, task_types)
         self._seed, self._counts, self._size, self._task_types = seed, counts, size, task_types
 
     def of(self, split: str) -> tuple[Game, ...]:
         """The games of a split; they do not depend on the other requests."""
-        if split == "train":
-            return self._train
-        return tuple(game for _, game in self._draw(split, self._source_of(split), taken=self._train))
+        made = self._made if split == "train" else self._draw(split, self._source_of(split), taken=self._made)
+        return tuple(game for _, game in made)
 
     @cached_property
     def _made(self) -> list[tuple[TaskInstance, Game]]:
@@ -74,18 +72,30 @@ class GeneratedGames:
         seen = {task_type: task_instances(self._size, task_type, False) for task_type in self._task_types}
         return self._draw("train", _Source(self._size, seen), taken=())
 
-    @cached_property
-    def _train(self) -> tuple[Game, ...]:
-        return tuple(game for _, game in self._made)
-
     def _source_of(self, split: str) -> _Source:
-        if split == "valid_seen":
-            return _seen_source(self._size, self._made)
-        return _unseen_source(self._size, self._task_types, self._train)
+        if split == "valid_unseen":
+            return _unseen_source(self._size, self._task_types, [game for _, game in self._made])
+        instances: dict[str, list[TaskInstance]] = {}
+        for instance, _ in self._made:
+            instances.setdefault(instance.goal.task_type, []).append(instance)
+        return _Source(self._size, instances)
 
-    def _draw(self, split: str, source: _Source, taken: Iterable[Game]) -> list[tuple[TaskInstance, Game]]:
+    def _draw(
+        self, split: str, source: _Source, taken: Iterable[tuple[TaskInstance, Game]]
+    ) -> list[tuple[TaskInstance, Game]]:
+        """Different games that are not in `taken`, with alternating task types."""
         rng = np.random.default_rng(self._seed).spawn(len(SPLITS))[SPLITS.index(split)]
-        return _collect(split, self._counts.get(split, 0), source, rng, taken)
+        count, task_types = self._counts.get(split, 0), list(source.instances)
+        known = {game_key(game) for _, game in taken}
+        made: list[tuple[TaskInstance, Game]] = []
+        for number in range(count):
+            turn = number % len(task_types) if task_types else 0
+            found = _draw_new(rng, task_types[turn:] + task_types[:turn], source, known)
+            if found is None:
+                raise ValueError(f"{split}: found only {number} different games of the {count} asked for; {_REMEDY}")
+            known.add(game_key(found[1]))
+            made.append(found)
+        return made
 
 
 def vocabulary(games: Iterable[Game]) -> frozenset[str]:
@@ -129,13 +139,6 @@ class _Source:
         return (instance, game) if self.words is None or vocabulary([game]) <= self.words else None
 
 
-def _seen_source(size: Size, made: Iterable[tuple[TaskInstance, Game]]) -> _Source:
-    instances: dict[str, list[TaskInstance]] = {}
-    for instance, _ in made:
-        instances.setdefault(instance.goal.task_type, []).append(instance)
-    return _Source(size, instances)
-
-
 def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game]) -> _Source:
     known_words = vocabulary(train)
     object_kinds = frozenset(thing.kind for game in train for thing in game.objects)
@@ -149,23 +152,6 @@ def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game])
         for task_type in task_types
     }
     return _Source(size, instances, object_kinds, known_words)
-
-
-def _collect(
-    split: str, count: int, source: _Source, rng: np.random.Generator, taken: Iterable[Game]
-) -> list[tuple[TaskInstance, Game]]:
-    """`count` different games that are not in `taken`, with alternating task types."""
-    known = {game_key(game) for game in taken}
-    task_types = list(source.instances)
-    made: list[tuple[TaskInstance, Game]] = []
-    for number in range(count):
-        turn = number % len(task_types) if task_types else 0
-        found = _draw_new(rng, task_types[turn:] + task_types[:turn], source, known)
-        if found is None:
-            raise ValueError(f"{split}: found only {number} different games of the {count} asked for; {_REMEDY}")
-        known.add(game_key(found[1]))
-        made.append(found)
-    return made
 
 
 def _draw_new(
@@ -189,27 +175,6 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
     if any(counts.values()) and not counts.get("train"):
         raise ValueError("validation games are defined relative to the training games; ask for some, e.g. train=100")
     check_task_types(task_types)
-
-
-def check_enough(counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
-    """Reject, with a `ValueError`, more games than the upper bound, before any is made.
-
-    There may be fewer games than the bound; then generation raises an error.
-    """
-    sides = (("train", "valid_seen"), False), (("valid_unseen",), True)
-    for splits, unseen in sides:
-        asked = sum(counts.get(split, 0) for split in splits)
-        most = 0
-        for task_type in task_types:
-            for instance in task_instances(size, task_type, unseen) if most < asked else ():
-                most += most_games(instance, size)
-                if most >= asked:
-                    break
-        if most < asked:
-            raise ValueError(
-                f"{' and '.join(splits)}: {asked} games asked for, and of this size and these task types there are at "
-                f"most {most} different ones; {_REMEDY}"
-            )
 
 
 def check_task_types(task_types: Sequence[str]) -> None:

@@ -60,9 +60,9 @@ _Binding = dict[str, str]
 
 MAX_CONDITIONS = 16
 
-_PLACED = ("objectType ?item OBJECT", "receptacleType ?place TARGET", "inReceptacle ?item ?place")
+_PLACED = ("objectType ?item OBJECT", "receptacleType ?r TARGET", "inReceptacle ?item ?r")
 
-_TEMPLATES: dict[str, tuple[str, ...]] = {
+GOAL_TEMPLATES: dict[str, tuple[str, ...]] = {
     "pick_and_place_simple": _PLACED,
     "pick_clean_then_place_in_recep": (*_PLACED, "cleanable ?item", "isClean ?item"),
     "pick_heat_then_place_in_recep": (*_PLACED, "heatable ?item", "isHot ?item"),
@@ -70,27 +70,28 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
     "pick_two_obj_and_place": (
         *_PLACED,
         "objectType ?other OBJECT",
-        "inReceptacle ?other ?place",
+        "inReceptacle ?other ?r",
         "different ?item ?other",
     ),
     "look_at_obj_in_light": (
         "objectType ?item OBJECT",
-        "holds ?holder ?item",
+        "holds ?agent ?item",
         "objectType ?lamp TARGET",
         "toggleable ?lamp",
         "isToggled ?lamp",
-        "inReceptacle ?lamp ?place",
-        "receptacleAtLocation ?place ?location",
-        "atLocation ?agent ?location",
+        "inReceptacle ?lamp ?r",
+        "receptacleAtLocation ?r ?spot",
+        "atLocation ?agent ?spot",
     ),
 }
+"""Task type -> its conditions; `different` is a negated equality."""
 
 
 def read_goal(section: list[Expression]) -> Goal:
     """The goal of the `:goal` section; `ValueError` if it fits none of the six templates."""
     conditions = frozenset(_conditions(section))
     if len(conditions) <= MAX_CONDITIONS:
-        for task_type, template in _TEMPLATES.items():
+        for task_type, template in GOAL_TEMPLATES.items():
             binding = _unify([tuple(pattern.split()) for pattern in template], conditions, {})
             if binding is not None:
                 return Goal(task_type, binding["OBJECT"].removesuffix("Type"), binding["TARGET"].removesuffix("Type"))

@@ -1,4 +1,4 @@
-"""Writes a `Game` as a `game.tw-pddl` file, which this engine, ALFWorld and TextWorld read.
+"""Writes games as `game.tw-pddl` files, which this engine, ALFWorld and TextWorld read: one game, or generated splits.
 
 The rules (`household.pddl`) and the wording (`household.twl2`) are the project's own and the same in every file; the
 problem is the game.
@@ -7,33 +7,42 @@ problem is the game.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 from hgpo.envs.alfworld.actions import (
     CLEANING_KINDS,
     COOLING_KINDS,
     HEATING_KINDS,
     KNIFE_KINDS,
-    STATE_PREDICATES,
     Layout,
 )
-from hgpo.envs.alfworld.engine import TREATMENTS
-from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
+from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, generate_splits
 from hgpo.envs.alfworld.text import HELP, names_from_ids
+from hgpo.envs.alfworld.tw_pddl.problem import GOAL_TEMPLATES
+from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
+from hgpo.utils.files import exclusive_folder, flush_everything, scratch_folder, write_text
 
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"
 _NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _MARKUP = re.compile(r'[#{}\[\]|;"<>\\]|[^\x20-\x7e]')  # signs of the text grammar
 
-_PLACED = "(objectType ?item {object}Type) (receptacleType ?r {target}Type) (inReceptacle ?item ?r)"
-_LIT = (
-    "(objectType ?item {object}Type) (holds ?agent ?item) (objectType ?lamp {target}Type) (toggleable ?lamp) "
-    "(isToggled ?lamp) (inReceptacle ?lamp ?r) (receptacleAtLocation ?r ?spot) (atLocation ?agent ?spot)"
-)
+_VARIABLES = {
+    "object": ("?item", "?lamp", "?other"),
+    "receptacle": ("?r",),
+    "location": ("?spot",),
+    "agent": ("?agent",),
+}
 
 
 def export_game(game: Game) -> str:
@@ -161,15 +170,94 @@ def _facts(game: Game) -> Iterator[Iterable[str]]:
 
 
 def _goal(goal: Goal) -> str:
-    variables, conditions = "?item - object ?r - receptacle", _PLACED
-    if goal.task_type == "look_at_obj_in_light":
-        variables = "?item ?lamp - object ?r - receptacle ?spot - location ?agent - agent"
-        conditions = _LIT
-    elif goal.task_type == "pick_two_obj_and_place":
-        variables = "?item ?other - object ?r - receptacle"
-        conditions += " (objectType ?other {object}Type) (inReceptacle ?other ?r) (not (= ?item ?other))"
-    elif goal.task_type in TREATMENTS:
-        ability, state = TREATMENTS[goal.task_type]
-        conditions += f" ({ability} ?item) ({STATE_PREDICATES[state]} ?item)"
-    filled = conditions.format(object=goal.object_kind, target=goal.target_kind)
-    return f"(exists ({variables}) (and {filled}))"
+    kinds = {"OBJECT": f"{goal.object_kind}Type", "TARGET": f"{goal.target_kind}Type"}
+    conditions = [[kinds.get(word, word) for word in pattern.split()] for pattern in GOAL_TEMPLATES[goal.task_type]]
+    used = {word for condition in conditions for word in condition}
+    variables = [
+        f"{' '.join(name for name in names if name in used)} - {kind}"
+        for kind, names in _VARIABLES.items()
+        if not used.isdisjoint(names)
+    ]
+    facts = [
+        f"(not (= {' '.join(words)}))" if predicate == "different" else f"({predicate} {' '.join(words)})"
+        for predicate, *words in conditions
+    ]
+    return f"(exists ({' '.join(variables)}) (and {' '.join(facts)}))"
+
+
+_PROVENANCE_FILE = "generated.json"
+
+
+def generate_games(
+    out_dir: str | Path,
+    *,
+    size: str | Size | Mapping[str, Any] = "small",
+    games: Mapping[str, int] | None = None,
+    task_types: Sequence[str] = TASK_TYPES,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> dict[str, Path]:
+    """Write generated games to a folder and return the folder of each split.
+
+    They are the games of a suite with the same options, each in
+    `<split>/<task>-<object>-None-<target>-<layout>/trial_<number>/game.tw-pddl`, which ALFWorld reads too.
+
+    A folder that is not empty is a `FileExistsError` unless `overwrite` is true; then its generated games are replaced
+    and other files are kept. Split folders that this function did not write are never replaced.
+    """
+    out_dir = Path(out_dir)
+    if out_dir.exists() and not out_dir.is_dir():
+        raise FileExistsError(f"{out_dir} is a file; the games go into a folder, so choose another name")
+    _refuse_taken(out_dir, overwrite)
+    if not (out_dir / _PROVENANCE_FILE).exists():
+        for split in SPLITS:
+            if (out_dir / split).exists():  # these may be downloads
+                raise FileExistsError(f"{out_dir / split} was not written by generate_games; choose another folder")
+    counts = {**DEFAULT_GAMES, **(games or {})}
+    made = generate_splits(seed, counts, size=size, task_types=task_types)
+    provenance = {
+        "schema_version": 1,
+        "size": asdict(named_size(size)),
+        "games": {split: len(split_games) for split, split_games in made.items()},
+        "task_types": list(task_types),
+        "seed": seed,
+    }
+    splits = [split for split in SPLITS if made[split]]
+    with scratch_folder(out_dir) as temporary:
+        for split in splits:
+            _write_split(temporary / split, made[split])
+        write_text(temporary / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
+        flush_everything()
+        _publish(temporary, out_dir, [*splits, _PROVENANCE_FILE], overwrite)
+    return {split: out_dir / split for split in splits}
+
+
+def _write_split(folder: Path, games: Iterable[Game]) -> None:
+    for number, game in enumerate(games):
+        trial = folder / game.name / f"trial_{number:05d}"
+        trial.mkdir(parents=True)
+        (trial / GAME_FILE).write_text(export_game(game), encoding="utf-8")
+        (trial / TRAJECTORY_FILE).write_text(trajectory_file(game), encoding="utf-8")
+
+
+def _refuse_taken(out_dir: Path, overwrite: bool) -> None:
+    if not overwrite and out_dir.exists() and any(out_dir.iterdir()):
+        raise FileExistsError(
+            f"{out_dir} exists and is not empty; choose another folder, or replace the generated games in it (--force; "
+            "in Python overwrite=True)"
+        )
+
+
+def _publish(temporary: Path, out_dir: Path, names: Iterable[str], overwrite: bool) -> None:
+    """Move finished files into place and remove all games of an earlier set.
+
+    Of two processes that write to one folder, one gets an error.
+    """
+    out_dir.mkdir(exist_ok=True)
+    with exclusive_folder(out_dir):
+        _refuse_taken(out_dir, overwrite)  # another process may have written meanwhile
+        for split in SPLITS:
+            if (out_dir / split).exists():
+                shutil.rmtree(out_dir / split)
+        for name in names:
+            os.replace(temporary / name, out_dir / name)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert, Sightings
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, task_instances
@@ -19,8 +19,6 @@ REAL_GAMES = os.environ.get("ALFWORLD_DATA")
 KINDS_OF_EXPERT: list[dict[str, Any]] = [
     {},
     {"recall": False},
-    {"order": "listed"},
-    {"order": "listed", "recall": False},
 ]
 
 
@@ -60,8 +58,7 @@ def steps_to_win(game: Game, expert: Expert, limit: int = 200) -> int:
 def test_it_wins_every_small_game(small_games: list[Game], options: dict[str, Any]) -> None:
     lengths = [steps_to_win(game, Expert(**options)) for game in small_games]
     assert 6 <= np.mean(lengths) <= 10
-    if options.get("order") != "listed":
-        assert max(lengths) <= 15
+    assert max(lengths) <= 15
 
 
 @pytest.mark.parametrize("size", ["medium", "full"])
@@ -123,24 +120,18 @@ def many_games() -> tuple[Game, ...]:
     return generate_splits(1, {"train": 1500}, task_types=task_types)["train"]
 
 
-@pytest.mark.parametrize("order", ["likely", "listed"])
-def test_without_recall_a_memory_of_two_steps_tells_its_next_command(order: Any, many_games: tuple[Game, ...]) -> None:
+def test_without_recall_a_memory_of_two_steps_tells_its_next_command(many_games: tuple[Game, ...]) -> None:
     """Where task, the last two steps, observation and legal commands are equal, so is the command."""
     commands: dict[object, str] = {}
     met_again = 0
     for game in many_games:
-        steps = play(game, Expert(order, recall=False))
+        steps = play(game, Expert(recall=False))
         for number, (observation, legal, command) in enumerate(steps):
             memory = tuple((seen, done) for seen, _, done in steps[max(0, number - 2) : number])
             context = (game.task, memory, observation, legal)
             met_again += context in commands
             assert commands.setdefault(context, command) == command
     assert met_again > 500
-
-
-def test_an_unknown_order_is_refused() -> None:
-    with pytest.raises(ValueError, match="order='random'; choose 'likely' or 'listed'"):
-        Expert(order="random")  # type: ignore[arg-type]
 
 
 def test_sightings_follow_what_is_read() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from generated_games import generate_game
-from hgpo.envs.alfworld.env import AlfworldEnv
+from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import parse_task
 from hgpo.envs.alfworld.game import Game, GameObject, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import Size, floor_plans

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from generated_games import numbers
 from hgpo.envs.alfworld import alfworld_suite, generate_games
-from hgpo.envs.alfworld.generation import game_files as writing
-from hgpo.envs.alfworld.generation.game_files import FORMATS
+from hgpo.envs.alfworld.game import Game
 from hgpo.envs.alfworld.suite import fair_order
+from hgpo.envs.alfworld.tw_pddl import writing
 from hgpo.envs.base import Task
 from hgpo.utils.files import exclusive_folder
 
@@ -20,17 +22,8 @@ def first_texts(tasks: list[Task]) -> list[str]:
     return sorted(task.make().reset()[0] for task in tasks)
 
 
-def test_one_file_per_split(tmp_path: Path) -> None:
-    files = generate_games(tmp_path / "games", games=FEW, seed=2)
-    assert files == {split: tmp_path / "games" / f"{split}.jsonl" for split in FEW}
-    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(games=FEW, seed=2)
-    assert on_disk.splits == generated.splits
-    for split in FEW:
-        assert [task.id for task in on_disk.tasks(split)] == [task.id for task in generated.tasks(split)]
-
-
 def test_one_folder_per_game_as_published(tmp_path: Path) -> None:
-    folders = generate_games(tmp_path / "games", games=FEW, seed=2, format="tw-pddl")
+    folders = generate_games(tmp_path / "games", games=FEW, seed=2)
     assert folders == {split: tmp_path / "games" / split for split in FEW}
     for split, count in FEW.items():
         files = sorted(folders[split].glob("*/trial_*/game.tw-pddl"))
@@ -42,45 +35,33 @@ def test_one_folder_per_game_as_published(tmp_path: Path) -> None:
             assert task.kind == name.partition("-")[0]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_written_games_are_the_generated_ones(tmp_path: Path, format: str) -> None:
-    generate_games(tmp_path / "games", games=FEW, seed=2, format=format)
-    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(games=FEW, seed=2)
+def test_written_games_are_the_generated_ones(tmp_path: Path) -> None:
+    generate_games(tmp_path / "games", games=FEW, seed=2)
+    on_disk, generated = alfworld_suite(tmp_path / "games"), alfworld_suite(**numbers(FEW), seed=2)
+    assert on_disk.splits == generated.splits
     for split in FEW:
         assert first_texts(list(on_disk.tasks(split))) == first_texts(list(generated.tasks(split)))
     made_from = json.loads((tmp_path / "games" / "generated.json").read_text(encoding="utf-8"))
-    assert (made_from["seed"], made_from["games"], made_from["format"]) == (2, FEW, format)
+    assert (made_from["seed"], made_from["games"]) == (2, FEW)
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="format='csv'; choose one of jsonl, tw-pddl"):
-        generate_games(tmp_path / "games", format="csv")
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("earlier", FORMATS)
-def test_games_are_not_overwritten_unasked(tmp_path: Path, format: str, earlier: str) -> None:
+def test_games_are_not_overwritten_unasked(tmp_path: Path) -> None:
     out = tmp_path / "games"
-    generate_games(out, games=FEW, format=earlier)
+    generate_games(out, games=FEW)
     with pytest.raises(FileExistsError, match="games exists and is not empty; choose another folder"):
-        generate_games(out, games=FEW, seed=1, format=format)
+        generate_games(out, games=FEW, seed=1)
     (out / "notes.txt").write_text("mine", encoding="utf-8")
-    generate_games(out, games=TRAIN_ONLY, seed=1, format=format, overwrite=True)
-    train = "train" if format == "tw-pddl" else "train.jsonl"
-    assert sorted(path.name for path in out.iterdir()) == ["generated.json", "notes.txt", train]
+    generate_games(out, games=TRAIN_ONLY, seed=1, overwrite=True)
+    assert sorted(path.name for path in out.iterdir()) == ["generated.json", "notes.txt", "train"]
     assert len(alfworld_suite(out).tasks("train")) == 3
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_downloaded_games_are_never_replaced(tmp_path: Path, format: str) -> None:
+def test_downloaded_games_are_never_replaced(tmp_path: Path) -> None:
     downloaded = tmp_path / "train" / "pick_and_place_simple-Mug-None-Desk-1" / "trial_1" / "game.tw-pddl"
     downloaded.parent.mkdir(parents=True)
     downloaded.write_text("{}", encoding="utf-8")
     with pytest.raises(FileExistsError, match="train was not written by generate_games"):
-        generate_games(tmp_path, games=TRAIN_ONLY, format=format, overwrite=True)
-    (tmp_path / "generated.json").write_text("{", encoding="utf-8")
-    with pytest.raises(FileExistsError, match=r"generated\.json is damaged"):
-        generate_games(tmp_path, games=TRAIN_ONLY, format=format, overwrite=True)
+        generate_games(tmp_path, games=TRAIN_ONLY, overwrite=True)
     assert downloaded.read_text(encoding="utf-8") == "{}"
 
 
@@ -106,14 +87,14 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path: Path, monkeypatch: p
     folder.mkdir()
     with exclusive_folder(folder), pytest.raises(FileExistsError, match="another process is writing to"):
         generate_games(folder, games=counts)
-    real = writing.write_games
+    real = writing._write_split
 
-    def overtaken(path: Path, games: object) -> None:
-        real(path, games)  # type: ignore[arg-type]
-        (folder / "train.jsonl").write_text("of a process that was faster")
+    def overtaken(path: Path, games: Iterable[Game]) -> None:
+        real(path, games)
+        (folder / "notes.txt").write_text("of a process that was faster")
 
-    monkeypatch.setattr(writing, "write_games", overtaken)
+    monkeypatch.setattr(writing, "_write_split", overtaken)
     with pytest.raises(FileExistsError, match="is not empty"):
         generate_games(folder, games=counts)
-    assert (folder / "train.jsonl").read_text() == "of a process that was faster"
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["games"]
