@@ -391,6 +391,6 @@ def validation_batch(games: int | None) -> int:
 
 
 def stored_rows(rollout: RolloutSettings, evaluation: EvaluationSettings, environment: EnvironmentSettings) -> int:
-    """Rows of the queue: twice the most steps of an update with resampled groups, or of a validation batch."""
-    episodes = rollout.tasks_per_update * rollout.group_size * (1 + rollout.resample_uniform_groups)
+    """Rows of the queue: twice the most steps of an update, or of a validation batch."""
+    episodes = rollout.tasks_per_update * rollout.group_size
     return 2 * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000

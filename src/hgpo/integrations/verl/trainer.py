@@ -49,8 +49,8 @@ from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
     BatchSteps,
-    ResamplingBuffer,
     leave_out,
+    lost_trajectories,
     put_advantages,
     read_steps,
     skipped,
@@ -121,6 +121,7 @@ class UpdateState:
         advantages: of all steps.
         trained: the steps that the update trains on; empty where all are skipped.
         rows: rows of verl's batch without padding.
+        lost: trajectories that were started and did not return.
         cut: how the batch is cut; known once verl has set the number of ranks.
     """
 
@@ -129,6 +130,7 @@ class UpdateState:
     advantages: Advantages
     trained: list[StepRecord]
     rows: int
+    lost: int = 0
     cut: Cut = field(default=Cut(0, 0, 0))
 
 
@@ -154,15 +156,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     # ---- tasks and rollout -------------------------------------------------------------------------------------
 
-    def _build_replay_buffer(self) -> ResamplingBuffer:
-        rollout, buffer = self.recipe.rollout, super()._build_replay_buffer()
+    def _build_replay_buffer(self) -> Any:
+        buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_SECONDS
-        return ResamplingBuffer(
-            buffer,
-            group_size=rollout.group_size,
-            attempts=rollout.resample_uniform_groups,
-            draw=lambda count: self._submit_batch_to_rollout(self._next_train_batch(count)),
-        )
+        return buffer
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         """The next tasks in the recipe's order; verl's own data loader is not used."""
@@ -195,7 +192,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
             if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
                 leave_out(batch, left_out)
-            self.update_state = UpdateState(steps, step_batch, advantages, trained, rows=len(batch))
+            lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
+            if lost:
+                logger.error("%d trajectories of update %d were lost and are left out", lost, self.global_steps)
+            self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost)
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -257,7 +257,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
         """The facts of the finished update; `metrics` and `timing_raw` are verl's."""
-        settings, buffer, state = self.recipe.training, self.replay_buffer, self.update_state
+        settings, state = self.recipe.training, self.update_state
         counts = {
             "samples": len(state.trained),
             "tokens": sum(len(record.token_ids) for record in state.trained),
@@ -267,15 +267,15 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
         return UpdateFacts(
             update=self.global_steps,
-            played=[*state.steps.records, *buffer.replaced],
+            played=state.steps.records,
             batch=state.batch,
             advantages=state.advantages,
             trained={**update_metrics(metrics, settings), **counts},
-            resampled_groups=buffer.resampled,
+            resampled_groups=0,
             tasks_drawn=self.tasks_drawn,
             seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
             peak_memory_gib=peak_memory_gib(metrics),
-            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": state.cut.padding},
+            engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:

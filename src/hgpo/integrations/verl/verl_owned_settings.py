@@ -51,7 +51,6 @@ OWNERS: dict[str, str] = {
     f"{_CORRECTION}.rollout_is_threshold": "training.importance_cap",
     "algorithm.gamma": "advantage.gamma",
     "algorithm.use_kl_in_reward": "training.kl_coefficient",
-    "algorithm.filter_groups": "rollout.resample_uniform_groups",
     "algorithm": "advantage.estimator",  # the rest configures verl's own advantages, which are unused
     "trainer.nnodes": "verl.nodes",
     "trainer.n_gpus_per_node": "verl.gpus_per_node",

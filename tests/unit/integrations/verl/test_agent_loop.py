@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY, StepwiseAgentLoop
 from hgpo.integrations.verl.launch import RECIPE_KEY
-from verl_client import Balancer, client_of
 
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at now : > . go left right quietly aloud"
 ROW = {
@@ -65,9 +64,7 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
     )
     settings = recipe.model_dump(mode="json", exclude_none=True)
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
-    balancer = Balancer(engine)
-    client, tokenizer = client_of(balancer), tokenizer or build_tokenizer([WORDS])
-    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), client, tokenizer)
+    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
 
     async def test() -> list[Any]:
         try:
@@ -76,9 +73,7 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
             if StepwiseAgentLoop.shared is not None:
                 await StepwiseAgentLoop.shared.pool.close()
 
-    outputs = asyncio.run(asyncio.wait_for(test(), 120))
-    assert balancer.acquired == balancer.released, "whatever came of the episode, its server is free again"
-    return outputs
+    return asyncio.run(asyncio.wait_for(test(), 120))
 
 
 def test_an_episode_comes_back_as_one_sample_a_step() -> None:

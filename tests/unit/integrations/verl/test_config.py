@@ -189,12 +189,9 @@ def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
     assert checkpoint_folder("one", tmp_path) == Path("/elsewhere/k2")
 
 
-def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
-    def rows(settings: Config) -> int:
-        return stored_rows(settings.rollout, settings.evaluation, settings.environment)
-
-    assert rows(config()) >= 256 * 50
-    assert rows(config(rollout={"resample_uniform_groups": 3})) >= 16 * 8 * 4 * 50
+def test_the_queue_holds_an_evaluation() -> None:
+    settings = config()
+    assert stored_rows(settings.rollout, settings.evaluation, settings.environment) >= 256 * 50
 
 
 @pytest.mark.parametrize(

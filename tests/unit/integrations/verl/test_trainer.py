@@ -194,7 +194,6 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
 ) -> None:
     trainer = make(tmp_path, update=3, mini_batch_size=9)
     trainer.tasks_drawn = 48
-    trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
     steps = BatchSteps(
         [
             replace(record(step, True), group="g", trajectory=t, reward=float(t == "1"))
@@ -217,9 +216,9 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
     trainer.step({}, {})
     [row] = read_metrics(trainer.run)
     assert general(row) == explained() - {"peak_memory_gib"} - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
-    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 3, 6, 12)
-    assert (row["lost_trajectories"], row["padding_rows"], row["resampled_groups"]) == (4, 3, 1)
-    assert row["tokens_per_second"] == (14 + 14) / 5.0
+    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 2, 6, 12)
+    assert (row["lost_trajectories"], row["padding_rows"]) == (16 * 8 - 2, 3)
+    assert row["tokens_per_second"] == (12 + 12) / 5.0
     assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (2.0, 0.5, 2.5)
 
 
