@@ -211,7 +211,9 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     )
     trainer = object.__new__(HgpoTrainer)
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
-    trainer.config = OmegaConf.create(mapped_settings(config, "m", path))
+    trainer.config = OmegaConf.create()
+    for name, one in mapped_settings(config, "m", path).items():
+        OmegaConf.update(trainer.config, name, one.value, force_add=True)
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Ranks()
     steps = read_steps(batch)
     step_batch = to_step_batch(steps.records)

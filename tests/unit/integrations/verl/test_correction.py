@@ -16,7 +16,7 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 from tensordict import TensorDict
 
-from hgpo.integrations.verl.config import leaves, mapped_settings
+from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.engine import corrected
 
 # Two steps and a row of padding. Probabilities of the sampled tokens: the trainer's over the engine's.
@@ -43,9 +43,9 @@ def settings(**training: Any) -> dict[str, Any]:
     recipe = Config.model_validate(
         {"run": {"engine": "verl"}, "policy": {"model": "m"}, "training": {"recompute_log_probs": True, **training}}
     )
-    mapped = dict(leaves(mapped_settings(recipe, "m", recipe.run_directory)))
+    mapped = mapped_settings(recipe, "m", recipe.run_directory)
     prefix = "algorithm.rollout_correction."
-    return {name.removeprefix(prefix): value for name, value in mapped.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): one.value for name, one in mapped.items() if name.startswith(prefix)}
 
 
 @pytest.mark.parametrize("cap", [2.0, 3.0])

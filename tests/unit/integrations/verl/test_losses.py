@@ -46,7 +46,8 @@ def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
     recipe = Config.model_validate(
         {"run": {"engine": "verl"}, "policy": {"model": "m", "max_response_tokens": 64}, "training": training}
     )
-    actor = mapped_settings(recipe, "m", recipe.run_directory)["actor_rollout_ref"]["actor"]
+    mapped = mapped_settings(recipe, "m", recipe.run_directory)
+    actor = {name.removeprefix("actor_rollout_ref.actor."): one.value for name, one in mapped.items()}
     known = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "loss_agg_mode", "loss_scale_factor")
     settings = ActorConfig(
         strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **{name: actor[name] for name in known}
@@ -55,7 +56,7 @@ def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
         dp_size=1, batch_num_tokens=size.tokens, global_batch_size=size.responses, loss_scale_factor=64
     )
     theirs_BT = log_prob_BT.clone().requires_grad_()
-    theirs, figures = get_policy_loss_fn(actor["policy_loss"]["loss_mode"])(
+    theirs, figures = get_policy_loss_fn(actor["policy_loss.loss_mode"])(
         old_log_prob=old_BT,
         log_prob=theirs_BT,
         advantages=advantage_B1.expand_as(old_BT),

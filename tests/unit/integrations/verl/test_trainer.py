@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hgpo.config import Config
 from hgpo.config.loading import as_tree
@@ -30,7 +32,7 @@ from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.launch import RECIPE_KEY
 from hgpo.integrations.verl.queue import BatchSteps
-from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
+from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState, cut
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -238,3 +240,36 @@ def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
     batch, metrics = Batch([], []), {}
     assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
     assert metrics == {}
+
+
+# ---- mini-batches --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "ranks", "expected"),
+    [
+        (1000, 256, 4, Cut(4, 252, 8)),
+        (256, 256, 2, Cut(1, 256, 0)),
+        (257, 256, 2, Cut(2, 130, 3)),
+        (1, 64, 8, Cut(1, 8, 7)),
+        (17, 8, 8, Cut(3, 8, 7)),
+    ],
+)
+def test_a_batch_is_cut_as_by_hand(steps: int, size: int, ranks: int, expected: Cut) -> None:
+    assert cut(steps, size, ranks) == expected
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 16))
+def test_equal_parts_no_larger_than_asked_and_none_of_padding_alone(steps: int, parts: int, ranks: int) -> None:
+    found = cut(steps, parts * ranks, ranks)
+    assert found.mini_batches * found.size == steps + found.padding
+    assert found.size <= parts * ranks
+    assert found.size % ranks == 0
+    assert 0 <= found.padding < found.size
+    assert (found.mini_batches - 1) * parts * ranks < steps  # no more mini-batches than needed
+
+
+@pytest.mark.parametrize(("steps", "size", "ranks"), [(10, 6, 4), (10, 2, 4), (0, 4, 4)])
+def test_what_cannot_be_cut_is_refused(steps: int, size: int, ranks: int) -> None:
+    with pytest.raises(ValueError, match=r"multiple of the|no steps"):
+        cut(steps, size, ranks)
