@@ -210,7 +210,7 @@ def test_the_trainers_process_gets_the_key_and_rays_files_do_not(
             return os.environ.get("WANDB_API_KEY")
 
     monkeypatch.setenv("WANDB_API_KEY", SECRETS["WANDB_API_KEY"])
-    watchdog = launch.Watchdog(Path("run"), lambda: ("", ""))
+    watchdog = launch.Watchdog(Path("run"), lambda: "")
     actor = launch.WithSecrets(ray.remote(num_cpus=0)(Runner), watchdog).remote()
     assert ray.get(actor.key.remote()) == SECRETS["WANDB_API_KEY"]
     files = [path for path in small_ray.rglob("*") if path.is_file()]
