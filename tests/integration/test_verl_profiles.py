@@ -16,8 +16,7 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 from omegaconf import OmegaConf
 
 from hgpo.integrations.verl.launch import compose
-from hgpo.integrations.verl.machine import estimate_gpu_memory
-from hgpo.integrations.verl.preflight import RayNeeds
+from hgpo.integrations.verl.preflight import RayNeeds, estimate_gpu_memory
 from hgpo.training.oom import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN

@@ -36,8 +36,15 @@ from hgpo.integrations.verl.config import (
     vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.machine import inspect_machine, installed_version
-from hgpo.integrations.verl.preflight import RayNeeds, check_cluster, check_here, reject_or_note, require_verl
+from hgpo.integrations.verl.preflight import (
+    RayNeeds,
+    check_cluster,
+    check_here,
+    inspect_machine,
+    installed_version,
+    reject_or_note,
+    require_verl,
+)
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
 from hgpo.runs.folder import RunDirectory, create_run_directory, exclusive, open_run_directory, remove_leftovers
 from hgpo.runs.trackers import check_trackers, tracker_variables
@@ -112,7 +119,7 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
 
 def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
     if not verl.ray_address:
-        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(policy)), reporter.say)
+        reject_or_note(check_here(verl_config, inspect_machine(), policy), reporter.say)
 
 
 def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
@@ -137,7 +144,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
-        reject_or_note(check_cluster(verl_config, lambda: summarise_model(config.policy)), reporter.say)
+        reject_or_note(check_cluster(verl_config, config.policy), reporter.say)
         reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
         from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 
