@@ -29,8 +29,7 @@ Settings = dict[str, Any]
 TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
-OWN_LOSS = "hgpo_"  # prefix of verl's name of a loss: the same loss with metrics per token (`engine`)
-LOSSES: dict[Loss, str] = {"ppo": f"{OWN_LOSS}vanilla", "gspo": f"{OWN_LOSS}gspo", "cispo": f"{OWN_LOSS}cispo"}
+_LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 _AGGREGATIONS: dict[LossAggregation, str] = {
     "token-mean": "token-mean",
     "sequence-mean": "seq-mean-token-mean",
@@ -199,7 +198,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.clip_ratio_low": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
         f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_DUAL_CLIP, "training.dual_clip"),
-        f"{_ACTOR}.policy_loss.loss_mode": Mapped(LOSSES[training.loss], "training.loss"),
+        f"{_ACTOR}.policy_loss.loss_mode": Mapped(_LOSSES[training.loss], "training.loss"),
         f"{_ACTOR}.loss_agg_mode": Mapped(_AGGREGATIONS[training.loss_aggregation], "training.loss_aggregation"),
         # Used only by the "constant" aggregation.
         f"{_ACTOR}.loss_scale_factor": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),

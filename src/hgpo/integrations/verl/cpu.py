@@ -135,18 +135,21 @@ class TransformersServer:
         self._pad_token = pad_token(tokenizer, self._end_tokens)
         self._max_response_tokens = max_response_tokens
         self._rng = np.random.default_rng(seed)
-        self._requests: asyncio.Queue[tuple[list[int], float, asyncio.Future[SampledTokens]]] | None = None
+        self._waiting: list[tuple[list[int], float, asyncio.Future[SampledTokens]]] = []
+        self._sampling = asyncio.Lock()
         self._update = 0
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str | None = None, **_: Any
     ) -> Any:
         """One response, with the log-probs of its tokens."""
-        if self._requests is None:
-            self._requests = asyncio.Queue()
-            self._serving = asyncio.create_task(self._serve(self._requests))
         answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
-        await self._requests.put((list(prompt_ids), float(sampling_params["temperature"]), answer))
+        temperature = float(sampling_params["temperature"])
+        self._waiting.append((list(prompt_ids), temperature, answer))
+        async with self._sampling:  # one batch at a time; whoever comes next answers all that wait
+            while not answer.done():
+                await asyncio.sleep(_GATHERING_SECONDS)
+                await self._answer(temperature)
         sampled = await answer
         return TokenOutput(
             token_ids=sampled.token_ids.tolist(),
@@ -155,16 +158,10 @@ class TransformersServer:
             extra_fields={"global_steps": self._update},
         )
 
-    async def _serve(self, requests: asyncio.Queue[Any]) -> None:
-        while True:
-            batch = [await requests.get()]
-            await asyncio.sleep(_GATHERING_SECONDS)
-            while not requests.empty() and len(batch) < _LARGEST_BATCH:
-                batch.append(requests.get_nowait())
-            for temperature in {item[1] for item in batch}:
-                await self._answer([item for item in batch if item[1] == temperature], temperature)
-
-    async def _answer(self, batch: list[Any], temperature: float) -> None:
+    async def _answer(self, temperature: float) -> None:
+        batch = [one for one in self._waiting if one[1] == temperature][:_LARGEST_BATCH]
+        answered = {answer for _, _, answer in batch}
+        self._waiting = [one for one in self._waiting if one[2] not in answered]
         uniform_BT = self._rng.random((len(batch), self._max_response_tokens)) if temperature > 0 else None
         try:
             sampled = await asyncio.to_thread(

@@ -262,12 +262,11 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
 # ---- verl's configuration ------------------------------------------------------------------------------------------
 
 
-def compose(config: Config, *, model: str | None = None, run_directory: Path | None = None) -> Any:
+def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     """The complete, validated `DictConfig` of the run; its table `RECIPE_KEY` is the recipe, for the workers.
 
     Args:
         config: the recipe.
-        model: folder or hub name of the start policy; default: the run's.
         run_directory: the run's folder; default: that of the recipe.
 
     Raises:
@@ -282,9 +281,8 @@ def compose(config: Config, *, model: str | None = None, run_directory: Path | N
     from omegaconf import OmegaConf
 
     run = RunDirectory(run_directory or config.run_directory.resolve())
-    if model is None:  # a new run is checked before its warm start
-        planned = config.warm_start.enabled and not run.start.exists()
-        model = str(run.start) if planned else run_policies(run, config).start_source()
+    planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
+    model = str(run.start) if planned else run_policies(run, config).start_source()
     rows = stored_rows(config.rollout, config.evaluation, environment)
     suggested = suggested_settings(policy, training, verl, stored_rows=rows)
     mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))
@@ -332,20 +330,14 @@ def _defaults() -> Any:
 
 
 def _set(verl_config: Any, name: str, value: Any) -> None:
-    from omegaconf import OmegaConf, open_dict
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     parts = name.split(".")
-    table = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), None)
+    depth = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), 0)
     try:
-        if table is None:
-            OmegaConf.update(verl_config, name, value, force_add=name in _LEFT_OUT)
-            return
-        parent = OmegaConf.select(verl_config, ".".join(parts[:table]), throw_on_missing=True)
-        with open_dict(parent):
-            if parent.get(parts[table]) is None:
-                parent[parts[table]] = {}
-            OmegaConf.update(parent, ".".join(parts[table:]), value, force_add=True)
+        in_open_table = depth > 0 and OmegaConf.select(verl_config, ".".join(parts[:depth])) is not None
+        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in _LEFT_OUT)
     except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error

@@ -51,7 +51,7 @@ def read_steps(batch: Any) -> BatchSteps:
 
     Raises:
         RolloutError: an episode raised an error that ends the run; with the message of that error.
-        ValueError: a row has no record, or its key and its record disagree about the step.
+        ValueError: a row's key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
     if not keys:
@@ -67,9 +67,7 @@ def read_steps(batch: Any) -> BatchSteps:
         stored = getattr(extra, "data", extra)
         if FAILURE_KEY in stored:
             raise RolloutError(stored[FAILURE_KEY])
-        plain = stored.get(RECORD_KEY)
-        if plain is None:
-            raise ValueError(f"row {key} holds no step record: did another agent loop play it?")
+        plain = stored[RECORD_KEY]
         if plain["step"] != int(key.rsplit("_", 1)[1]):
             raise ValueError(f"row {key} holds step {plain['step']} of trajectory {plain['trajectory']!r}")
         records.append(

@@ -29,7 +29,13 @@ from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
-from hgpo.evaluation.result_files import describe, stored_evaluation, summarise_evaluation, write_evaluation
+from hgpo.evaluation.result_files import (
+    describe,
+    run_evaluation,
+    stored_evaluation,
+    summarise_evaluation,
+    write_evaluation,
+)
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
@@ -44,7 +50,7 @@ from hgpo.integrations.verl.checkpoints import (
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.engine import put_correction
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.metrics import by_token, drop_critic, peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
@@ -98,14 +104,12 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
         ranks: training processes, each of which takes an equal share of a mini-batch.
 
     Raises:
-        ValueError: there are no steps, or the ranks cannot share a mini-batch.
+        ValueError: there are no steps.
 
     Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
     """
     if steps < 1:
         raise ValueError("there are no steps to cut into mini-batches")
-    if ranks < 1 or mini_batch_size < ranks or mini_batch_size % ranks:
-        raise ValueError(f"mini_batch_size {mini_batch_size} must be a multiple of the {ranks} ranks")
     mini_batches = ceil(steps / mini_batch_size)
     size = ceil(steps / (mini_batches * ranks)) * ranks
     return Cut(mini_batches, size, mini_batches * size - steps)
@@ -243,7 +247,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(by_token(output)))
+        metrics.update(reduce_metrics(output))
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
@@ -278,11 +282,6 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
         )
 
-    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """verl's metrics, which the trackers receive in addition to the row of `metrics.jsonl`."""
-        super()._compute_metrics(batch, metrics, *arguments, **options)
-        drop_critic(metrics)
-
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, float]:
@@ -314,17 +313,19 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _play_panel(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
         """Play each task exactly once; one whose environment was lost is played again."""
-        batch, pending = validation_batch(self.recipe.evaluation.games), list(rows)
-        for _ in range(_PANEL_ATTEMPTS):
-            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
+        batch = validation_batch(self.recipe.evaluation.games)
+        for attempt in range(_PANEL_ATTEMPTS + 1):
+            pending = [row for row in rows if not log.finished(eval_task_id(seed, row.task_id))]
+            if not pending:
+                return
+            if attempt:
+                logger.warning("%d evaluation episodes were lost in attempt %d", len(pending), attempt)
+            if attempt == _PANEL_ATTEMPTS:
+                break
             for first in range(0, len(pending), batch):
                 records = self._play_validation(pending[first : first + batch])
                 for episode in summarise_trajectories(records, seed):
                     log.add(episode, [])
-            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
-            if not pending:
-                return
-            logger.warning("%d evaluation episodes were lost and are played again", len(pending))
         raise RolloutError(
             f"{len(pending)} evaluation episodes were lost in each of {_PANEL_ATTEMPTS} attempts, task "
             f"{pending[0].task_id!r} among them; the log of the agent workers has the reason"
@@ -357,9 +358,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
-        before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
-        if before is None or after is None:
-            raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
+        before, after = (run_evaluation(self.run, name).evaluation for name in ("before", "after"))
         write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:

@@ -84,9 +84,9 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is_threshold", 3.0),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is", "token"),
-        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_vanilla"),
-        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_gspo"),
-        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_cispo"),
+        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
+        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
+        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
         (
             "training",
             "loss_aggregation",

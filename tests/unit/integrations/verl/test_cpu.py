@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,4 +62,5 @@ def test_a_process_of_a_run_finds_the_build_for_cpus() -> None:
         "import importlib.metadata, hgpo.integrations.verl.cpu\n"
         "assert importlib.metadata.version.__module__ == 'hgpo.integrations.verl.cpu'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -269,7 +269,6 @@ def test_equal_parts_no_larger_than_asked_and_none_of_padding_alone(steps: int, 
     assert (found.mini_batches - 1) * parts * ranks < steps  # no more mini-batches than needed
 
 
-@pytest.mark.parametrize(("steps", "size", "ranks"), [(10, 6, 4), (10, 2, 4), (0, 4, 4)])
-def test_what_cannot_be_cut_is_refused(steps: int, size: int, ranks: int) -> None:
-    with pytest.raises(ValueError, match=r"multiple of the|no steps"):
-        cut(steps, size, ranks)
+def test_no_steps_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="no steps"):
+        cut(0, 4, 4)
