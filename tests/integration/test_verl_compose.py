@@ -19,7 +19,6 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
-from hgpo.integrations.verl import engine  # noqa: F401, it makes them known by name
 from hgpo.integrations.verl.launch import compose, recipe_of
 from published_recipes import EVALUATION, ROWS, Row, overrides_of
 
@@ -34,7 +33,7 @@ def load(row: Row, overrides: Sequence[str] = ()) -> Config:
 
 
 def composed(config: Config) -> Any:
-    return compose(config, model="some/model", run_directory=Path("/runs/one"))
+    return compose(config, run_directory=Path("/runs/one"))
 
 
 def small(**sections: Any) -> Config:

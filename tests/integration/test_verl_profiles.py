@@ -13,11 +13,10 @@ from hgpo.config import load_config
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-import yaml
+from omegaconf import OmegaConf
 
-from hgpo.integrations.verl.launch import composed_yaml
-from hgpo.integrations.verl.machine import estimate_gpu_memory
-from hgpo.integrations.verl.preflight import RayNeeds
+from hgpo.integrations.verl.launch import compose
+from hgpo.integrations.verl.preflight import RayNeeds, estimate_gpu_memory
 from hgpo.training.oom import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
@@ -42,12 +41,12 @@ ROWS = [
 
 
 def dry_run(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    for variable in ("CHECKPOINTS_DIR", "WANDB_API_KEY"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
     for variable in ("ALFWORLD_DATA", "WEBSHOP_DATA"):
         monkeypatch.setenv(variable, "/data")
     recipe, *overrides = shlex.split(command)
-    tree: dict[str, Any] = yaml.safe_load(composed_yaml(load_config(Path(recipe), [*overrides, "run.engine=verl"])))
+    composed = compose(load_config(Path(recipe), [*overrides, "run.engine=verl"]))
+    tree: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)
     return tree
 
 

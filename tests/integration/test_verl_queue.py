@@ -29,7 +29,7 @@ from hgpo.assemble import build_estimator
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.env_pool import plain_fields
-from hgpo.integrations.verl.queue import ResamplingBuffer, leave_out, put_advantages, read_steps, skipped
+from hgpo.integrations.verl.queue import BatchSteps, leave_out, lost_trajectories, put_advantages, read_steps, skipped
 from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState
 from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
@@ -211,7 +211,9 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     )
     trainer = object.__new__(HgpoTrainer)
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
-    trainer.config = OmegaConf.create(mapped_settings(config, "m", path))
+    trainer.config = OmegaConf.create()
+    for name, one in mapped_settings(config, "m", path).items():
+        OmegaConf.update(trainer.config, name, one.value, force_add=True)
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Ranks()
     steps = read_steps(batch)
     step_batch = to_step_batch(steps.records)
@@ -343,57 +345,6 @@ def test_an_error_that_an_episode_met_ends_the_run_in_its_own_words() -> None:
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
-class _Buffer:
-    """Hands out batches that were made before."""
-
-    def __init__(self, batches: list[KVBatchMeta]) -> None:
-        self.batches = batches
-
-    def sample(self, **_: Any) -> tuple[KVBatchMeta, dict[str, Any]]:
-        return self.batches.pop(0), {}
-
-
-def with_scores(uid: str, scores: list[list[float]], seed: int) -> KVBatchMeta:
-    """A batch of one-step trajectories with the given scores, one list per group."""
-    base = records(groups=1, members=1, seed=0)[0]
-    steps = []
-    for group, members in enumerate(scores):
-        for member, score in enumerate(members):
-            name = f"1/{group}/{uid}"
-            plain = {**plain_fields(base), "group": name, "trajectory": f"{name}#{member}", "step": 0, "reward": score}
-            steps.append(
-                StepRecord(**plain, prompt_ids=base.prompt_ids, token_ids=base.token_ids, log_probs=base.log_probs)
-            )
-    return put(steps, uid, seed)
-
-
-def test_groups_without_a_difference_are_drawn_anew() -> None:
-    first = with_scores("first", [[0, 0], [0, 10], [10, 10]], seed=1)
-    second = with_scores("second", [[10, 0], [0, 0]], seed=2)
-    third = with_scores("third", [[0, 0]], seed=3)
-    drawn: list[int] = []
-    buffer = ResamplingBuffer(_Buffer([first, second, third]), group_size=2, attempts=2, draw=drawn.append)
-    batch, _ = buffer.sample(global_steps=1, partition_id=PARTITION, batch_size=3)
-    assert drawn == [2, 1]
-    assert buffer.resampled == 1
-    assert buffer.lost == 0
-    groups = {key.rsplit("_", 2)[0] for key in batch.keys}
-    assert {"first1", "second0"} < groups
-    assert len(groups) == 3
-    assert len(batch.keys) == len(batch.tags) == 6
-    left = set(transfer_queue.kv_list(PARTITION)[PARTITION])
-    assert left == set(batch.keys)
-    kept = {record.group for record in read_steps(batch).records}
-    gone = {record.group for record in buffer.replaced}
-    assert len(kept) == len(gone) == 3  # all six groups that were played count as such
-    assert not kept & gone
-    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
-
-
 def test_lost_trajectories_are_counted() -> None:
-    batch = with_scores("lost", [[0, 10], [0]], seed=1)
-    buffer = ResamplingBuffer(_Buffer([batch]), group_size=2, attempts=0, draw=lambda count: None)
-    found, _ = buffer.sample(global_steps=1, partition_id=PARTITION, batch_size=2)
-    assert buffer.lost == 1
-    assert sorted(found.keys) == ["lost0_0_0", "lost0_1_0", "lost1_0_0"]
-    transfer_queue.kv_clear(keys=found.keys, partition_id=PARTITION)
+    steps = BatchSteps([], ["a_0_0", "a_0_1", "a_1_0", "b_1_0"])
+    assert lost_trajectories(steps, started=4) == 1

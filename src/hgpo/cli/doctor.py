@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from hgpo.integrations.verl.machine import Finding
+    from hgpo.integrations.verl.preflight import Finding
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
@@ -78,8 +78,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     """
     from hgpo.config import ConfigError, load_config
     from hgpo.integrations.verl.config import on_cpu
-    from hgpo.integrations.verl.machine import Finding, inspect_machine, package_findings
-    from hgpo.integrations.verl.preflight import check_here, require_verl
+    from hgpo.integrations.verl.preflight import Finding, check_here, inspect_machine, package_findings, require_verl
 
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
@@ -99,9 +98,8 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     if config is None or found[0].fatal:
         return found
     from hgpo.integrations.verl.launch import compose
-    from hgpo.training.memory import summarise_model
 
-    return found + check_here(compose(config), machine, lambda: summarise_model(config.policy))
+    return found + check_here(compose(config), machine, config.policy)
 
 
 def _examine_machine() -> int:

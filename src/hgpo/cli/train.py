@@ -151,9 +151,11 @@ def _complete_settings(config: Config) -> str:
         from hgpo.integrations.verl.preflight import require_verl
 
         require_verl()
-        from hgpo.integrations.verl.launch import composed_yaml
+        from omegaconf import OmegaConf
 
-        return composed_yaml(config)
+        from hgpo.integrations.verl.launch import compose
+
+        return str(OmegaConf.to_yaml(compose(config), resolve=True))
     from hgpo.config import dump_config
 
     return dump_config(config)

@@ -25,6 +25,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
     "verl": "verl",
     "rollout.last_temperature": "built-in",  # verl's rollout workers read their temperature once, at the start
+    "rollout.resample_uniform_groups": "built-in",
     "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 
 from hgpo.keys import canonical_json
+
 SCHEMA_VERSION = 1
 UPDATE_KEY = b"hgpo_update"
 """Metadata of a parquet file that training wrote: the update that its steps were collected for."""

@@ -103,19 +103,17 @@ def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch,
 def test_the_engine_is_looked_at_without_a_recipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hgpo.integrations.verl import machine, preflight
+    from hgpo.integrations.verl import preflight
 
     found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0", "vllm": "0.33.0"}
-    for module in (preflight, machine):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(machine, "_gpus", lambda: (24 * 2**30,))
-    monkeypatch.setattr(machine, "gpu_pins", lambda: {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3"})
+    monkeypatch.setattr(preflight, "installed_version", found.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: (24 * 2**30,))
     monkeypatch.setenv("COLUMNS", "250")
     assert main(["doctor", "--engine", "verl"]) == 0
     table = shown(capsys)
     assert "GPUs │ 24.0 GiB" in table
-    assert "vllm │ 0.33.0 │ verl was released with vllm==0.24.0" in table
-    assert "flash-attn │ missing │ pip install --no-build-isolation 'flash-attn==2.8.3'" in table
+    assert "vllm │ 0.33.0 │" in table
+    assert "flash-attn │ missing │ pip install --no-build-isolation flash-attn" in table
     assert "verl starts here." in table
 
 

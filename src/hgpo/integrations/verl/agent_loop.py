@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from torch.utils.data import Dataset
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
-from verl.workers.rollout.llm_server import LLMServerClient
 
 from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
@@ -104,38 +103,6 @@ def _environment_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, _SEED_STREAM, number]).generate_state(1)[0] >> 1)
 
 
-class EpisodeClient(LLMServerClient):  # type: ignore[misc]
-    """verl's client for one episode, whose turns all go to one server, where its prefixes are cached.
-
-    verl's own client calls the load balancer before and after every request, which adds two calls between
-    processes. This one calls it before the first turn and in `leave`, so that the balancer counts live episodes.
-
-    Args:
-        client: the one that all episodes of this process share; it has the load balancer.
-    """
-
-    def __init__(self, client: LLMServerClient) -> None:
-        super().__init__(client.config, client._load_balancer)
-        self._client = client
-        self._server: tuple[str, Any] | None = None
-        self._episode: str | None = None
-
-    async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
-        if self._server is None:
-            self._server = await self._client._acquire_server(request_id, **extra)
-            self._episode = request_id
-        return self._server
-
-    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
-        """Keeps the server until `leave`."""
-
-    def leave(self) -> None:
-        """Release the server: no more requests follow."""
-        if self._server is not None:
-            self._client._release_server(self._server[0], request_id=self._episode)
-            self._server = None
-
-
 class _Shared:
     """Parts that all episodes of an agent worker's process share."""
 
@@ -179,13 +146,9 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
-        client = EpisodeClient(self.server_manager)
-        policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
+        policy = EnginePolicy(self.server_manager, shared.encoder, sampling_params, shared.max_response_tokens)
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
-        try:
-            return await play_remotely(_assignment(row), shared.pool, policy, rules)
-        finally:
-            client.leave()
+        return await play_remotely(_assignment(row), shared.pool, policy, rules)
 
 
 def _assignment(row: dict[str, Any]) -> Assignment:

@@ -4,10 +4,6 @@
 it resumes. Old folders are deleted here, after publishing: verl would delete them before it writes the number, and
 does not know the folders of an earlier process of the run.
 
-**Owner.** verl resumes from any checkpoint in its folder, and below `$CHECKPOINTS_DIR` the folder has only the name of
-the experiment, which recipes share. A run writes its path into the folder (`OWNER_FILE`); a folder of another run is
-rejected.
-
 **LoRA.** verl saves base and adapter together, under the names of its wrapped modules, as a plain model, in which
 transformers would find none of its weights. The base is the start policy, so only the adapter is kept:
 
@@ -30,7 +26,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.config import ConfigError
 from hgpo.policies.loading import refuse_incomplete
 from hgpo.policies.lora import (
     BASE_FILE,
@@ -48,58 +43,9 @@ from hgpo.utils.files import flush, write_text
 
 STATE_NAME = "hgpo.json"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
-OWNER_FILE = "hgpo_run.txt"
-_REMEDY = "choose another run.name or CHECKPOINTS_DIR"
 _PREFIX = "base_model.model."
 _MODEL_FILES = ("model*.safetensors", "model.safetensors.index.json")
 _OF_A_MODEL = ("config.json", "generation_config.json")
-
-
-def claim(checkpoints: Path, run: Path) -> bool:
-    """Write the run's path into `checkpoints`; of two runs that start at once, one succeeds.
-
-    Returns:
-        Whether the folder had no owner before.
-
-    Raises:
-        ConfigError: names the run that owns the folder.
-    """
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    path = checkpoints / OWNER_FILE
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(f"{run}\n")
-        return True
-    except FileExistsError:
-        owner = path.read_text(encoding="utf-8").strip()
-    if not owner:
-        raise ConfigError(
-            f"another run is claiming {checkpoints} at this moment, or died while it did: then delete {path}"
-        )
-    if owner != str(run):
-        raise ConfigError(
-            f"{checkpoints} belongs to the run {owner}: {_REMEDY}. If that run was moved to {run}, write the new path "
-            f"into {path}; if it was deleted, delete {checkpoints}"
-        )
-    return False
-
-
-def claim_empty(checkpoints: Path, run: Path) -> bool:
-    """`claim` for a new run: also rejects a folder with checkpoints of any run."""
-    claimed = claim(checkpoints, run)
-    if any(path.name != OWNER_FILE for path in checkpoints.iterdir()):
-        if claimed:
-            release(checkpoints)
-        raise ConfigError(
-            f"{checkpoints} holds another run's checkpoints, which this one would continue from: {_REMEDY}, or delete "
-            "them"
-        )
-    return claimed
-
-
-def release(checkpoints: Path) -> None:
-    """Undo `claim`."""
-    (checkpoints / OWNER_FILE).unlink()
 
 
 def verl_folder(checkpoints: Path, update: int) -> Path:

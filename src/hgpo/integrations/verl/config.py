@@ -1,4 +1,4 @@
-"""From a recipe's settings to verl's, as plain dictionaries. Does not import verl.
+"""From a recipe's settings to verl's, under verl's dotted names. Does not import verl.
 
 `mapped_settings` follow from the recipe's own tables, and `[verl.overrides]` cannot repeat them under verl's names.
 `suggested_settings` concern speed and memory; `[verl.overrides]` may replace them.
@@ -6,34 +6,30 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, LossAggregation, TrainingSettings
 from hgpo.config.settings import (
     EnvironmentSettings,
     EvaluationSettings,
-    LoraSettings,
     PolicySettings,
     RolloutSettings,
     VerlSettings,
 )
 from hgpo.envs.registry import SUITES
-from hgpo.runs.folder import read_json
 from hgpo.runs.trackers import tracker_names
 
-Tree = dict[str, Any]
+Settings = dict[str, Any]
+"""Dotted name of verl's setting -> its value."""
 
-CHECKPOINTS_VARIABLE = "CHECKPOINTS_DIR"
-LOCATION_FILE = "verl.json"
 TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
-OWN_LOSS = "hgpo_"  # prefix of verl's name of a loss: the same loss with metrics per token (`engine`)
-LOSSES: dict[Loss, str] = {"ppo": f"{OWN_LOSS}vanilla", "gspo": f"{OWN_LOSS}gspo", "cispo": f"{OWN_LOSS}cispo"}
+_LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 _AGGREGATIONS: dict[LossAggregation, str] = {
     "token-mean": "token-mean",
     "sequence-mean": "seq-mean-token-mean",
@@ -43,39 +39,52 @@ _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no o
 _NO_DUAL_CLIP = 1e9  # verl cannot switch the clip off; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
-_VLLM_ON_CPU: Tree = {
-    "enforce_eager": True,
-    "free_cache_engine": False,  # its worker has no memory to release, and so does not sleep
-    "engine_kwargs": {
-        "vllm": {
-            "enable_sleep_mode": False,
-            "kv_cache_memory_bytes": 2**30,
-            "worker_extension_cls": "hgpo.integrations.verl.cpu.vllm.CpuWorkerExtension",
-        }
-    },
-}
 _DEVICES = ("auto", "cuda", "cpu")
+_ACTOR, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "rollout"))
+_CORRECTION = "algorithm.rollout_correction"
+_VLLM_ON_CPU: Settings = {
+    f"{_ROLLOUT}.enforce_eager": True,
+    f"{_ROLLOUT}.free_cache_engine": False,  # its worker has no memory to release, and so does not sleep
+    f"{_ROLLOUT}.engine_kwargs.vllm.enable_sleep_mode": False,
+    f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 2**30,
+    f"{_ROLLOUT}.engine_kwargs.vllm.worker_extension_cls": "hgpo.integrations.verl.vllm_cpu.CpuWorkerExtension",
+}
 
 
-def check_for_verl(config: Config) -> None:
+class Mapped(NamedTuple):
+    """The value of one of verl's settings, and the recipe's setting that decides it; "" for a fixed value."""
+
+    value: Any
+    owner: str = ""
+
+
+# ---- what this engine cannot do ------------------------------------------------------------------------------------
+
+
+def check_for_verl(
+    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, environment: str, warm_start: bool
+) -> None:
     """Reject, with a remedy, what this engine cannot do.
+
+    Args:
+        policy: of the recipe, as the next two.
+        training: see `policy`.
+        verl: see `policy`.
+        environment: its name.
+        warm_start: whether the run makes its start policy.
 
     Raises:
         ConfigError: names the setting.
     """
-    _check_environment(config.environment.name)
-    _check_policy(config.policy, config.verl, warm_start=config.warm_start.enabled)
-    _check_ranks(config.training, config.verl)
-    if config.training.updates == 0 and not config.verl.evaluate_only:
-        raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
-
-
-def _check_environment(name: str) -> None:
-    if ":" not in name and not entry_points(group=SUITES.group, name=name):
+    if ":" not in environment and not entry_points(group=SUITES.group, name=environment):
         raise ConfigError(
-            f"environment.name = {name!r} is registered only in this process, and environments run in others: name "
-            "it 'package.module:factory', or give its package an entry point (docs/environments.md)"
+            f"environment.name = {environment!r} is registered only in this process, and environments run in others: "
+            "name it 'package.module:factory', or give its package an entry point (docs/environments.md)"
         )
+    _check_policy(policy, verl, warm_start=warm_start)
+    _check_ranks(training, verl)
+    if training.updates == 0 and not verl.evaluate_only:
+        raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 
 
 def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: bool) -> None:
@@ -124,16 +133,14 @@ def vllm_on_cpu(policy: PolicySettings, verl: VerlSettings) -> bool:
     return on_cpu(policy) and verl.rollout == VLLM_ON_CPU
 
 
-def checkpoint_folder(name: str, run_directory: Path) -> Path:
-    """verl's folder of sharded checkpoints: `$CHECKPOINTS_DIR/<run.name>` if the variable is set, else in the run.
-
-    A started run reads the folder from `LOCATION_FILE`, so that the variable may change before it is resumed.
-    """
-    stored = run_directory / LOCATION_FILE
-    if stored.exists():
-        return Path(str(read_json(stored).get("checkpoints", run_directory / "verl")))
-    base = os.environ.get(CHECKPOINTS_VARIABLE)
-    return Path(base).resolve() / name if base else run_directory / "verl"
+def vllm_environment() -> dict[str, str]:
+    """Variables of the processes in which vLLM's build for CPUs runs."""
+    variables = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "TORCH_COMPILE_DISABLE": "1",  # else a function of its sampler is compiled at the first request
+    }
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # has to be loaded before PyTorch's own OpenMP
+    return {**variables, "LD_PRELOAD": str(openmp)} if openmp.exists() else variables
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -148,241 +155,186 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 # ---- settings that follow from the recipe --------------------------------------------------------------------------
 
 
-def mapped_settings(config: Config, model: str, run_directory: Path) -> Tree:
-    """verl's settings that follow from the recipe, nested as verl nests them.
+def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str, Mapped]:
+    """verl's settings that follow from the recipe, each with the recipe's setting that decides it.
 
     Args:
         config: the recipe.
         model: folder or hub name of the start policy.
         run_directory: the run's folder.
     """
-    training, policy, seed = config.training, config.policy, config.run.seed
-    recomputes = config.recomputes_log_probs
-    return {
-        "data": _data(policy, config.rollout.tasks_per_update, seed),
-        "actor_rollout_ref": {
-            "model": {"path": model, **_lora(policy.lora)},
-            "actor": {
-                **_actor(training, config.rollout, seed),
-                **_loss(training, policy.max_response_tokens, recomputes_log_probs=recomputes),
-            },
-            "ref": {"strategy": _STRATEGY},
-            "rollout": {
-                **_rollout(config.rollout, config.evaluation.temperature, seed),
-                **_rollout_engine(policy, config.verl),
-            },
-        },
-        "algorithm": {
-            "adv_estimator": "grpo",  # never called, the trainer computes advantages itself; it means: no critic
-            "gamma": config.advantage.gamma,
-            "use_kl_in_reward": False,
-            "rollout_correction": _rollout_correction(training.importance_cap, recomputes_log_probs=recomputes),
-            "filter_groups": {"enable": False},
-        },
-        "trainer": {
-            **_schedule(training, config.evaluation.every),
-            **_machines(policy, config.verl),
-            "use_v1": True,
-            "v1": {"trainer_mode": TRAINER_MODE},
-            "val_before_train": True,
-            "resume_mode": "auto",
-            "default_local_dir": str(checkpoint_folder(config.run.name, run_directory)),
-            "project_name": "hgpo",
-            "experiment_name": config.run.name,
-            "logger": ["console", *tracker_names(config.tracking, config.run.engine)],
-        },
-    }
-
-
-def _data(policy: PolicySettings, tasks_per_update: int, seed: int) -> Tree:
-    return {
-        "train_files": "hgpo",
-        "val_files": "hgpo",
-        "custom_cls": {"path": "pkg://hgpo.integrations.verl.agent_loop", "name": "TaskRows"},
-        "train_batch_size": tasks_per_update,
-        "max_prompt_length": policy.max_prompt_tokens,
-        "max_response_length": policy.max_response_tokens,
-        "dataloader_num_workers": 0,
-        "shuffle": False,
-        "seed": seed,
-    }
-
-
-def _lora(lora: LoraSettings) -> Tree:
-    """The model's adapter; empty where all weights are trained."""
-    if not lora.rank:
-        return {}
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    return {"lora_rank": lora.rank, "lora_alpha": int(lora.effective_alpha), "target_modules": targets}
-
-
-def _actor(training: TrainingSettings, rollout: RolloutSettings, seed: int) -> Tree:
-    """Mini-batches, optimiser and checkpoints of the actor."""
+    training, policy, rollout, verl = config.training, config.policy, config.rollout, config.verl
+    seed, recomputes, updates = config.run.seed, config.recomputes_log_probs, max(1, config.training.updates)
+    temperature, cap = config.evaluation.temperature, training.importance_cap
+    engine = CPU_ROLLOUT if on_cpu(policy) else verl.rollout
     # verl counts its mini-batches in tasks and checks them; the trainer cuts mini-batches by steps (`trainer.cut`).
     tasks = min(rollout.tasks_per_update, max(1, training.mini_batch_size // rollout.group_size))
-    return {
-        "strategy": _STRATEGY,
-        "ppo_mini_batch_size": tasks,
-        "ppo_epochs": training.epochs,
-        "use_dynamic_bsz": True,
-        "shuffle": True,
-        "data_loader_seed": seed,
-        "grad_clip": training.max_gradient_norm,
-        "optim": {
-            "lr": training.learning_rate,
-            "weight_decay": training.weight_decay,
-            "lr_scheduler_type": training.learning_rate_schedule,
-            "lr_warmup_steps": training.warmup_updates,
-        },
-        "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
+    found = {
+        "data.train_files": Mapped("hgpo", "environment.train_split"),
+        "data.val_files": Mapped("hgpo", "evaluation.split"),
+        "data.custom_cls.path": Mapped("pkg://hgpo.integrations.verl.agent_loop"),
+        "data.custom_cls.name": Mapped("TaskRows"),
+        "data.train_batch_size": Mapped(rollout.tasks_per_update, "rollout.tasks_per_update"),
+        "data.max_prompt_length": Mapped(policy.max_prompt_tokens, "policy.max_prompt_tokens"),
+        "data.max_response_length": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),
+        "data.dataloader_num_workers": Mapped(0),
+        "data.shuffle": Mapped(False),
+        "data.seed": Mapped(seed, "run.seed"),
+        f"{_MODEL}.path": Mapped(model, "policy.model"),
+        "actor_rollout_ref.ref.strategy": Mapped(_STRATEGY),
+        f"{_ACTOR}.strategy": Mapped(_STRATEGY),
+        f"{_ACTOR}.ppo_mini_batch_size": Mapped(tasks, "training.mini_batch_size"),
+        f"{_ACTOR}.ppo_epochs": Mapped(training.epochs, "training.epochs"),
+        f"{_ACTOR}.use_dynamic_bsz": Mapped(True, "training.micro_batch_tokens"),
+        f"{_ACTOR}.shuffle": Mapped(True),
+        f"{_ACTOR}.data_loader_seed": Mapped(seed, "run.seed"),
+        f"{_ACTOR}.grad_clip": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
+        f"{_ACTOR}.optim.lr": Mapped(training.learning_rate, "training.learning_rate"),
+        f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
+        f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
+        f"{_ACTOR}.optim.lr_warmup_steps": Mapped(training.warmup_updates, "training.warmup_updates"),
+        f"{_ACTOR}.checkpoint.save_contents": Mapped(["model", "optimizer", "extra", "hf_model"]),
+        f"{_ACTOR}.clip_ratio": Mapped(training.clip_low, "training.clip_low"),
+        f"{_ACTOR}.clip_ratio_low": Mapped(training.clip_low, "training.clip_low"),
+        f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
+        f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_DUAL_CLIP, "training.dual_clip"),
+        f"{_ACTOR}.policy_loss.loss_mode": Mapped(_LOSSES[training.loss], "training.loss"),
+        f"{_ACTOR}.loss_agg_mode": Mapped(_AGGREGATIONS[training.loss_aggregation], "training.loss_aggregation"),
+        # Used only by the "constant" aggregation.
+        f"{_ACTOR}.loss_scale_factor": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),
+        # The entropy's gradient needs as much memory as the logits. If it is not part of the loss and old log-probs are
+        # recomputed, that pass reports it.
+        f"{_ACTOR}.calculate_entropy": Mapped(training.entropy_coefficient > 0 or not recomputes),
+        f"{_ACTOR}.entropy_coeff": Mapped(training.entropy_coefficient, "training.entropy_coefficient"),
+        f"{_ACTOR}.use_kl_loss": Mapped(training.kl_coefficient > 0, "training.kl_coefficient"),
+        f"{_ACTOR}.kl_loss_coef": Mapped(training.kl_coefficient, "training.kl_coefficient"),
+        f"{_ACTOR}.kl_loss_type": Mapped("low_var_kl"),
+        f"{_ROLLOUT}.name": Mapped("vllm" if vllm_on_cpu(policy, verl) else engine, "verl.rollout"),
+        f"{_ROLLOUT}.mode": Mapped("async"),
+        f"{_ROLLOUT}.n": Mapped(rollout.group_size, "rollout.group_size"),
+        f"{_ROLLOUT}.temperature": Mapped(rollout.temperature, "rollout.temperature"),
+        f"{_ROLLOUT}.top_k": Mapped(-1),
+        f"{_ROLLOUT}.top_p": Mapped(1.0),
+        f"{_ROLLOUT}.seed": Mapped(seed, "run.seed"),
+        f"{_ROLLOUT}.calculate_log_probs": Mapped(True),
+        f"{_ROLLOUT}.tensor_model_parallel_size": Mapped(verl.tensor_parallel, "verl.tensor_parallel"),
+        f"{_ROLLOUT}.val_kwargs.temperature": Mapped(temperature, "evaluation.temperature"),
+        f"{_ROLLOUT}.val_kwargs.do_sample": Mapped(temperature > 0, "evaluation.temperature"),
+        f"{_ROLLOUT}.val_kwargs.n": Mapped(1),
+        f"{_ROLLOUT}.val_kwargs.top_k": Mapped(-1),
+        f"{_ROLLOUT}.val_kwargs.top_p": Mapped(1.0),
+        f"{_ROLLOUT}.agent.num_workers": Mapped(verl.agent_workers, "verl.agent_workers"),
+        f"{_ROLLOUT}.agent.default_agent_loop": Mapped(AGENT_LOOP),
+        # Never called, since the trainer computes advantages itself; it means: no critic.
+        "algorithm.adv_estimator": Mapped("grpo", "advantage.estimator"),
+        "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),
+        "algorithm.use_kl_in_reward": Mapped(False, "training.kl_coefficient"),
+        "algorithm.filter_groups.enable": Mapped(False),
+        f"{_CORRECTION}.bypass_mode": Mapped(not recomputes, "training.recompute_log_probs"),
+        "trainer.total_training_steps": Mapped(updates, "training.updates"),
+        "trainer.total_epochs": Mapped(_NO_EPOCH_LIMIT, "training.updates"),
+        "trainer.test_freq": Mapped(config.evaluation.every or updates, "evaluation.every"),
+        "trainer.save_freq": Mapped(training.checkpoint_every, "training.checkpoint_every"),
+        # The trainer deletes old ones, after the new one is complete and published.
+        "trainer.max_actor_ckpt_to_keep": Mapped(None, "training.keep_checkpoints"),
+        "trainer.device": Mapped("cpu" if on_cpu(policy) else "cuda", "policy.device"),
+        "trainer.nnodes": Mapped(verl.nodes, "verl.nodes"),
+        "trainer.n_gpus_per_node": Mapped(verl.gpus_per_node, "verl.gpus_per_node"),
+        "trainer.val_only": Mapped(verl.evaluate_only, "verl.evaluate_only"),
+        "trainer.val_before_train": Mapped(True),
+        "trainer.use_v1": Mapped(True),
+        "trainer.v1.trainer_mode": Mapped(TRAINER_MODE),
+        "trainer.resume_mode": Mapped("auto"),
+        "trainer.default_local_dir": Mapped(str(run_directory / "verl"), "run.directory"),
+        "trainer.project_name": Mapped("hgpo"),
+        "trainer.experiment_name": Mapped(config.run.name, "run.name"),
+        "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
+    if policy.lora.rank:
+        targets = policy.lora.targets if isinstance(policy.lora.targets, str) else list(policy.lora.targets)
+        found[f"{_MODEL}.lora_rank"] = Mapped(policy.lora.rank, "policy.lora.rank")
+        found[f"{_MODEL}.lora_alpha"] = Mapped(int(policy.lora.effective_alpha), "policy.lora.alpha")
+        found[f"{_MODEL}.target_modules"] = Mapped(targets, "policy.lora.targets")
+    if recomputes and cap is not None:  # truncated importance sampling per token, as in `hgpo.training.losses`
+        found[f"{_CORRECTION}.rollout_is"] = Mapped("token", "training.importance_cap")
+        found[f"{_CORRECTION}.rollout_is_threshold"] = Mapped(cap, "training.importance_cap")
+    return found
 
 
-def _loss(training: TrainingSettings, max_response_tokens: int, *, recomputes_log_probs: bool) -> Tree:
-    return {
-        "clip_ratio": training.clip_low,
-        "clip_ratio_low": training.clip_low,
-        "clip_ratio_high": training.clip_high,
-        "clip_ratio_c": training.dual_clip or _NO_DUAL_CLIP,
-        "policy_loss": {"loss_mode": LOSSES[training.loss]},
-        "loss_agg_mode": _AGGREGATIONS[training.loss_aggregation],
-        "loss_scale_factor": max_response_tokens,  # used only by the "constant" aggregation
-        "calculate_entropy": update_needs_entropy(training, recomputes_log_probs=recomputes_log_probs),
-        "entropy_coeff": training.entropy_coefficient,
-        "use_kl_loss": training.kl_coefficient > 0,
-        "kl_loss_coef": training.kl_coefficient,
-        "kl_loss_type": "low_var_kl",
-    }
+def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_probs: bool) -> None:
+    """Reject an override of a setting that the recipe's own tables decide: `config.toml` and reports show those.
 
+    Args:
+        name: verl's setting that `[verl.overrides]` names.
+        mapped: verl's settings that follow from the recipe.
+        recomputes_log_probs: whether the trainer computes the old log-probs.
 
-def update_needs_entropy(training: TrainingSettings, *, recomputes_log_probs: bool) -> bool:
-    """Whether the update computes the entropy, whose gradient needs as much memory as the logits.
-
-    If it is not part of the loss and old log-probs are recomputed, that pass reports it.
+    Raises:
+        ConfigError: names the setting of the recipe to change instead.
     """
-    return training.entropy_coefficient > 0 or not recomputes_log_probs
-
-
-def _rollout_correction(cap: float | None, *, recomputes_log_probs: bool) -> Tree:
-    """Truncated importance sampling per token, as in `hgpo.training.losses`; without a cap, verl's may be set."""
-    if not recomputes_log_probs:
-        return {"bypass_mode": True}
-    weighted: Tree = {} if cap is None else {"rollout_is": "token", "rollout_is_threshold": cap}
-    return {"bypass_mode": False, **weighted}
-
-
-def _rollout(rollout: RolloutSettings, evaluation_temperature: float, seed: int) -> Tree:
-    return {
-        "mode": "async",
-        "n": rollout.group_size,
-        "temperature": rollout.temperature,
-        "top_k": -1,
-        "top_p": 1.0,
-        "seed": seed,
-        "calculate_log_probs": True,
-        "val_kwargs": {
-            "n": 1,
-            "temperature": evaluation_temperature,
-            "do_sample": evaluation_temperature > 0,
-            "top_k": -1,
-            "top_p": 1.0,
-        },
-    }
-
-
-def _rollout_engine(policy: PolicySettings, verl: VerlSettings) -> Tree:
-    name = CPU_ROLLOUT if on_cpu(policy) else verl.rollout
-    return {
-        "name": "vllm" if vllm_on_cpu(policy, verl) else name,
-        "tensor_model_parallel_size": verl.tensor_parallel,
-        "agent": {"num_workers": verl.agent_workers, "default_agent_loop": AGENT_LOOP},
-    }
-
-
-def _schedule(training: TrainingSettings, evaluate_every: int) -> Tree:
-    return {
-        "total_training_steps": max(1, training.updates),
-        "total_epochs": _NO_EPOCH_LIMIT,
-        "test_freq": evaluate_every or max(1, training.updates),
-        "save_freq": training.checkpoint_every,
-        "max_actor_ckpt_to_keep": None,  # the trainer deletes old ones, after the new one is complete and published
-    }
-
-
-def _machines(policy: PolicySettings, verl: VerlSettings) -> Tree:
-    return {
-        "device": "cpu" if on_cpu(policy) else "cuda",
-        "nnodes": verl.nodes,
-        "n_gpus_per_node": verl.gpus_per_node,
-        "val_only": verl.evaluate_only,
-    }
+    of_correction = name.startswith(f"{_CORRECTION}.")
+    if of_correction and not recomputes_log_probs:
+        raise ConfigError(
+            f"verl.overrides.{name} is read where the trainer computes the old log-probs: set "
+            "training.recompute_log_probs = true, too"
+        )
+    owners = [one.owner for known, one in mapped.items() if f"{known}.".startswith(f"{name}.")]
+    if not owners and name.startswith("algorithm.") and not of_correction:
+        owners = ["advantage.estimator"]  # the table configures verl's own advantages, which are unused
+    if owners and not owners[0]:
+        raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine supports only one value")
+    if owners:
+        raise ConfigError(f"verl.overrides.{name} is settled by the recipe's {owners[0]}: set that instead")
 
 
 # ---- settings of speed and memory ----------------------------------------------------------------------------------
 
 
-def suggested_settings(config: Config) -> Tree:
-    """verl's settings of speed and memory; a recipe may override them."""
-    policy, training, verl = config.policy, config.training, config.verl
+def suggested_settings(
+    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, stored_rows: int
+) -> Settings:
+    """verl's settings of speed and memory; a recipe may override them.
+
+    Args:
+        policy: of the recipe, as the next two.
+        training: see `policy`.
+        verl: see `policy`.
+        stored_rows: see `stored_rows`.
+    """
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
-    computing = computing_precision(policy.precision, cpu=cpu)
-    # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 whatever `dtype` is.
-    precision = {"param_dtype": computing, "reduce_dtype": "float32", "buffer_dtype": "float32"}
-    engine = {"model_dtype": "fp32", "mixed_precision": precision, "use_torch_compile": not cpu}
-    # Forward passes cast the reference anyway, and in bfloat16 half as many bytes are copied to the GPU.
-    reference = {**engine, "model_dtype": "bf16" if computing == "bfloat16" else "fp32"}
-    # Saved checkpoints leave out the frozen weights, which are those of the start policy.
-    adapters: Tree = {"checkpoint": {"save_lora_only": True}} if policy.lora.rank else {}
-    return {
-        "actor_rollout_ref": {
-            "model": {
-                "use_remove_padding": not cpu,
-                "enable_gradient_checkpointing": not cpu,
-                **({"override_config": {"attn_implementation": "sdpa"}} if cpu else {}),
-            },
-            "actor": {
-                "use_torch_compile": not cpu,
-                "ppo_max_token_len_per_gpu": max(training.micro_batch_tokens, tokens),
-                "fsdp_config": dict(engine),
-                **adapters,
-            },
-            "ref": {"fsdp_config": reference},
-            "rollout": {"dtype": computing, **_rollout_memory(policy, verl)},
-        },
-        "critic": {"enable": False},
-        "reward": {"num_workers": 0},  # rewards come from the environments
-        "transfer_queue": {
-            "backend": {
-                "SimpleStorage": {
-                    "total_storage_size": stored_rows(config.rollout, config.evaluation, config.environment),
-                    "num_data_storage_units": storage_units(verl.nodes, verl.gpus_per_node),
-                }
-            }
-        },
-        "ray_kwargs": {"ray_init": {} if verl.ray_cpus is None else {"num_cpus": verl.ray_cpus}},
+    computing = ("float32" if cpu else "bfloat16") if policy.precision == "auto" else policy.precision
+    found: Settings = {
+        f"{_MODEL}.use_remove_padding": not cpu,
+        f"{_MODEL}.enable_gradient_checkpointing": not cpu,
+        f"{_ACTOR}.use_torch_compile": not cpu,
+        f"{_ACTOR}.ppo_max_token_len_per_gpu": max(training.micro_batch_tokens, tokens),
+        f"{_ROLLOUT}.dtype": computing,
+        f"{_ROLLOUT}.gpu_memory_utilization": 0.6,
+        f"{_ROLLOUT}.max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
+        f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
+        "critic.enable": False,
+        "reward.num_workers": 0,  # rewards come from the environments
+        "transfer_queue.backend.SimpleStorage.total_storage_size": stored_rows,
+        # One a node, two from 4 GPUs a node: few, since each takes a CPU.
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": verl.nodes * (1 + (verl.gpus_per_node >= 4)),
     }
-
-
-def computing_precision(precision: str, *, cpu: bool) -> str:
-    """`bfloat16` or `float32`, of forward passes; weights are kept in float32."""
-    return ("float32" if cpu else "bfloat16") if precision == "auto" else precision
-
-
-def _rollout_memory(policy: PolicySettings, verl: VerlSettings) -> Tree:
-    tokens = policy.max_prompt_tokens + policy.max_response_tokens
-    return {
-        "gpu_memory_utilization": 0.6,
-        "max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
-        "max_num_batched_tokens": max(8192, tokens),
-        # Load the base model once; updates then send only adapters.
-        **({"load_format": "safetensors"} if policy.lora.rank else {}),
-        **(_VLLM_ON_CPU if vllm_on_cpu(policy, verl) else {}),
-    }
-
-
-def storage_units(nodes: int, gpus_per_node: int) -> int:
-    """Storage units of TransferQueue: one a node, two from 4 GPUs a node. Few, since each takes a CPU."""
-    return nodes * (1 if gpus_per_node < 4 else 2)
+    for part in ("actor", "ref"):
+        engine = f"actor_rollout_ref.{part}.fsdp_config"
+        found[f"{engine}.use_torch_compile"] = not cpu
+        # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 whatever `dtype` is.
+        found[f"{engine}.mixed_precision.param_dtype"] = computing
+        found[f"{engine}.mixed_precision.reduce_dtype"] = found[f"{engine}.mixed_precision.buffer_dtype"] = "float32"
+        # Forward passes cast the reference anyway, and in bfloat16 half as many bytes are copied to the GPU.
+        found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
+    if cpu:
+        found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
+    if policy.lora.rank:
+        # Saved checkpoints leave out the frozen weights, which are those of the start policy. The rollout engine loads
+        # the base model once; updates then send only adapters.
+        found |= {f"{_ACTOR}.checkpoint.save_lora_only": True, f"{_ROLLOUT}.load_format": "safetensors"}
+    if vllm_on_cpu(policy, verl):
+        found |= _VLLM_ON_CPU
+    return found if verl.ray_cpus is None else {**found, "ray_kwargs.ray_init.num_cpus": verl.ray_cpus}
 
 
 def validation_batch(games: int | None) -> int:
@@ -391,6 +343,6 @@ def validation_batch(games: int | None) -> int:
 
 
 def stored_rows(rollout: RolloutSettings, evaluation: EvaluationSettings, environment: EnvironmentSettings) -> int:
-    """Rows of the queue: twice the most steps of an update with resampled groups, or of a validation batch."""
-    episodes = rollout.tasks_per_update * rollout.group_size * (1 + rollout.resample_uniform_groups)
+    """Rows of the queue: twice the most steps of an update, or of a validation batch."""
+    episodes = rollout.tasks_per_update * rollout.group_size
     return 2 * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000

@@ -1,9 +1,6 @@
-"""Changes to verl's training engine: policy losses with metrics per token, importance correction, two repairs.
+"""Changes to verl's training engine: importance correction, two repairs.
 
     old_log_probs (trainer), rollout_log_probs (engine) -> rollout_is_weights -> [verl: the loss of each token]
-
-**Losses.** verl averages the means of micro-batches, which differ in size. Here a loss returns each metric times its
-tokens, and the tokens: the ratio of the two means is the mean over tokens (`metrics.by_token`).
 
 **Repairs of verl 0.9.1's FSDP2 engine**, in every process of a run:
 
@@ -19,8 +16,7 @@ Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response to
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,13 +24,10 @@ import transfer_queue
 import verl.utils.fsdp_utils as fsdp_utils
 from tensordict import TensorDict
 from verl import DataProto
-from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
-from hgpo.integrations.verl.config import LOSSES, OWN_LOSS
-from hgpo.integrations.verl.metrics import TOKENS
 from hgpo.integrations.verl.queue import is_padding
 from hgpo.training.losses import sampler_mismatch
 
@@ -43,8 +36,6 @@ _WRITTEN = ("rollout_is_weights", "response_mask")
 _HEAD = "lm_head"
 _select_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _build_module = FSDPEngine._build_module
-
-PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 
 
 def put_correction(batch: Any, settings: Mapping[str, Any], cap: float | None) -> dict[str, float]:
@@ -87,18 +78,6 @@ def corrected(
     return columns, {**metrics, **sampler_mismatch(trainer_N, engine_N, cap)}
 
 
-def counting_tokens(loss: PolicyLoss) -> PolicyLoss:
-    """`loss` with each metric times its tokens, and the number of tokens as `TOKENS`. Value and gradient are verl's."""
-
-    @functools.wraps(loss)
-    def computed(*, response_mask: torch.Tensor, **arguments: Any) -> tuple[torch.Tensor, dict[str, Any]]:
-        value, metrics = loss(response_mask=response_mask, **arguments)
-        tokens = float(response_mask.sum())
-        return value, {**{name: mean * tokens for name, mean in metrics.items()}, TOKENS: tokens}
-
-    return computed
-
-
 def leave_fused_head_to_root(model: Any, layers: list[str]) -> list[Any]:
     """The modules that FSDP2 wraps one by one, without a head whose weight the fused kernels read."""
     targets: list[Any] = _select_wrap_targets(model, layers)
@@ -124,7 +103,5 @@ def build_module(engine: Any) -> Any:
     return model
 
 
-for name in LOSSES.values():
-    register_policy_loss(name)(counting_tokens(get_policy_loss_fn(name.removeprefix(OWN_LOSS))))
 fsdp_utils._select_fsdp2_wrap_targets = leave_fused_head_to_root
 FSDPEngine._build_module = build_module

