@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 
 from hgpo.agents.base import Agent, AgentSpec
-from hgpo.agents.parsing import ParsedAction, clean_action
-from hgpo.agents.prompts import AgentContext
+from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message
 
