@@ -13,7 +13,7 @@ from hgpo.assemble import resume, run_policies, train
 from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.policies.base import Request
-from hgpo.policies.lora import WrongBaseError
+from hgpo.policies.weights import WrongBaseError
 from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module

@@ -71,7 +71,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
     """Weights and tokenizer of the checkpoint in `folder`."""
     import shutil
 
-    from hgpo.policies.lora import CONFIG_FILE, merge_adapter
+    from hgpo.policies.weights import CONFIG_FILE, merge_adapter
 
     is_adapter = (folder / CONFIG_FILE).exists()
     if is_adapter and merge:

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from hgpo.messages import Conversation
-from hgpo.policies.base import Request, Response, check_temperature
+from hgpo.policies.base import Request, Response, TokenIds, check_temperature
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.padding import TokenIds
 from hgpo.policies.weights import computes_in_bfloat16
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hgpo.messages import Conversation
 
+TokenIds = NDArray[np.int32]
 _SEED_BITS = 53  # the precision of a float64 in [0, 1)
 
 
@@ -78,9 +79,9 @@ class Response:
     """
 
     text: str
-    prompt_ids: np.ndarray
-    token_ids: np.ndarray
-    log_probs: np.ndarray
+    prompt_ids: TokenIds
+    token_ids: TokenIds
+    log_probs: NDArray[np.float32]
     finished: bool
     details: Mapping[str, Any] = field(default_factory=dict)
     usage: RequestUsage | None = None

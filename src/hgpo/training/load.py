@@ -13,7 +13,7 @@ from hgpo.policies.base import AnyPolicy
 from hgpo.policies.chat import Chat
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
 from hgpo.policies.loading import check_source
-from hgpo.policies.lora import Adapter, add_adapter, check_peft
+from hgpo.policies.weights import Adapter, add_adapter, check_peft
 from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hgpo.policies.padding import pad_left, pad_right
+from hgpo.policies.cache import pad_left, pad_right
 from hgpo.policies.weights import Precision, autocast
 from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, micro_batches, pack, split_model
 from hgpo.training.batching import row_tokens as tree_width

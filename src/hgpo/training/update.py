@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.lora import adapter_dropout, adapter_off, has_adapter
-from hgpo.policies.weights import Precision
+from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_adapter
 from hgpo.training.batching import Sample, micro_batches, row_tokens
 from hgpo.training.log_probs import response_log_probs, token_log_probs
 from hgpo.training.losses import (

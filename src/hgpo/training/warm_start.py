@@ -17,7 +17,7 @@ import torch
 from hgpo.config import WarmStartSettings
 from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.lora import adapter_dropout
+from hgpo.policies.weights import adapter_dropout
 from hgpo.training.batching import Sample, micro_batches, row_tokens
 from hgpo.training.log_probs import PassOptions, token_log_probs
 from hgpo.training.losses import token_mean

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hgpo.config import TrainingSettings, WarmStartSettings
-from hgpo.policies.lora import Adapter, add_adapter
+from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.training.log_probs import response_log_probs
 from hgpo.training.oom import SampleTooLongError, times_lowered, within_memory
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy

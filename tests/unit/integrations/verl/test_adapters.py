@@ -18,7 +18,7 @@ import torch
 from hgpo.assemble import run_policies
 from hgpo.config import Config
 from hgpo.policies.loading import IncompleteModelError
-from hgpo.policies.lora import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
+from hgpo.policies.weights import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.batching import Sample
 from hgpo.training.load import adapter_of
