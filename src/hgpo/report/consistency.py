@@ -16,9 +16,8 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level, to_rows
 from hgpo.estimators.diagnostics import TaskSpread, variance_explained
-from hgpo.estimators.levels import step_level
-from hgpo.estimators.normalise import GroupedValues, Normalisation
-from hgpo.grouping import Runs, StepGroups, changes, group_steps
+from hgpo.estimators.levels import Normalisation, step_level
+from hgpo.grouping import GroupedValues, Runs, StepGroups, changes, group_steps
 from hgpo.steps import StepBatch
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hgpo.estimators import get, parse_options
-from hgpo.estimators.normalise import MODES
+from hgpo.estimators.levels import MODES
 from hgpo.report.run_facts import RunFacts
 
 
