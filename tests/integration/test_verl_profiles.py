@@ -18,7 +18,7 @@ import yaml
 from hgpo.integrations.verl.launch import composed_yaml
 from hgpo.integrations.verl.machine import estimate_gpu_memory
 from hgpo.integrations.verl.preflight import RayNeeds
-from hgpo.training.oom import GIB
+from hgpo.runs.metrics import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
 
