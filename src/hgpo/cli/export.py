@@ -41,11 +41,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     import sys
 
-    from hgpo.assemble import run_policies
     from hgpo.evaluation.model_card import model_card
     from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
     from hgpo.training.checkpoint import saving
+    from hgpo.training.load import RunPolicies
     from hgpo.utils.files import scratch_folder
 
     output: Path = arguments.output
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.push is not None:
         _refuse_without_login(arguments.push)
     run_directory, config = open_run_directory(arguments.run)
-    policies = run_policies(run_directory, config)
+    policies = RunPolicies(run_directory, config.policy, config.warm_start.enabled, config.run.seed)
     folder = _weights_folder(policies, arguments.checkpoint)
     with scratch_folder(output) as partial, saving(output):
         _write_policy(partial, folder, policies, merge=arguments.merge)

@@ -87,11 +87,31 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--resume uses the settings of the run; omit the recipe and overrides")
         if arguments.engine is not None or arguments.env is not None:
             raise ValueError("--resume uses the engine and environment of the run; omit --engine and --env")
-        if arguments.dry_run:
-            _say(visible_lines(_complete_settings(_stored_settings(arguments.resume))))
-            return 0
-        arguments.run_directory = arguments.resume
-        return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
+        if not arguments.dry_run:
+            arguments.run_directory = arguments.resume
+            return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
+    config = _given_settings(arguments) if arguments.resume is None else _stored_settings(arguments.resume)
+    if arguments.dry_run:
+        if config.run.engine == "verl":
+            _require_verl()
+            from hgpo.integrations.verl.launch import composed_yaml as complete_settings
+        else:
+            from hgpo.config import dump_config as complete_settings
+        _say(visible_lines(complete_settings(config)))
+        return 0
+    arguments.run_directory = config.run_directory
+    if arguments.go_on and (config.run_directory / "config.toml").exists():
+        if _stored_settings(config.run_directory) != config:
+            raise ValueError(
+                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+            )
+        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
+    return _train(config, arguments.quiet, started)
+
+
+def _given_settings(arguments: argparse.Namespace) -> Config:
+    """The settings of a recipe or an environment, with the overrides."""
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
         if recipe is not None:
@@ -103,19 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.engine is not None:
         overrides = [*overrides, f'run.engine="{arguments.engine}"']
-    config = load_config(recipe, overrides)
-    if arguments.dry_run:
-        _say(visible_lines(_complete_settings(config)))
-        return 0
-    arguments.run_directory = config.run_directory
-    if arguments.go_on and (config.run_directory / "config.toml").exists():
-        if _stored_settings(config.run_directory) != config:
-            raise ValueError(
-                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
-                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
-            )
-        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
-    return _train(config, arguments.quiet, started)
+    return load_config(recipe, overrides)
 
 
 def print_settings() -> None:
@@ -145,18 +153,10 @@ def _model_of(overrides: list[str]) -> str:
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
 
-def _complete_settings(config: Config) -> str:
-    """All settings as TOML or, for verl, verl's own as YAML."""
-    if config.run.engine == "verl":
-        from hgpo.integrations.verl.preflight import require_verl
+def _require_verl() -> None:
+    from hgpo.integrations.verl.preflight import require_verl
 
-        require_verl()
-        from hgpo.integrations.verl.launch import composed_yaml
-
-        return composed_yaml(config)
-    from hgpo.config import dump_config
-
-    return dump_config(config)
+    require_verl()
 
 
 def _stored_settings(path: Path) -> Config:
@@ -168,9 +168,7 @@ def _stored_settings(path: Path) -> Config:
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
     if config.run.engine == "verl":
-        from hgpo.integrations.verl.preflight import require_verl
-
-        require_verl()
+        _require_verl()
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
 
@@ -193,7 +191,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
 def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     from hgpo.evaluation.summary import show_summary
     from hgpo.runs.folder import open_run_directory
-    from hgpo.runs.trust import allow_imports
+    from hgpo.runs.trust import allow_imports, modules_named
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
@@ -201,7 +199,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
-        allow_imports(path, config, trusted=trusted, say=reporter.say)
+        allow_imports(path, modules_named(config), trusted=trusted, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
             from hgpo.integrations.verl.launch import resume as resume_on_verl

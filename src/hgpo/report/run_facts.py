@@ -70,14 +70,9 @@ class RunFacts:
 
 def run_facts(run: RunDirectory, config: Config) -> RunFacts:
     """The facts of a run that has been opened; nothing that it names is imported."""
-    return RunFacts(shown_settings(config), held_out_results(run, config.training.updates))
-
-
-def shown_settings(config: Config) -> tuple[ShownSetting, ...]:
-    """Every setting of a run."""
     values = setting_values(config)
-    return tuple(
+    settings = tuple(
         ShownSetting(name, values[name], values[name] != default, meaning)
         for name, default, meaning in describe_settings()
-        if name in values
     )
+    return RunFacts(settings, held_out_results(run, config.training.updates))

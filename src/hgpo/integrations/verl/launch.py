@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import prepare_start, record_environment, run_policies, training_suite
+from hgpo.assemble import prepare_start, record_environment, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
@@ -50,7 +50,7 @@ from hgpo.runs.folder import (
     write_json,
 )
 from hgpo.runs.trackers import check_trackers, tracker_variables
-from hgpo.training.load import check_model, use_threads
+from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.memory import summarise_model
 from hgpo.training.run_plan import plan_lines
 from hgpo.utils.progress import Reporter
@@ -319,7 +319,8 @@ def compose(config: Config, *, model: str | None = None, run_directory: Path | N
         _set(verl_config, name, value)
     if model is None:  # a new run is checked before its warm start
         planned = config.warm_start.enabled and not run.start.exists()
-        model = str(run.start) if planned else run_policies(run, config).start_source()
+        policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
+        model = str(run.start) if planned else policies.start_source()
     mapped = dict(leaves(mapped_settings(config, model, run.path)))
     for name, value in leaves(config.verl.overrides):
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
