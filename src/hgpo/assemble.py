@@ -25,7 +25,7 @@ from hgpo.config import (
     WarmStartSettings,
     check_names,
 )
-from hgpo.config.checks import leaves
+from hgpo.config.loading import leaves
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
@@ -208,7 +208,7 @@ def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tupl
 
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
         return server_policy(settings.model, settings.options, **usage), settings.model, ""
-    from hgpo.policies.async_batcher import as_async
+    from hgpo.policies.wrappers import as_async
     from hgpo.training.load import RunPolicies, load_language_model, make_backend_policy, use_threads
 
     use_threads(config.run.threads)
@@ -282,7 +282,7 @@ def build_agent(settings: AgentSettings, environment: str) -> Agent:
     try:
         return make_agent(settings.name, spec, settings.options)
     except (ValueError, TypeError) as error:
-        raise ConfigError(str(error), "agent") from error
+        raise ConfigError(str(error)) from error
 
 
 def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment: str) -> RolloutRules:
@@ -295,7 +295,6 @@ def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment
     if agent.trials > 1:
         raise ConfigError(
             f"agent.name = {settings.name!r} retries a task several times; only `hgpo eval --agent` supports that",
-            "agent.name",
         )
     return agent_rules(rollout, agent, rollout.temperature)
 

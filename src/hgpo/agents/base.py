@@ -64,7 +64,7 @@ AGENTS: Registry[AgentMaker] = Registry(
     {
         "direct": "hgpo.agents.base:direct",
         "react": "hgpo.agents.react:react",
-        "reflexion": "hgpo.agents.reflexion:reflexion",
+        "reflexion": "hgpo.agents.react:reflexion",
     },
     check=_why_not_agent,
 )

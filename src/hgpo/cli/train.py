@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
-from hgpo.config.recipes import Written, recipe_names, starter_recipe, starters
+from hgpo.config.recipes import recipe_names, starter_recipe, starters, written_settings
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -149,7 +149,7 @@ def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
 
 def _model_of(overrides: list[str]) -> str:
     """What the overrides say of `policy.model`; "tiny" where they say nothing."""
-    policy = Written(overrides=tuple(overrides)).tree().get("policy")
+    policy = written_settings(None, overrides).get("policy")
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
 

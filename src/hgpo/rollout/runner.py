@@ -29,7 +29,7 @@ from hgpo.policies.base import (
     is_async,
 )
 from hgpo.policies.openai import AnswerFailed
-from hgpo.policies.pricing import OverBudget, usage_of
+from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, summarise_episode

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from hgpo.config import Config, ConfigError, TrainingSettings
-from hgpo.config.checks import engines_of
+from hgpo.config.loading import engines_of
 from hgpo.integrations.verl.config import (
     check_for_verl,
     checkpoint_folder,

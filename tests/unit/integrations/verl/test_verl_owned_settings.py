@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hgpo.config import Config, ConfigError
-from hgpo.config import checks as engines
+from hgpo.config import loading as engines
 from hgpo.integrations.verl.config import leaves, mapped_settings
 from hgpo.integrations.verl.verl_owned_settings import OWNERS, owner_of, reject_owned
 
