@@ -204,9 +204,9 @@ def _refuse_output(path: Path, force: bool) -> None:
 
 
 def _shown(report: Report) -> str:
-    if report.shown_count == report.steps:
+    if report.sampled_steps == report.steps:
         return "The report with all steps is "
     return (
-        f"The report with {report.shown_count:,} of {report.steps:,} steps, {report.shown_tasks:,} whole tasks of "
+        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {report.sampled_tasks:,} whole tasks of "
         f"{report.tasks:,} (--update N shows all of one update), is "
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.estimators.diagnostics import LevelSummary
-from hgpo.report.analysis import UpdateFigures
 from hgpo.report.report import Report
 from hgpo.utils.files import whole_file
 from hgpo.utils.plot_style import DASHES, PALETTE
@@ -35,9 +34,10 @@ def overview_rows(report: Report) -> Rows:
         if isinstance(update := metrics.get("update"), int):
             names = {"success": "success", "reward": "reward", "length": "episode_length"}
             rows[update] = {name: metrics[key] for name, key in names.items() if is_number(metrics.get(key))}
-    for figures in report.figures:
-        computed = {"success": figures.success, "reward": figures.reward, "length": figures.length}
-        rows[figures.update] = {**computed, **rows.get(figures.update, {}), "first_return": figures.first_return}
+    for measured in report.updates:
+        computed = {"success": measured.success, "reward": measured.reward, "length": measured.length}
+        known = rows.get(measured.update, {})
+        rows[measured.update] = {**computed, **known, "first_return": measured.first_return}
     return [{"update": update, **row} for update, row in sorted(rows.items())]
 
 
@@ -47,20 +47,20 @@ def is_number(value: object) -> bool:
 
 
 def level_rows(report: Report) -> Rows:
-    """One row per update and level, episode level included, with the figures the charts and tables show."""
-    return [row for figures in report.figures for row in _levels_of(figures)]
-
-
-def _levels_of(figures: UpdateFigures) -> Rows:
-    return [{"update": figures.update, "level": level.label, **_figures(level)} for level in figures.summary.terms]
+    """One row per update and level, episode level included, with the metrics of the charts and tables."""
+    return [
+        {"update": measured.update, "level": level.label, **_statistics(level)}
+        for measured in report.updates
+        for level in measured.summary.terms
+    ]
 
 
 def level_names(report: Report) -> dict[str, str]:
     """What each level compares, by its label, in the order of `level_rows`."""
-    return {level.label: level.name for figures in report.figures for level in figures.summary.terms}
+    return {level.label: level.name for measured in report.updates for level in measured.summary.terms}
 
 
-def _figures(level: LevelSummary) -> dict[str, Any]:
+def _statistics(level: LevelSummary) -> dict[str, Any]:
     disagreement = None if level.sign_agreement is None else 1.0 - level.sign_agreement
     return {
         "usable": level.usable_share,

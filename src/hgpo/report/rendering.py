@@ -40,10 +40,10 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
         if size <= limit:
             return page, report
         fixed = _fixed_bytes()
-        if report.shown_tasks <= 1 or limit <= fixed:
+        if report.sampled_tasks <= 1 or limit <= fixed:
             break
         report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
-    raise ValueError(f"the report is {size:,} bytes even with {report.shown_tasks} tasks; the limit is {limit:,}")
+    raise ValueError(f"the report is {size:,} bytes even with {report.sampled_tasks} tasks; the limit is {limit:,}")
 
 
 def render_page(report: Report) -> str:

@@ -28,7 +28,7 @@ def test_rows_are_the_figures_of_the_updates(folder):
     assert [row["success"] for row in overview_rows(report)] == [0.6, 0.6]
     rows = level_rows(report)
     assert [(row["update"], row["level"]) for row in rows] == [(u, k) for u in (1, 2) for k in "012"]
-    summary = report.figures[0].summary
+    summary = report.updates[0].summary
     assert [row["usable"] for row in rows[:3]] == [level.usable_share for level in summary.levels]
     assert [row["weight"] for row in rows[:3]] == [level.mean_weight for level in summary.levels]
     agreement = summary.levels[1].sign_agreement
@@ -81,7 +81,7 @@ def test_the_levels_are_those_of_the_estimator_that_trained_or_the_papers(folder
 
 def test_the_episode_level_beside_the_papers_levels_is_that_of_the_estimator_that_trained(folder):
     grpo, paper = build_report(folder, Training("grpo")), build_report(folder)
-    for figures, expected in zip(grpo.figures, paper.figures, strict=True):
+    for figures, expected in zip(grpo.updates, paper.updates, strict=True):
         advantages = compute_advantages(read_batch(find_step_files(folder)[figures.update - 1]).batch, "grpo")
         assert figures.summary.episode.usable_share == np.mean(advantages.episode.used)
         assert figures.summary.levels == expected.summary.levels
