@@ -387,7 +387,7 @@ def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path
     path = tmp_path / "small.html"
     path.write_text(smaller, encoding="utf-8")
     watched = Watched(browser, path.as_uri())
-    assert "The figures count all of them" in watched.page.inner_text("#counts")
+    assert "The metrics count all of them" in watched.page.inner_text("#counts")
     assert watched.noted == []
 
 
