@@ -35,7 +35,7 @@ import torch
 from hgpo.assemble import build_estimator, rollout_rules, training_suite
 from hgpo.config import Config, load_config
 from hgpo.policies.base import BatchPolicy, Request, Response
-from hgpo.policies.padding import pad_left
+from hgpo.policies.cache import pad_left
 from hgpo.policies.weights import autocast
 from hgpo.rollout.records import to_step_batch
 from hgpo.rollout.runner import collect

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from hgpo.policies.weights import autocast
+from hgpo.runs.metrics import peak_resident_gib
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import MAX_LOGITS, lay_out, token_log_probs
-from hgpo.training.oom import peak_memory_gib
 
 ROW_TOKENS, PROMPT_TOKENS = 512, 8
 
@@ -72,7 +72,7 @@ def measured(arguments: argparse.Namespace) -> float:
     samples = _samples(arguments)
     for _ in range(2):  # the second begins with gradients held, as a second micro-batch does
         {"bare": _bare, "scored": _scored}[arguments.case](model, samples, arguments.max_logits)
-    return peak_memory_gib("cpu")
+    return peak_resident_gib()
 
 
 def _bare(model: Any, samples: list[Sample], max_logits: int) -> None:

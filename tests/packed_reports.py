@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.report.payload import Column
+from hgpo.report.document import Column
 
 
 def unpack(packed: str) -> tuple[dict[str, Any], bytes]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from chat_server import ChatServer, Reply, fails, says
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.lora import load_adapter
 from hgpo.policies.sampler import SampledTokens, sample_responses
+from hgpo.policies.weights import load_adapter
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
 

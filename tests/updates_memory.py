@@ -18,9 +18,9 @@ import transformers
 from transformers.models import llama, qwen2  # noqa: F401  # their modules are loaded before memory is looked at
 
 from hgpo.config import Config
+from hgpo.runs.metrics import peak_resident_gib
 from hgpo.training.batching import Sample
 from hgpo.training.memory import ModelSummary, estimate_memory
-from hgpo.training.oom import peak_memory_gib
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 
 MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}
@@ -47,7 +47,7 @@ def main(case: dict[str, Any]) -> None:
     phases = estimate_memory(summary, config.policy, config.training, config.warm_start, torch.device("cpu"))
     update(model_class(model_config).eval(), config)
     estimated = sum(phases["the updates"].values())
-    sys.stdout.write(json.dumps({"measured": peak_memory_gib("cpu"), "estimated": estimated}))
+    sys.stdout.write(json.dumps({"measured": peak_resident_gib(), "estimated": estimated}))
 
 
 def update(model: Any, config: Config) -> None:

@@ -25,7 +25,7 @@ from hgpo.config import (
     WarmStartSettings,
     check_names,
 )
-from hgpo.config.checks import leaves
+from hgpo.config.loading import leaves
 from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
@@ -51,7 +51,6 @@ from hgpo.steps import StepBatch
 from hgpo.utils.progress import Reporter
 
 if TYPE_CHECKING:
-    from hgpo.training.load import RunPolicies
     from hgpo.training.trainer import Trainer
 
 
@@ -125,13 +124,13 @@ def _complete(
 def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
     """The built-in trainer, at the newest checkpoint of the run or at its start."""
     from hgpo.training.collector import Collector
-    from hgpo.training.load import make_backend_policy, with_adapter
+    from hgpo.training.load import RunPolicies, make_backend_policy, with_adapter
     from hgpo.training.start_policy import reference_model
     from hgpo.training.trainer import Trainer, TrainingState, restore_state
     from hgpo.training.update import Sampling
 
     settings, seed = config.training, config.run.seed
-    policies = run_policies(run, config)
+    policies = RunPolicies(run, config.policy, config.warm_start.enabled, seed)
     start = policies.start_model()
     state = restore_state(run, start, settings, reporter, device=config.policy.device)
     if state is None:
@@ -192,13 +191,6 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     ).build(run.start)
 
 
-def run_policies(run: RunDirectory, config: Config) -> RunPolicies:
-    """The policies of a run: its start and its checkpoints."""
-    from hgpo.training.load import RunPolicies
-
-    return RunPolicies(run, config.policy, warm_start=config.warm_start.enabled, seed=config.run.seed)
-
-
 def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tuple[AsyncPolicy, str, str]:
     """Any policy that answers requests (a run's, a model's, or a served one's), its name, and a run's checkpoint or "".
 
@@ -216,12 +208,14 @@ def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tupl
 
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
         return server_policy(settings.model, settings.options, **usage), settings.model, ""
-    from hgpo.policies.async_batcher import as_async
-    from hgpo.training.load import load_language_model, make_backend_policy, use_threads
+    from hgpo.policies.wrappers import as_async
+    from hgpo.training.load import RunPolicies, load_language_model, make_backend_policy, use_threads
 
     use_threads(config.run.threads)
     if is_run(source):
-        policy, found = run_policies(RunDirectory(Path(source)), config).policy(checkpoint)
+        run = RunDirectory(Path(source))
+        policies = RunPolicies(run, settings, config.warm_start.enabled, config.run.seed)
+        policy, found = policies.policy(checkpoint)
         return as_async(policy), f"{Path(source).resolve().name} ({found})", found
     language_model = load_language_model(settings.model, settings, trained=False)
     return as_async(make_backend_policy(settings, language_model)), source, ""
@@ -288,7 +282,7 @@ def build_agent(settings: AgentSettings, environment: str) -> Agent:
     try:
         return make_agent(settings.name, spec, settings.options)
     except (ValueError, TypeError) as error:
-        raise ConfigError(str(error), "agent") from error
+        raise ConfigError(str(error)) from error
 
 
 def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment: str) -> RolloutRules:
@@ -301,7 +295,6 @@ def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment
     if agent.trials > 1:
         raise ConfigError(
             f"agent.name = {settings.name!r} retries a task several times; only `hgpo eval --agent` supports that",
-            "agent.name",
         )
     return agent_rules(rollout, agent, rollout.temperature)
 

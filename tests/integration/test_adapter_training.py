@@ -9,14 +9,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
-from hgpo.assemble import resume, run_policies, train
+from hgpo.assemble import resume, train
 from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.policies.base import Request
-from hgpo.policies.lora import WrongBaseError
+from hgpo.policies.weights import WrongBaseError
 from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training import trainer as module
+from hgpo.training.load import RunPolicies
 from killed import Killed
 
 LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficient=0.1")
@@ -79,7 +80,7 @@ def test_merged_and_exported_it_answers_alike_elsewhere(finished, tmp_path):
     output = tmp_path / "merged"
     assert main(["export", str(finished.path), "-o", str(output), "--merge"]) == 0
     run, settings = open_run_directory(finished.path)
-    policy, _ = run_policies(run, settings).policy("newest")
+    policy, _ = RunPolicies(run, settings.policy, settings.warm_start.enabled, settings.run.seed).policy("newest")
     tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForCausalLM.from_pretrained(output)
     start = AutoModelForCausalLM.from_pretrained(finished.start)
     prompts = ["goal : right . now : you are at 1 .", "goal : left . now : you are at 2 .", "now"]

@@ -20,8 +20,8 @@ from hgpo import compute_advantages
 from hgpo.cli.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
-from hgpo.report.consistency import prompt_consistency
-from hgpo.report.estimator_comparison import Training, shown_estimators
+from hgpo.report.analysis import prompt_consistency
+from hgpo.report.estimator_comparison import Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.storage.reading import read_rollouts
@@ -145,7 +145,7 @@ def library(folder: Path, update: int) -> tuple[Any, dict[str, Any]]:
     table = read_rollouts(folder / f"{update:05d}.jsonl")
     columns = table.rename_columns([{"won": "success"}.get(name, name) for name in table.column_names])
     batch = step_batch_from_table(columns)
-    return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in shown_estimators(None)}
+    return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in report_estimators(None)}
 
 
 def step_link(row: dict[str, Any]) -> str:
@@ -275,7 +275,7 @@ def test_context_consistency_is_that_of_the_library(watched: Watched, plain: tup
     for update in (1, 2):
         batch, advantages = library(plain[0], update)
         levels.append(
-            [level.figures for level in prompt_consistency(batch, advantages["paper"].returns, 2, "mean_std_norm")]
+            [level.counts for level in prompt_consistency(batch, advantages["paper"].returns, 2, "mean_std_norm")]
         )
     total = [
         [getattr(a, name) + getattr(b, name) for a, b in zip(*levels, strict=True)]
@@ -379,15 +379,15 @@ def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path
     path = write(tmp_path / "00001.jsonl", rows)
     page, report = fitting_page(build_report(path))
     assert len(page.encode()) <= MAX_BYTES
-    assert report.shown_count == len(rows) == 20_000
+    assert report.sampled_steps == len(rows) == 20_000
     smaller, thinned = fitting_page(report, limit=1_600_000)
     assert len(smaller.encode()) <= 1_600_000
-    assert 0 < thinned.shown_count < 20_000
-    assert thinned.shown_count % 200 == 0  # whole tasks
+    assert 0 < thinned.sampled_steps < 20_000
+    assert thinned.sampled_steps % 200 == 0  # whole tasks
     path = tmp_path / "small.html"
     path.write_text(smaller, encoding="utf-8")
     watched = Watched(browser, path.as_uri())
-    assert "The figures count all of them" in watched.page.inner_text("#counts")
+    assert "The metrics count all of them" in watched.page.inner_text("#counts")
     assert watched.noted == []
 
 

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from hgpo.integrations.verl.launch import compose
 from hgpo.integrations.verl.preflight import RayNeeds, estimate_gpu_memory
-from hgpo.training.oom import GIB
+from hgpo.runs.metrics import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
 

@@ -133,7 +133,11 @@ def test_the_decision_shows_the_layers() -> None:
         ("| 5 | `storage` |", "| 5 | storage |", "storage is not in the table"),
         ("| 5 | `storage` |", "| 5 | `unknown` |", "unknown is in the table and not in the code"),
         ("| 5 | `storage` |", "| 4 | `storage` |", "storage is in layer 5, the table says 4"),
-        ("`openenv/` | all below but `estimators` |", "`openenv/` | all below |", "envs -> estimators: the table"),
+        (
+            "OpenEnv | all below but `estimators` |",
+            "OpenEnv | all below |",
+            "envs -> estimators: the table",
+        ),
     ],
 )
 def test_a_wrong_table_is_found(old: str, new: str, problem: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hgpo.utils.plot_style import (
     DASHES,
     FIGURE_FORMATS,
-    MARKERS,
     PALETTE,
     check_matplotlib,
     dash,
@@ -20,7 +19,7 @@ from hgpo.utils.plot_style import (
 
 
 def test_every_colour_has_a_dash_and_a_point_of_its_own() -> None:
-    assert len(set(PALETTE)) == len(set(DASHES)) == len(set(MARKERS)) == 6
+    assert len(set(PALETTE)) == len(set(DASHES)) == 6
     assert [dash(number) for number in (0, 1)] == ["solid", (0, (6, 2))]
 
 

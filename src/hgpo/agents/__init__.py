@@ -1,8 +1,7 @@
 """Agents: observations into prompts, responses into actions."""
 
-from hgpo.agents.base import AGENTS, Agent, AgentSpec, Memory, make_agent
-from hgpo.agents.parsing import ParsedAction
-from hgpo.agents.prompts import AgentContext, Template, get_template, template_names
+from hgpo.agents.base import AGENTS, Agent, AgentSpec, make_agent
+from hgpo.agents.prompts import AgentContext, Memory, ParsedAction, Template, get_template, template_names
 
 __all__ = [
     "AGENTS",

@@ -8,7 +8,6 @@ installed package, or named `"package.module:function"` in the recipe.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,35 +15,6 @@ from typing import Any
 from hgpo.agents.prompts import AgentContext, Template, get_template
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
-
-
-class Memory:
-    """The `history_length` most recent steps of a trajectory, oldest first; None keeps all."""
-
-    def __init__(self, history_length: int | None) -> None:
-        if history_length is not None and history_length < 0:
-            raise ValueError(f"history_length must be 0 or more, not {history_length}")
-        self._pairs: deque[tuple[str, str]] = deque(maxlen=history_length)
-        self._responses: deque[str] = deque(maxlen=history_length)
-
-    def remember(self, observation: str, action: str, response: str) -> None:
-        """Add the newest step; beyond `history_length` the oldest is dropped.
-
-        Args:
-            observation: the observation before the action.
-            action: the action taken.
-            response: the model's whole response; empty if the action did not come from a model.
-        """
-        self._pairs.append((observation, action))
-        self._responses.append(response)
-
-    def recent(self) -> tuple[tuple[str, str], ...]:
-        """Observation and action of the remembered steps, oldest first."""
-        return tuple(self._pairs)
-
-    def responses(self) -> tuple[str, ...]:
-        """The responses of the remembered steps, oldest first."""
-        return tuple(self._responses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +64,7 @@ AGENTS: Registry[AgentMaker] = Registry(
     {
         "direct": "hgpo.agents.base:direct",
         "react": "hgpo.agents.react:react",
-        "reflexion": "hgpo.agents.reflexion:reflexion",
+        "reflexion": "hgpo.agents.react:reflexion",
     },
     check=_why_not_agent,
 )

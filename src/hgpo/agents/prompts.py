@@ -1,4 +1,4 @@
-"""Prompt templates: from an `AgentContext` to a prompt, and from a response to an action.
+"""Memory and prompt templates: from an `AgentContext` to a prompt, and from a response, untrusted text, to an action.
 
 `CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
 published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld.
@@ -7,12 +7,45 @@ published prompts, for instruction-tuned models. Each has a subclass for the hou
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from hgpo.agents.parsing import ParsedAction, parse_bare, parse_tagged
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry
+
+MAX_ACTION_CHARACTERS = 512
+_CJK = re.compile("[\u4e00-\u9fff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Memory:
+    """The `history_length` most recent steps of a trajectory, oldest first; None keeps all."""
+
+    def __init__(self, history_length: int | None) -> None:
+        if history_length is not None and history_length < 0:
+            raise ValueError(f"history_length must be 0 or more, not {history_length}")
+        self._pairs: deque[tuple[str, str]] = deque(maxlen=history_length)
+        self._responses: deque[str] = deque(maxlen=history_length)
+
+    def remember(self, observation: str, action: str, response: str) -> None:
+        """Add the newest step; beyond `history_length` the oldest is dropped.
+
+        Args:
+            observation: the observation before the action.
+            action: the action taken.
+            response: the model's whole response; empty if the action did not come from a model.
+        """
+        self._pairs.append((observation, action))
+        self._responses.append(response)
+
+    def recent(self) -> tuple[tuple[str, str], ...]:
+        """Observation and action of the remembered steps, oldest first."""
+        return tuple(self._pairs)
+
+    def responses(self) -> tuple[str, ...]:
+        """The responses of the remembered steps, oldest first."""
+        return tuple(self._responses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +75,21 @@ class AgentContext:
     def forget_oldest(self, count: int = 1) -> AgentContext:
         """The context without the `count` oldest remembered steps."""
         return replace(self, history=self.history[count:], responses=self.responses[count:])
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAction:
+    """An action read from a response.
+
+    Attributes:
+        action: the action for the environment.
+        valid: whether the response follows the format.
+        fault: the reason why it does not, in a few words; "" exactly if `valid` is true.
+    """
+
+    action: str
+    valid: bool
+    fault: str = ""
 
 
 class Template(Protocol):
@@ -94,6 +142,42 @@ def template_names() -> list[str]:
 def get_template(name: str) -> Template:
     """The template called `name`. For an unknown name, the `ValueError` lists the known ones."""
     return TEMPLATES.get(name)
+
+
+def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
+    """The published rules: the lower-cased text of the first `<action>…</action>`.
+
+    Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
+    a CJK character. Without a tag the last `fallback_characters` of the response are the action (30 for ALFWorld, 20
+    for WebShop in the published recipe).
+    """
+    lowered = response.lower()
+    text, closed, _ = lowered.partition("<action>")[2].partition("</action>")  # a pattern would search from every tag
+    if not closed:
+        return ParsedAction(clean_action(lowered[-fallback_characters:]), False, "no <action></action>")
+    action = clean_action(text)
+    if "<think>" not in lowered or "</think>" not in lowered:
+        return ParsedAction(action, False, "no <think></think>")
+    if _CJK.search(response):
+        return ParsedAction(action, False, "CJK characters")
+    return ParsedAction(action, True)
+
+
+def parse_bare(response: str) -> ParsedAction:
+    """For models that respond with the command alone: the whole response, lower-cased, is the action."""
+    if len(response) > MAX_ACTION_CHARACTERS:
+        return ParsedAction(clean_action(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
+    action = clean_action(response.lower())
+    if not action:
+        return ParsedAction("", False, "empty")
+    if _CONTROL.search(response.strip()):
+        return ParsedAction(action, False, "control characters")
+    return ParsedAction(action, True)
+
+
+def clean_action(text: str) -> str:
+    """One line without control characters, with single spaces and of bounded length."""
+    return " ".join(_CONTROL.sub(" ", text[:MAX_ACTION_CHARACTERS]).split())
 
 
 class CompactTemplate:

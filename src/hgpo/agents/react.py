@@ -1,9 +1,13 @@
-"""ReAct: a thought before every action, and prompts with the whole history.
+"""ReAct: a thought before every action, and prompts with the whole history. Reflexion: ReAct with several trials.
 
 Source: Yao et al. 2023, "ReAct: Synergizing Reasoning and Acting in Language Models", arXiv 2210.03629, section 3 and
 appendix C. As there, the prompt begins with worked examples of the task's type; they are this project's own
 (`hgpo.agents.worked_examples`). The history is a conversation: observations are the user's turns, thoughts and actions
 are the model's.
+
+Reflexion tries a failed task again, with a lesson that the agent wrote after the failure. Source: Shinn et al. 2023,
+"Reflexion: Language Agents with Verbal Reinforcement Learning", arXiv 2303.11366, section 3 and algorithm 1: actor
+(here ReAct), evaluator (`won` of the environment), self-reflection, and a memory of the last few lessons.
 """
 
 from __future__ import annotations
@@ -11,8 +15,7 @@ from __future__ import annotations
 import re
 
 from hgpo.agents.base import Agent, AgentSpec
-from hgpo.agents.parsing import ParsedAction, clean_action
-from hgpo.agents.prompts import AgentContext
+from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message
 
@@ -22,6 +25,13 @@ _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 MAX_REMEMBERED_CHARACTERS = 2_000
 """Of one response; later prompts leave out the rest."""
+MOST_LESSONS = 3
+"""Most lessons in a prompt, as in section 4 of the paper."""
+_QUESTION = (
+    "The attempt is over and the task was not completed. In a few sentences, say what went wrong and what you will do "
+    "differently in the next attempt at the very same task: which places to go to first, which commands to use, what "
+    "not to repeat. Write the plan only, no `Action:`."
+)
 
 
 class ReactTemplate:
@@ -130,3 +140,40 @@ def worked_examples(spec: AgentSpec, count: int) -> tuple[WorkedExample, ...]:
         raise ValueError(f"agent.options.examples = {count}; give 0 or more")
     name = _EXAMPLES.get(spec.environment)
     return load_examples(name) if name and count else ()
+
+
+class ReflexionTemplate(ReactTemplate):
+    """ReAct's conversation, with the lessons of earlier trials before the task."""
+
+    def head(self, context: AgentContext) -> str:
+        """The text before the first remembered observation."""
+        before = super().head(context)
+        lessons = context.lessons[-MOST_LESSONS:]
+        if not lessons:
+            return before
+        noted = "\n".join(f"- {lesson}" for lesson in lessons)
+        return f"{before}\n\nYou have tried this very task before and failed. What you noted for this attempt:\n{noted}"
+
+    def reflect(self, context: AgentContext) -> Conversation:
+        """The conversation of a failed trial; its last turn ends with the question for a lesson."""
+        turns = [*ReactTemplate(self.examples, 0, list_commands=False).render(context)]
+        turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
+        return tuple(turns)
+
+
+def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
+    """ReAct, with up to `trials` attempts at each task.
+
+    Args:
+        spec: see `react`.
+        trials: most attempts at a task; the first success ends them.
+        examples: see `react`.
+        list_commands: see `react`.
+
+    Raises:
+        ValueError: `trials` is below 1, or see `react`.
+    """
+    if trials < 1:
+        raise ValueError(f"agent.options.trials = {trials}; give 1 or more")
+    template = ReflexionTemplate(worked_examples(spec, examples), examples, list_commands)
+    return Agent(template, history_length=None, trials=trials, reflect=template.reflect)

@@ -40,7 +40,7 @@ OPTIONAL_PACKAGES = {
     "igraph": ("hgpo inspect", 'pip install "hgpo[report]"'),
     "openai": ("hgpo eval --server", 'pip install "hgpo[server]"'),
     "websockets": ("hgpo serve-env, environments at openenv:URL", 'pip install "hgpo[openenv]"'),
-    "matplotlib": ("hgpo inspect --figures, hgpo compare --figure", 'pip install "hgpo[report]"'),
+    "matplotlib": ("hgpo compare --figure", 'pip install "hgpo[report]"'),
 }
 """Training runs without these."""
 Row: TypeAlias = tuple[str, str, str]

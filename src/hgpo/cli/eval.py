@@ -115,7 +115,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.evaluation.eval_log import rollouts_path
     from hgpo.evaluation.evaluator import EvalBudget
     from hgpo.evaluation.summary import print_evaluation
-    from hgpo.policies.pricing import FREE, Prices
+    from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.load_settings import is_run
     from hgpo.training.load import check_model
 

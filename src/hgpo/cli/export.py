@@ -38,18 +38,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     import sys
 
-    from hgpo.assemble import run_policies
     from hgpo.evaluation.model_card import model_card
     from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
     from hgpo.training.checkpoint import saving
+    from hgpo.training.load import RunPolicies
     from hgpo.utils.files import scratch_folder
 
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output: {output} exists already and is not an empty folder; choose another name")
     run_directory, config = open_run_directory(arguments.run)
-    policies = run_policies(run_directory, config)
+    policies = RunPolicies(run_directory, config.policy, config.warm_start.enabled, config.run.seed)
     folder = _weights_folder(policies, arguments.checkpoint)
     with scratch_folder(output) as partial, saving(output):
         _write_policy(partial, folder, policies, merge=arguments.merge)
@@ -63,7 +63,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
     """Weights and tokenizer of the checkpoint in `folder`."""
     import shutil
 
-    from hgpo.policies.lora import CONFIG_FILE, merge_adapter
+    from hgpo.policies.weights import CONFIG_FILE, merge_adapter
 
     is_adapter = (folder / CONFIG_FILE).exists()
     if is_adapter and merge:

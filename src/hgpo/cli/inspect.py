@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from hgpo.cli import add_file_arguments, add_option_argument, check_output, parse_given
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.report import Report
     from hgpo.report.run_facts import RunFacts
@@ -82,7 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     report = report_of(arguments)
     print_report(console, report)
     if arguments.figures is not None:
-        _write_figures(report, arguments.figures, console)
+        from hgpo.report.charts import write_charts
+
+        written = write_charts(report, arguments.figures)
+        console.print(f"\n{len(written)} figures in {arguments.figures}", markup=False, highlight=False, soft_wrap=True)
     if write_page:
         from hgpo.utils.files import write_text
 
@@ -179,16 +180,9 @@ def _is_report(path: Path) -> bool:
 
 
 def _shown(report: Report) -> str:
-    if report.shown_count == report.steps:
+    if report.sampled_steps == report.steps:
         return "The report with all steps is "
     return (
-        f"The report with {report.shown_count:,} of {report.steps:,} steps, {report.shown_tasks:,} whole tasks of "
+        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {report.sampled_tasks:,} whole tasks of "
         f"{report.tasks:,} (--update N shows all of one update), is "
     )
-
-
-def _write_figures(report: Report, folder: Path, console: Console) -> None:
-    from hgpo.report.charts import write_figures
-
-    written = write_figures(report, folder)
-    console.print(f"\n{len(written)} figures in {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -40,18 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from hgpo.assemble import build_suite, rollout_rules, run_policies
+    from hgpo.assemble import build_suite, rollout_rules
     from hgpo.config import check_names
     from hgpo.rollout.records import outcomes, write_rollouts
     from hgpo.rollout.runner import collect
     from hgpo.runs.folder import open_run_directory
-    from hgpo.runs.trust import allow_imports
-    from hgpo.training.load import use_threads
+    from hgpo.runs.trust import allow_imports, modules_named
+    from hgpo.training.load import RunPolicies, use_threads
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
     run_directory, config = open_run_directory(arguments.run)
-    allow_imports(arguments.run, config, trusted=arguments.trust, say=reporter.say)
+    allow_imports(arguments.run, modules_named(config), trusted=arguments.trust, say=reporter.say)
     check_names(config)
     use_threads(config.run.threads)
     suite = build_suite(config.environment, config.evaluation)
@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     rules = rollout_rules(config.rollout, config.agent, config.environment.name)
     if arguments.temperature is not None:
         rules = dataclasses.replace(rules, temperature=arguments.temperature)
-    policy, _ = run_policies(run_directory, config).policy(arguments.checkpoint)
+    policies = RunPolicies(run_directory, config.policy, config.warm_start.enabled, config.run.seed)
+    policy, _ = policies.policy(arguments.checkpoint)
     group_size = config.rollout.group_size if arguments.group_size is None else arguments.group_size
     with reporter.counting("playing") as count:
         steps = collect(

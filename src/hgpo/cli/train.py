@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
-from hgpo.config.recipes import Written, recipe_names, starter_recipe, starters
+from hgpo.config.recipes import recipe_names, starter_recipe, starters, written_settings
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -87,11 +87,37 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--resume uses the settings of the run; omit the recipe and overrides")
         if arguments.engine is not None or arguments.env is not None:
             raise ValueError("--resume uses the engine and environment of the run; omit --engine and --env")
-        if arguments.dry_run:
-            _say(visible_lines(_complete_settings(_stored_settings(arguments.resume))))
-            return 0
-        arguments.run_directory = arguments.resume
-        return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
+        if not arguments.dry_run:
+            arguments.run_directory = arguments.resume
+            return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
+    config = _given_settings(arguments) if arguments.resume is None else _stored_settings(arguments.resume)
+    if arguments.dry_run:
+        if config.run.engine == "verl":
+            _require_verl()
+            from omegaconf import OmegaConf
+
+            from hgpo.integrations.verl.launch import compose
+
+            text = str(OmegaConf.to_yaml(compose(config), resolve=True))
+        else:
+            from hgpo.config import dump_config
+
+            text = dump_config(config)
+        _say(visible_lines(text))
+        return 0
+    arguments.run_directory = config.run_directory
+    if arguments.go_on and (config.run_directory / "config.toml").exists():
+        if _stored_settings(config.run_directory) != config:
+            raise ValueError(
+                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
+                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+            )
+        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
+    return _train(config, arguments.quiet, started)
+
+
+def _given_settings(arguments: argparse.Namespace) -> Config:
+    """The settings of a recipe or an environment, with the overrides."""
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
         if recipe is not None:
@@ -103,19 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.engine is not None:
         overrides = [*overrides, f'run.engine="{arguments.engine}"']
-    config = load_config(recipe, overrides)
-    if arguments.dry_run:
-        _say(visible_lines(_complete_settings(config)))
-        return 0
-    arguments.run_directory = config.run_directory
-    if arguments.go_on and (config.run_directory / "config.toml").exists():
-        if _stored_settings(config.run_directory) != config:
-            raise ValueError(
-                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
-                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
-            )
-        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
-    return _train(config, arguments.quiet, started)
+    return load_config(recipe, overrides)
 
 
 def print_settings() -> None:
@@ -141,24 +155,14 @@ def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
 
 def _model_of(overrides: list[str]) -> str:
     """What the overrides say of `policy.model`; "tiny" where they say nothing."""
-    policy = Written(overrides=tuple(overrides)).tree().get("policy")
+    policy = written_settings(None, overrides).get("policy")
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
 
-def _complete_settings(config: Config) -> str:
-    """All settings as TOML or, for verl, verl's own as YAML."""
-    if config.run.engine == "verl":
-        from hgpo.integrations.verl.preflight import require_verl
+def _require_verl() -> None:
+    from hgpo.integrations.verl.preflight import require_verl
 
-        require_verl()
-        from omegaconf import OmegaConf
-
-        from hgpo.integrations.verl.launch import compose
-
-        return str(OmegaConf.to_yaml(compose(config), resolve=True))
-    from hgpo.config import dump_config
-
-    return dump_config(config)
+    require_verl()
 
 
 def _stored_settings(path: Path) -> Config:
@@ -170,9 +174,7 @@ def _stored_settings(path: Path) -> Config:
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
     if config.run.engine == "verl":
-        from hgpo.integrations.verl.preflight import require_verl
-
-        require_verl()
+        _require_verl()
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
 
@@ -195,7 +197,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
 def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     from hgpo.evaluation.summary import show_summary
     from hgpo.runs.folder import open_run_directory
-    from hgpo.runs.trust import allow_imports
+    from hgpo.runs.trust import allow_imports, modules_named
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
@@ -203,7 +205,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
-        allow_imports(path, config, trusted=trusted, say=reporter.say)
+        allow_imports(path, modules_named(config), trusted=trusted, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
             from hgpo.integrations.verl.launch import resume as resume_on_verl

@@ -1,7 +1,14 @@
-"""One typed tree of settings (`settings`), read from recipes and overrides (`recipes`, `loading`), then checked."""
+"""One typed tree of settings (`settings`), read from recipes and overrides (`recipes`) and checked (`loading`)."""
 
-from hgpo.config.checks import check_names
-from hgpo.config.loading import as_tree, describe_settings, dump_config, load_config, read_config, setting_values
+from hgpo.config.loading import (
+    as_tree,
+    check_names,
+    describe_settings,
+    dump_config,
+    load_config,
+    read_config,
+    setting_values,
+)
 from hgpo.config.recipes import apply_override
 from hgpo.config.settings import (
     VLLM_ON_CPU,

@@ -1,23 +1,41 @@
-"""From what is written to typed settings, and back.
+"""From what is written to typed settings, and back; checks that the engine reads them and that named parts exist.
 
-Nothing heavy is imported here, so a mistake in a recipe is reported within a second.
+Nothing heavy is imported here, so a mistake in a recipe is reported within a second. A test compares `ONLY` with the
+code of the engines (tests/unit/config/test_engines.py): a new setting is either read by both or named there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hgpo.config.checks import ENGINES, check_names, default_of, engines_of, leaves, refuse_unread
-from hgpo.config.recipes import Written, read_chain
-from hgpo.config.settings import Config, ConfigError, WarmStartSettings
+from hgpo.agents.base import AGENTS
+from hgpo.agents.prompts import TEMPLATES
+from hgpo.config.recipes import written_settings
+from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
+from hgpo.envs.registry import SUITES, check_options
+from hgpo.estimators import ESTIMATORS, parse_options
+from hgpo.plugins import import_named
+from hgpo.policies.backends import BACKENDS
 from hgpo.utils.text import did_you_mean
+
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+ONLY: dict[str, Engine] = {
+    "verl": "verl",
+    "rollout.last_temperature": "built-in",  # verl's rollout workers read their temperature once, at the start
+    "rollout.resample_uniform_groups": "built-in",
+    "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
+    "training.max_logits": "built-in",  # verl has use_fused_kernels
+    "training.share_prefixes": "built-in",
+    "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, with its own setting
+}
+"""Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -30,28 +48,22 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
         overrides: `section.name=value`, applied last.
 
     Raises:
-        ConfigError: names every setting that is wrong, and the file that it stands in where there is more than one.
+        ConfigError: names every setting that is wrong.
     """
-    written = _written(path, overrides)
-    config = _checked(written)
-    try:
-        check_names(config)
-    except ConfigError as error:
-        raise _in_its_file(error, written) from error
+    config = read_config(path, overrides)
+    check_names(config)
     return config
 
 
 def read_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """A recipe with overrides applied. Nothing that it names is imported.
-
-    Args:
-        path: a recipe; it may extend others. None: the defaults.
-        overrides: `section.name=value`, applied last.
-
-    Raises:
-        ConfigError: names every setting that is wrong, and the file that it stands in where there is more than one.
-    """
-    return _checked(_written(path, overrides))
+    """A recipe with overrides applied; see `load_config`. Nothing that it names is imported."""
+    tree = written_settings(path, overrides)
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(map(_explain, error.errors()))) from error
+    refuse_unread(config)
+    return config
 
 
 def dump_config(config: Config) -> str:
@@ -92,28 +104,6 @@ def _description(name: str, field: FieldInfo) -> str:
     return description if readers == ENGINES else f"{description} ({readers[0]} only)"
 
 
-def _written(path: Path | None, overrides: Sequence[str]) -> Written:
-    return Written(() if path is None else read_chain(path), tuple(overrides))
-
-
-def _checked(written: Written) -> Config:
-    tree = written.tree()
-    try:
-        config = Config.model_validate(tree)
-        refuse_unread(config)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_explain(problem, written) for problem in error.errors())) from error
-    except ConfigError as error:
-        raise _in_its_file(error, written) from error
-    return config
-
-
-def _in_its_file(error: ConfigError, written: Written) -> ConfigError:
-    """The same error, with the file of its setting if there are several files."""
-    place = None if error.setting is None else written.file_of(error.setting.split("."))
-    return ConfigError(str(error) if place is None else f"{place}: {error}", error.setting)
-
-
 def _names() -> list[str]:
     """Dotted names of all settings and sections."""
     names = [name for name, _, _ in leaves(_whole())]
@@ -126,7 +116,7 @@ def _whole() -> Config:
     return Config(warm_start=WarmStartSettings(enabled=True))
 
 
-def _explain(problem: ErrorDetails, written: Written) -> str:
+def _explain(problem: ErrorDetails) -> str:
     """One line of what pydantic found."""
     setting = [str(part) for part in problem["loc"]]
     message = problem["msg"].removeprefix("Value error, ")
@@ -140,5 +130,83 @@ def _explain(problem: ErrorDetails, written: Written) -> str:
         message = f"a list is wanted, e.g. [{problem['input']!r}] {given}"
     else:
         message = f"{message} {given}"
-    place = written.file_of(setting)
-    return f"{'' if place is None else f'{place}: '}{'.'.join(setting)}: {message}"
+    return f"{'.'.join(setting)}: {message}"
+
+
+def engines_of(setting: str) -> tuple[Engine, ...]:
+    """The engines that read a setting, by its dotted name: `engines_of("verl.nodes") == ("verl",)`."""
+    parts = setting.split(".")
+    prefixes = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    return next(((ONLY[prefix],) for prefix in prefixes if prefix in ONLY), ENGINES)
+
+
+def refuse_unread(config: Config) -> None:
+    """Reject settings that the chosen engine does not read.
+
+    A table that is named after an engine is allowed, so that one recipe serves both.
+
+    Raises:
+        ConfigError: names the setting and the engine that reads it.
+    """
+    for name, value, field in leaves(config):
+        readers = engines_of(name)
+        if value != default_of(field) and config.run.engine not in readers and name.partition(".")[0] not in ENGINES:
+            raise ConfigError(
+                f"{name} = {value!r} is used only by the engine {readers[0]!r}, and run.engine is "
+                f"{config.run.engine!r}: leave it out, or train with --engine {readers[0]}"
+            )
+
+
+def leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, FieldInfo]]:
+    """(dotted name, value, field) of every setting of a section and those inside of it."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value, field
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The default of a setting."""
+    return field.get_default(call_default_factory=True)
+
+
+def check_names(config: Config) -> None:
+    """Look up every part that the settings name; modules named by path are imported first, and may register others.
+
+    Every process of a run calls this first, so that all of them know the same parts.
+
+    Raises:
+        ConfigError: a part does not exist, or does not take its options.
+    """
+    environment, template, estimator = config.environment, config.agent.template, config.advantage.estimator
+    backend = config.policy.backend
+    try:
+        import_named([environment.name, config.agent.name, template, estimator, backend])
+        check_options(environment.name, SUITES.get(environment.name), environment.options)
+        TEMPLATES.check(template)
+        AGENTS.check(config.agent.name)
+        BACKENDS.check(backend)
+        parse_options(estimator, **config.estimator_options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error)) from error
+    _check_estimator(estimator, config.estimator_options, config.agent.history_length)
+
+
+def _check_estimator(name: str, options: Mapping[str, Any], history_length: int) -> None:
+    """Reject an estimator that cannot be trained with, or that compares more history than the agent remembers."""
+    estimator = ESTIMATORS.get(name)
+    if not estimator.trainable:
+        needs = estimator.needs(estimator.parse(**options))
+        columns = " and ".join(f"a column `{column}`" for column in needs)
+        raise ConfigError(
+            f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
+            f"for stored steps{f' with {columns}' if columns else ''}",
+        )
+    levels = options.get("history_length", 0)
+    if isinstance(levels, int) and levels > history_length:
+        raise ConfigError(
+            f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
+            f"(agent.history_length = {history_length})",
+        )

@@ -118,60 +118,29 @@ def _folders_of_packages() -> Iterator[Path]:
             yield Path(place) / "recipes"
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeFile:
-    """The settings in one file, without its base."""
+def written_settings(path: Path | None, overrides: Sequence[str]) -> Tree:
+    """All that a user has written for one run, as nested dictionaries without any `extends`; not checked.
 
-    path: Path
-    says: Tree
+    Args:
+        path: a recipe, see `read_chain`; None: overrides alone.
+        overrides: `section.name=value`, applied in this order.
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """All that a user has written for one run.
-
-    Attributes:
-        files: outermost base first, the recipe last; empty without a recipe.
-        overrides: `section.name=value`, applied after the files, in this order.
+    Raises:
+        ConfigError: a file or an override is malformed.
     """
-
-    files: tuple[RecipeFile, ...] = ()
-    overrides: tuple[str, ...] = ()
-
-    def tree(self) -> Tree:
-        """The settings as nested dictionaries, flat of any `extends`; not checked.
-
-        Raises:
-            ConfigError: an override is malformed.
-        """
-        tree = merge(self.files)
-        for override in self.overrides:
-            if _override_key(override) == EXTENDS:
-                raise ConfigError(f"override {override!r}: `extends` can be set in a recipe file only")
-            apply_override(tree, override)
-        return tree
-
-    def file_of(self, setting: Sequence[str]) -> Path | None:
-        """The file that contains a setting, for error messages.
-
-        Args:
-            setting: its name as parts, e.g. `("training", "updates")`; may continue into the value.
-
-        Returns:
-            None if there is only one file, or if an override sets it.
-        """
-        keys = [tuple(_override_key(override).split(".")) for override in self.overrides]
-        if len(self.files) < 2 or any(key[: len(setting)] == tuple(setting)[: len(key)] for key in keys):
-            return None
-        for depth in range(len(setting), 0, -1):
-            for file in reversed(self.files):
-                if _has(file.says, setting[:depth]):
-                    return file.path
-        return None
+    tree: Tree = {}
+    for says in [] if path is None else read_chain(path):
+        tree = _laid_over(_without_options_of_others(tree, says), says)
+    tree = copy.deepcopy(tree)
+    for override in overrides:
+        if override.partition("=")[0].strip() == EXTENDS:
+            raise ConfigError(f"override {override!r}: `extends` can be set in a recipe file only")
+        apply_override(tree, override)
+    return tree
 
 
-def read_chain(path: Path) -> tuple[RecipeFile, ...]:
-    """The recipe at `path` and all that it extends, the outermost base first.
+def read_chain(path: Path) -> list[Tree]:
+    """The settings of the recipe at `path` and of all that it extends, the outermost base first.
 
     Args:
         path: a file; or, if no such file exists, the name of a recipe of the package.
@@ -179,36 +148,30 @@ def read_chain(path: Path) -> tuple[RecipeFile, ...]:
     Raises:
         ConfigError: a file is missing or broken, or extends itself through others; the message contains the chain.
     """
-    files: list[RecipeFile] = []
+    chain: list[Path] = []
+    trees: list[Tree] = []
     following: Path | None = _found(path, path.as_posix())
     while following is not None:
-        chain = " extends ".join(str(known) for known in [*(file.path for file in files), following])
-        if following.resolve() in {file.path.resolve() for file in files}:
-            raise ConfigError(f"a recipe cannot extend itself: {chain}")
+        chain.append(following)
+        shown = " extends ".join(map(str, chain))
+        if following.resolve() in {known.resolve() for known in chain[:-1]}:
+            raise ConfigError(f"a recipe cannot extend itself: {shown}")
         try:
             says = read_toml(following)
         except ConfigError as error:
-            raise ConfigError(f"{error} ({chain})" if files else str(error)) from error
+            raise ConfigError(f"{error} ({shown})" if trees else str(error)) from error
         base = says.pop(EXTENDS, None)
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
-        files.append(RecipeFile(following, says))
+        trees.append(says)
         following = None if base is None else _found(following.parent / base, base)
-    return tuple(reversed(files))
+    return trees[::-1]
 
 
 def _found(path: Path, name: str) -> Path:
     """The path itself if it is a file, else the recipe of that name."""
     shipped = None if path.is_file() else recipe_named(name)
     return path if shipped is None else shipped
-
-
-def merge(files: Sequence[RecipeFile]) -> Tree:
-    """Merge the files into one tree; later files override earlier ones (see the module docstring)."""
-    tree: Tree = {}
-    for file in files:
-        tree = _laid_over(_without_options_of_others(tree, file.says), file.says)
-    return copy.deepcopy(tree)
 
 
 def read_toml(path: Path) -> Tree:
@@ -247,17 +210,13 @@ def apply_override(tree: Tree, override: str) -> None:
         value = text
     except RecursionError as error:
         raise ConfigError(f"override {override[:100]!r}…: {error}") from error
-    *sections, name = _override_key(override).split(".")
+    *sections, name = key.strip().split(".")
     node = tree
     for section in sections:
         node = node.setdefault(section, {})
         if not isinstance(node, dict):
             raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
     node[name] = value
-
-
-def _override_key(override: str) -> str:
-    return override.partition("=")[0].strip()
 
 
 def _laid_over(base: Tree, says: Tree) -> Tree:
@@ -278,11 +237,3 @@ def _without_options_of_others(base: Tree, says: Tree) -> Tree:
             if above[chosen_by] != below.get(chosen_by, default):
                 result[section] = {name: value for name, value in below.items() if name != "options"}
     return result
-
-
-def _has(tree: Any, setting: Sequence[str]) -> bool:
-    for part in setting:
-        if not isinstance(tree, dict) or part not in tree:
-            return False
-        tree = tree[part]
-    return True

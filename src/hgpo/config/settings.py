@@ -1,7 +1,7 @@
 """Every setting of a run, as one typed tree, and the error for settings that cannot work.
 
 Unknown and contradictory settings are rejected. Defaults are the values that the quickstart was measured with or, for a
-language model, the published recipe's. Both engines read a setting unless `hgpo.config.checks` names one.
+language model, the published recipe's. Both engines read a setting unless `hgpo.config.loading.ONLY` names one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ from hgpo.estimators.base import LONGEST_HISTORY
 
 
 class ConfigError(ValueError):
-    """A setting is unknown, out of range or contradicts another; the message names it and the allowed values.
-
-    Attributes:
-        setting: dotted name of the wrong setting if there is exactly one, e.g. `"advantage.estimator"`.
-    """
-
-    def __init__(self, message: str, setting: str | None = None) -> None:
-        super().__init__(message)
-        self.setting = setting
+    """A setting is unknown, out of range or contradicts another; the message names it and the allowed values."""
 
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -19,16 +19,10 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number
-from hgpo.estimators.normalise import (
-    BATCH_MODES,
-    GroupedValues,
-    GroupStatistics,
-    batch_scaled,
-    group_statistics,
-)
+from hgpo.estimators.levels import BATCH_MODES, batch_scaled
 from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.temporal_credit import ObservationValues, temporal_credit
-from hgpo.grouping import Runs, group_steps
+from hgpo.grouping import GroupedValues, GroupStatistics, Runs, group_statistics, group_steps
 from hgpo.returns import unpenalised_returns
 from hgpo.steps import StepBatch
 

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.normalise import GroupedValues, GroupStatistics, group_statistics
-from hgpo.grouping import Runs, changes
+from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
 
 

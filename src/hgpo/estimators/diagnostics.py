@@ -13,8 +13,7 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level, Unused, distinct_per_run, to_rows
-from hgpo.estimators.normalise import GroupedValues, group_statistics
-from hgpo.grouping import Runs, changes
+from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice
-from hgpo.estimators.levels import COUNTS, episode_advantages
-from hgpo.estimators.normalise import Normalisation
+from hgpo.estimators.levels import COUNTS, Normalisation, episode_advantages
 from hgpo.steps import StepBatch
 
 

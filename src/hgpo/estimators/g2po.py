@@ -11,10 +11,9 @@ import numpy as np
 
 from hgpo.columns import FloatArray
 from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_number
-from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, RELATIVE_TOLERANCE, GroupedValues, Normalisation, group_statistics
+from hgpo.estimators.levels import MODES, Normalisation, episode_level, step_level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
-from hgpo.grouping import Runs, StepGroups, changes, group_steps
+from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, Runs, StepGroups, changes, group_statistics, group_steps
 from hgpo.returns import discounted_returns, largest_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 

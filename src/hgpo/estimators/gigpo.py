@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation
+from hgpo.estimators.levels import MODES, Normalisation, episode_level, step_level
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
-from hgpo.grouping import group_steps
+from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 

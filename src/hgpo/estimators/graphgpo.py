@@ -12,10 +12,9 @@ import numpy as np
 
 from hgpo.columns import LARGEST_REAL, FloatArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import episode_level, step_level
-from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation
+from hgpo.estimators.levels import MODES, Normalisation, episode_level, step_level
 from hgpo.estimators.transition_graph import UNREACHABLE, TransitionGraph, goal_distances, transition_graph
-from hgpo.grouping import group_steps
+from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_returns
 from hgpo.steps import StepBatch
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice
-from hgpo.estimators.levels import COUNTS, episode_advantages
-from hgpo.estimators.normalise import MODES, Normalisation
+from hgpo.estimators.levels import COUNTS, MODES, Normalisation, episode_advantages
 from hgpo.steps import StepBatch
 
 

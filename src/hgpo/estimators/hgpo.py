@@ -13,10 +13,18 @@ import numpy as np
 
 from hgpo.columns import BoolArray
 from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_history, check_integer, check_number
-from hgpo.estimators.levels import MISSING, episode_level, length_weights, step_level
-from hgpo.estimators.normalise import BASELINES, EPSILON, MODES, GroupedValues, Normalisation
+from hgpo.estimators.levels import (
+    BASELINES,
+    EPSILON,
+    MISSING,
+    MODES,
+    Normalisation,
+    episode_level,
+    length_weights,
+    step_level,
+)
 from hgpo.estimators.pooled import pooled_levels
-from hgpo.grouping import CONTEXTS, EARLY, group_steps
+from hgpo.grouping import CONTEXTS, EARLY, GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 

@@ -1,4 +1,4 @@
-"""Levels: advantages inside step groups, the episode level, and the weights of a step's levels.
+"""Levels: advantages inside step groups, the episode level, the weights of a step's levels, and their normalisation.
 
 Shapes: N steps in group order (tasks are runs of neighbours), G tasks, I items (levels, the episode level first where
 there is one), D the longest used item of a step.
@@ -6,24 +6,77 @@ there is one), D the longest used item of a step.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level
-from hgpo.estimators.normalise import (
-    GroupedValues,
-    GroupStatistics,
-    Normalisation,
-    clear_rounding,
-    group_statistics,
-    leave_one_out,
-    normalised,
-)
-from hgpo.grouping import Runs, StepGroups, changes
+from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
+
+MODES = ("mean_std_norm", "mean_norm")
+BATCH_MODES = ("none", "batch_std")
+BASELINES = ("mean", "leave_one_out")
+EPSILON = 1e-6
+"""Added to every standard deviation that divides (the published recipe's value), in the units of the return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """How a value becomes an advantage inside its group: (value - baseline) / F.
+
+    Attributes:
+        mode: "mean_std_norm": F = std + epsilon; "mean_norm": F = 1.
+        baseline: "mean" of the group, or "leave_one_out": the mean of the others.
+        ddof: of the std, 0 population or 1 unbiased.
+        epsilon: added to the std, in the units of the values.
+
+    Example: `Normalisation("mean_norm").baseline == "mean"`.
+    """
+
+    mode: str = "mean_std_norm"
+    baseline: str = "mean"
+    ddof: int = 1
+    epsilon: float = EPSILON
+
+
+def normalised(
+    statistics: GroupStatistics, groups: Runs, norm: Normalisation, factor_G: FloatArray | None = None
+) -> FloatArray:
+    """Advantage of each member inside its group, float64[N]: (value - mean) / F.
+
+    F = std + epsilon for "mean_std_norm", 1 for "mean_norm". `factor_G` multiplies on top: another baseline than the
+    mean is one (see `leave_one_out`).
+    """
+    scale_G = None
+    if norm.mode == "mean_std_norm":
+        scale_G = inverse_std(statistics, norm.epsilon)
+    if factor_G is not None:
+        scale_G = factor_G if scale_G is None else scale_G * factor_G
+    if scale_G is None:
+        return statistics.deviation_N
+    scaled_N: FloatArray = scale_G[groups.run_N]
+    scaled_N *= statistics.deviation_N
+    return scaled_N
+
+
+def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
+    """1 / (std + epsilon) of each group, float64[G]."""
+    divisor_G = statistics.std_G + epsilon
+    divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
+    return 1.0 / divisor_G
+
+
+def leave_one_out(count_G: FloatArray) -> FloatArray:
+    """n / (n - 1) of each group, 0 for a single member: value - mean of the others = n / (n - 1) * (value - mean)."""
+    return np.where(count_G > 1.0, count_G / np.maximum(count_G - 1.0, 1.0), 0.0)
+
+
+def batch_scaled(advantage_N: FloatArray, mode: str) -> FloatArray:
+    """Advantages as they are ("none"), or divided by the population std of all of them + epsilon ("batch_std")."""
+    return advantage_N if mode == "none" else advantage_N / (advantage_N.std() + EPSILON)
 
 
 def step_level(

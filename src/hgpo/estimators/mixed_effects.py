@@ -21,16 +21,10 @@ import numpy as np
 
 from hgpo.columns import FloatArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
-from hgpo.estimators.normalise import (
-    EPSILON,
-    MODES,
-    GroupedValues,
-    Normalisation,
-    group_statistics,
-)
+from hgpo.estimators.levels import EPSILON, MODES, Normalisation
 from hgpo.estimators.pooled import Blocks, normalising_scale, shrinkage, variance_components
 from hgpo.estimators.temporal_credit import Partition, action_cells
-from hgpo.grouping import EARLY, Runs, StepGroups, group_steps
+from hgpo.grouping import EARLY, GroupedValues, Runs, StepGroups, group_statistics, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 

@@ -25,15 +25,8 @@ import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level
-from hgpo.estimators.normalise import (
-    GroupedValues,
-    GroupStatistics,
-    Normalisation,
-    group_statistics,
-    inverse_std,
-    leave_one_out,
-)
-from hgpo.grouping import Runs, StepGroups
+from hgpo.estimators.levels import Normalisation, inverse_std, leave_one_out
+from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, group_statistics
 from hgpo.steps import StepBatch
 
 PRIOR_STEPS = 8.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice
-from hgpo.estimators.normalise import MODES, GroupedValues, Normalisation, group_statistics, normalised
-from hgpo.grouping import Runs
+from hgpo.estimators.levels import MODES, Normalisation, normalised
+from hgpo.grouping import GroupedValues, Runs, group_statistics
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 

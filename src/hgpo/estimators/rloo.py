@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator
-from hgpo.estimators.levels import episode_advantages
-from hgpo.estimators.normalise import Normalisation
+from hgpo.estimators.levels import Normalisation, episode_advantages
 from hgpo.steps import StepBatch
 
 

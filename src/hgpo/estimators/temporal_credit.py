@@ -12,9 +12,8 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import to_rows
-from hgpo.estimators.normalise import RELATIVE_TOLERANCE, GroupedValues, GroupStatistics, group_statistics
 from hgpo.estimators.pooled import Spread
-from hgpo.grouping import Runs
+from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, GroupStatistics, Runs, group_statistics
 from hgpo.returns import largest_magnitudes, linear_recurrence
 from hgpo.steps import StepBatch
 

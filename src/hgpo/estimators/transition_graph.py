@@ -15,7 +15,7 @@ import numpy as np
 
 from hgpo.columns import BoolArray, IntArray
 from hgpo.estimators.base import to_rows
-from hgpo.estimators.normalise import RELATIVE_TOLERANCE
+from hgpo.grouping import RELATIVE_TOLERANCE
 from hgpo.returns import total_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 

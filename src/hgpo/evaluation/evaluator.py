@@ -18,9 +18,8 @@ from hgpo.agents import Agent
 from hgpo.envs.base import Task
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
-from hgpo.policies.async_batcher import as_async
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.pricing import FREE, PricedPolicy, Prices
+from hgpo.policies.wrappers import FREE, PricedPolicy, Prices, as_async
 from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async

@@ -1,4 +1,4 @@
-"""Asynchronous policies: `EnginePolicy` for engines with continuous batching, `AsyncBatcher` for batch policies.
+"""`EnginePolicy`: an asynchronous policy for engines with continuous batching.
 
 An engine generates one token of every open response at each step, and accepts new requests between steps. It runs in
 the event loop of the callers, without a separate thread. Therefore nothing is generated during training, errors reach
@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from hgpo.messages import Conversation
-from hgpo.policies.base import Request, Response, check_temperature
+from hgpo.policies.base import Request, Response, TokenIds, check_temperature
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.padding import TokenIds
 from hgpo.policies.weights import computes_in_bfloat16
 
 
@@ -88,9 +87,12 @@ class EnginePolicy:
             engine: generates with the weights of `language_model.model`.
         """
         self.language_model = language_model
-        self._engine = engine
-        self._loop = EngineLoop(backend, engine)
+        self._backend, self._engine = backend, engine
         self._end_tokens = frozenset(language_model.end_tokens)
+        self._keys = count()
+        self._waiting: dict[str, asyncio.Future[GenerationOutput]] = {}
+        self._stepping: asyncio.Task[None] | None = None
+        self._failure: EngineFailed | None = None
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -112,7 +114,10 @@ class EnginePolicy:
         Raises:
             RuntimeError: a request is open.
         """
-        self._loop.refuse_if_busy()
+        if self._waiting:
+            raise RuntimeError(
+                f"policy backend {self._backend!r} is given weights while requests are open ({len(self._waiting)})"
+            )
         self._engine.take_weights(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
@@ -129,7 +134,7 @@ class EnginePolicy:
         if temperature and seed is None:
             raise ValueError("the request has no random numbers for sampling; see `draw_requests`")
         [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
-        written = await self._loop.generate(GenerationRequest(prompt_ids, temperature, seed))
+        written = await self._generate(GenerationRequest(prompt_ids, temperature, seed))
         return self._response(prompt_ids, written)
 
     def _response(self, prompt_ids: TokenIds, written: GenerationOutput) -> Response:
@@ -140,26 +145,8 @@ class EnginePolicy:
         [text] = self.language_model.encoder.decode([token_ids])
         return Response(text, prompt_ids, token_ids, log_probs, finished=int(token_ids[-1]) in self._end_tokens)
 
-
-class EngineLoop:
-    """Steps an engine while requests are open."""
-
-    def __init__(self, backend: str, engine: Engine) -> None:
-        self._backend, self._engine = backend, engine
-        self._keys = count()
-        self._waiting: dict[str, asyncio.Future[GenerationOutput]] = {}
-        self._stepping: asyncio.Task[None] | None = None
-        self._failure: EngineFailed | None = None
-
-    def refuse_if_busy(self) -> None:
-        """Raise a RuntimeError if a request is open."""
-        if self._waiting:
-            raise RuntimeError(
-                f"policy backend {self._backend!r} is given weights while it writes {len(self._waiting)} answers"
-            )
-
-    async def generate(self, request: GenerationRequest) -> GenerationOutput:
-        """Add a request to the engine and wait for its output; see `EnginePolicy.respond` for the errors."""
+    async def _generate(self, request: GenerationRequest) -> GenerationOutput:
+        """Add a request to the engine and wait for its output."""
         if self._failure is not None:  # the state of an engine after an error is undefined
             raise self._failure
         loop = asyncio.get_running_loop()
@@ -189,7 +176,7 @@ class EngineLoop:
 
     def _fail(self, error: Exception) -> None:
         self._failure = EngineFailed(
-            f"policy backend {self._backend!r} failed with {len(self._waiting)} answers under way "
+            f"policy backend {self._backend!r} failed with {len(self._waiting)} open responses "
             f"({type(error).__name__}: {error})"
         )
         self._failure.__cause__ = error

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.messages import Conversation
 
+TokenIds = NDArray[np.int32]
 _SEED_BITS = 53  # the precision of a float64 in [0, 1)
 
 
@@ -51,7 +52,7 @@ class RequestUsage:
         response_tokens: tokens of the response, as the policy counts them.
         requests: number of requests sent, retries included.
         seconds: time until the response was complete, retries included.
-        cost: cost of the tokens; 0 without prices (`hgpo.policies.pricing`).
+        cost: cost of the tokens; 0 without prices (`hgpo.policies.wrappers.PricedPolicy`).
     """
 
     prompt_tokens: int
@@ -78,9 +79,9 @@ class Response:
     """
 
     text: str
-    prompt_ids: np.ndarray
-    token_ids: np.ndarray
-    log_probs: np.ndarray
+    prompt_ids: TokenIds
+    token_ids: TokenIds
+    log_probs: NDArray[np.float32]
     finished: bool
     details: Mapping[str, Any] = field(default_factory=dict)
     usage: RequestUsage | None = None
@@ -175,32 +176,3 @@ def draw_requests(
         return [Request(prompt) for prompt in prompts]
     uniform_BT = rng.random((len(prompts), count))
     return [Request(prompt, uniform_T) for prompt, uniform_T in zip(prompts, uniform_BT, strict=True)]
-
-
-Inner = TypeVar("Inner", bound=Policy)
-
-
-class PolicyWrapper(Generic[Inner]):
-    """Forwards the interface `Policy` to another policy."""
-
-    def __init__(self, policy: Inner) -> None:
-        """Wrap `policy`."""
-        self._policy = policy
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """Most tokens of a prompt."""
-        return self._policy.max_prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """Random numbers in a request."""
-        return self._policy.numbers_per_response
-
-    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
-        """The number of tokens of each prompt."""
-        return self._policy.count_prompt_tokens(prompts)
-
-    def take_weights(self, model: Any) -> None:
-        """Use the weights of `model` from now on."""
-        self._policy.take_weights(model)

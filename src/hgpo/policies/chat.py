@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.messages import Conversation, Message, as_text, messages_of
-from hgpo.policies.base import PromptTooLong
-from hgpo.policies.padding import TokenIds
+from hgpo.policies.base import PromptTooLong, TokenIds
 
 _KEPT_PROMPTS = 1024
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from hgpo.policies.base import TokenIds
 from hgpo.policies.chat import Chat, PromptEncoder, end_tokens
 from hgpo.policies.loading import load_model, load_model_config, load_tokenizer, resolve_device
-from hgpo.policies.padding import TokenIds
 from hgpo.policies.weights import Precision, computes_in_bfloat16
 
 COMPUTING = "computing"

@@ -10,10 +10,10 @@ import torch
 
 from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
-from hgpo.policies.base import Request, Response, check_temperature
+from hgpo.policies.base import Request, Response, TokenIds, check_temperature
+from hgpo.policies.cache import length_buckets
 from hgpo.policies.chat import pad_token
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.padding import TokenIds, length_buckets
 from hgpo.policies.sampler import sample_responses
 from hgpo.policies.weights import autocast
 

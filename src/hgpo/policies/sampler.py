@@ -28,8 +28,16 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from hgpo.policies.cache import PromptLayout, ResponseCache, cache_name, lay_out_apart, lay_out_together, select_rows
-from hgpo.policies.padding import TokenIds, cuts
+from hgpo.policies.base import TokenIds
+from hgpo.policies.cache import (
+    PromptLayout,
+    ResponseCache,
+    cache_name,
+    cuts,
+    lay_out_apart,
+    lay_out_together,
+    select_rows,
+)
 
 _PLAIN, _DECODING = "sdpa", "sdpa_of_one_token"
 

@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
-from hgpo.policies.base import Request, Response
+from hgpo.policies.base import Request, Response, TokenIds
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.lora import base_model, has_adapter, save_adapter
 from hgpo.policies.openai import AnswerFailed, Server, ServerPolicy, ServerRefused, missing_client, reason
-from hgpo.policies.padding import TokenIds
+from hgpo.policies.weights import base_model, has_adapter, save_adapter
 
 
 class ServedAdapters:

@@ -19,8 +19,7 @@ import torch
 from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, computing_type
 from hgpo.policies.backends import Backend
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.lora import base_model
-from hgpo.policies.weights import merged_weights
+from hgpo.policies.weights import base_model, merged_weights
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096

@@ -1,53 +1,241 @@
-"""The arithmetic of forward passes, and the merged weights of a module for samplers that copy the weights."""
+"""The weights of a model: LoRA adapters with the library peft, merged weights for samplers that copy them, and the
+arithmetic of forward passes.
+
+    y = x W + (alpha / rank) · x A B,   W frozen, A [in, rank] random, B [rank, out] zero at first
+
+A new adapter does not change the model. Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models",
+section 4.1.
+
+    <folder>/    adapter_config.json, adapter_model.safetensors    peft's own format
+                 adapter_base.json                                 fingerprint of the frozen weights
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from torch.nn import Dropout
 
-from hgpo.policies.lora import base_model, has_adapter
+from hgpo.policies.loading import refuse_incomplete
 
+BASE_FILE = "adapter_base.json"
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+ALL_LINEAR = "all-linear"
+_BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights, by model
 Precision = Literal["auto", "float32", "bfloat16"]
-
 _WIDE_ENOUGH = 256  # hidden size from which bfloat16 is faster on a CPU: docs/decisions/013-bfloat16-on-cpus.md
 _NATIVE = ("amx_bf16", "avx512_bf16")
 
 
-def autocast(model: Any, precision: Precision) -> torch.autocast:
-    """A context in which `model` computes in bfloat16 or in its weights' type; see `computes_in_bfloat16`.
+class WrongBaseError(ValueError):
+    """An adapter was trained with other frozen weights."""
 
-    The type of the weights does not change: float32 weights keep updates that bfloat16 weights would round away.
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Settings of an adapter.
+
+    Attributes:
+        rank: number of columns of A.
+        alpha: the adapter's output is scaled by alpha / rank.
+        dropout: share of an adapter's inputs that is zeroed in gradient steps.
+        targets: names of the modules with an adapter; "all-linear" is every linear one except the head.
     """
-    device = model.device
-    low = computes_in_bfloat16(precision, device, model.config)
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=low)
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    targets: str | Sequence[str] = ALL_LINEAR
 
 
-def computes_in_bfloat16(precision: Precision, device: torch.device, config: Any) -> bool:
-    """Whether a model computes in bfloat16.
+def check_peft() -> None:
+    """Raise a `ValueError` with a remedy if peft is not installed."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f'policy.lora needs the package peft: pip install "hgpo[lora]" ({error})') from error
 
-    "auto" is bfloat16 on CUDA, and on a CPU with bfloat16 instructions if the model is wide enough; else float32.
+
+def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
+    """Freeze the weights of `model`, add a new float32 adapter, and return the PEFT model.
 
     Args:
-        precision: the setting.
-        device: the model's device.
-        config: the model's configuration (transformers).
+        model: a causal language model.
+        adapter: settings of the adapter.
+        seed: seed for the random values of the adapter's matrices A.
+
+    Raises:
+        ValueError: no module has one of the target names, or peft is not installed.
     """
-    if precision != "auto":
-        return precision == "bfloat16"
-    if device.type == "cuda":
-        return True
-    wide = config.get_text_config().hidden_size >= _WIDE_ENOUGH
-    return bool(wide and device.type == "cpu" and cpu_has_bfloat16())
+    check_peft()
+    from peft import LoraConfig, get_peft_model
+
+    targets = adapter.targets if isinstance(adapter.targets, str) else list(adapter.targets)
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return get_peft_model(model, config).eval()
+        except ValueError as error:
+            raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
 
-def cpu_has_bfloat16() -> bool:
-    """Whether the processor has bfloat16 instructions; False if PyTorch is too old to know."""
-    capabilities: Callable[[], Mapping[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
-    found = capabilities()
-    return any(found.get(name, False) for name in _NATIVE)
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter of `model` and the fingerprint of its frozen weights."""
+    model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
+    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
+    if model not in _BASES:
+        _BASES[model] = fingerprint(model)
+    (folder / BASE_FILE).write_text(json.dumps({"weights": _BASES[model]}), encoding="utf-8")
+
+
+def load_adapter(base: Any, folder: Path) -> Any:
+    """`base` with the adapter in `folder`, trainable.
+
+    Raises:
+        WrongBaseError: it was trained with other frozen weights.
+        IncompleteModelError: it lacks weights or has surplus ones.
+        ValueError: it is damaged, or peft is not installed.
+    """
+    check_peft()
+    from peft import PeftModel
+    from safetensors import safe_open
+
+    wanted = _recorded_base(folder)
+    if (found := fingerprint(base)) != wanted:
+        raise WrongBaseError(
+            f"the adapter in {folder} was trained with other weights (fingerprint {wanted[:12]}) than those of "
+            f"{getattr(base.config, '_name_or_path', '') or 'the model'} ({found[:12]}): restore the model that the "
+            "run started with"
+        )
+    model = PeftModel.from_pretrained(base, str(folder), is_trainable=True).eval()
+    with safe_open(folder / WEIGHTS_FILE, "pt") as file:
+        _refuse_other_names(folder, set(file.keys()), model)  # peft only warns
+    return model
+
+
+def set_adapter(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Replace the weights of an adapter; their names are those of `adapter_names`.
+
+    Raises:
+        IncompleteModelError: a name is missing or unknown.
+    """
+    from peft import set_peft_model_state_dict
+
+    _refuse_other_names("the adapter", weights.keys(), model)
+    set_peft_model_state_dict(model, dict(weights))
+
+
+def adapter_names(model: Any) -> set[str]:
+    """The names of an adapter's weights as peft stores them."""
+    from peft import get_peft_model_state_dict
+
+    return set(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def _refuse_other_names(source: object, found: Set[str], model: Any) -> None:
+    known = adapter_names(model)
+    refuse_incomplete(source, missing=known - found, surplus=found - known)
+
+
+def has_adapter(model: Any) -> bool:
+    """Whether `model` was made by `add_adapter` or `load_adapter`."""
+    if "peft" not in sys.modules:  # peft was never imported, so no model has an adapter
+        return False
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
+def base_model(model: Any) -> Any:
+    """The module of transformers, without peft's wrapper; adapters stay inside."""
+    return model.get_base_model() if has_adapter(model) else model
+
+
+def adapter_off(model: Any) -> AbstractContextManager[Any]:
+    """In the context, `model` computes without its adapter, if it has one."""
+    off: AbstractContextManager[Any] = model.disable_adapter() if has_adapter(model) else nullcontext()
+    return off
+
+
+@contextmanager
+def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
+    """In the context, the adapter uses dropout, with a seed from `rng`; without dropout nothing is drawn.
+
+    Outside of the context there is no dropout, so that sampling and log-probs use the same function.
+    """
+    dropouts = [
+        module for name, module in model.named_modules() if ".lora_dropout." in name and isinstance(module, Dropout)
+    ]
+    if not dropouts:
+        yield
+        return
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(int(rng.integers(2**63)))
+        for module in dropouts:
+            module.train()
+        try:
+            yield
+        finally:
+            for module in dropouts:
+                module.eval()
+
+
+def merge_adapter(model: Any) -> Any:
+    """A plain model that computes the same as `model`, whose adapter is merged in place."""
+    return model.merge_and_unload() if has_adapter(model) else model
+
+
+def fingerprint(model: Any) -> str:
+    """SHA-256 of the frozen weights in the order of their names.
+
+    Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
+    """
+    return fingerprint_of(sorted(_base_weights(model)))
+
+
+def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """`fingerprint` of (name, weight) pairs, sorted by the names of `base_names`."""
+    digest = hashlib.sha256()
+    for name, weight in weights:
+        digest.update(name.encode())
+        digest.update(weight.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def base_names(model: Any) -> set[str]:
+    """The names of the frozen weights, as in a model without an adapter; tied ones once."""
+    return {name for name, _ in _base_weights(model)}
+
+
+def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Names as in a model without an adapter, and the weights."""
+    parameters = base_model(model).named_parameters()
+    return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
+
+
+def _recorded_base(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -120,3 +308,38 @@ def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
     adapters = [] if layer.disable_adapters else layer.active_adapters
     deltas = [layer.get_delta_weight(adapter) for adapter in adapters if adapter not in layer.merged_adapters]
     return sum(deltas, start=weight.detach())
+
+
+def autocast(model: Any, precision: Precision) -> torch.autocast:
+    """A context in which `model` computes in bfloat16 or in its weights' type; see `computes_in_bfloat16`.
+
+    The type of the weights does not change: float32 weights keep updates that bfloat16 weights would round away.
+    """
+    device = model.device
+    low = computes_in_bfloat16(precision, device, model.config)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=low)
+
+
+def computes_in_bfloat16(precision: Precision, device: torch.device, config: Any) -> bool:
+    """Whether a model computes in bfloat16.
+
+    "auto" is bfloat16 on CUDA, and on a CPU with bfloat16 instructions if the model is wide enough; else float32.
+
+    Args:
+        precision: the setting.
+        device: the model's device.
+        config: the model's configuration (transformers).
+    """
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return True
+    wide = config.get_text_config().hidden_size >= _WIDE_ENOUGH
+    return bool(wide and device.type == "cpu" and cpu_has_bfloat16())
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the processor has bfloat16 instructions; False if PyTorch is too old to know."""
+    capabilities: Callable[[], Mapping[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
+    found = capabilities()
+    return any(found.get(name, False) for name in _NATIVE)

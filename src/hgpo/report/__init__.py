@@ -1,4 +1,5 @@
-"""The group inspector: what each step was compared with, as one HTML file, figures and a terminal summary.
+"""The group inspector: what each step was compared with, as one HTML file, charts and a terminal summary.
 
-`loading` reads what there is, `analysis` lets every estimator judge it, `sampling` chooses whole tasks, `page` writes.
+`analysis` computes every estimator on an update, `report` samples whole tasks, `document` packs, `rendering` writes.
+`compare_entries`, `compare_table`, `compare_formats` and `compare_figure` are `hgpo compare`.
 """

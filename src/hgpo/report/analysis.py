@@ -1,6 +1,11 @@
-"""One update under every estimator: the advantages and the figures of all its steps.
+"""One update under every estimator: advantages, metrics, and how often steps of one group had different prompts.
 
-Shapes: N steps of the update.
+For every level k of HGPO the group of a step is split by prompt. A_k is the step's advantage in the whole group, A_k'
+the one in its part of it, both with the paper's arithmetic (`step_level`, ddof 0). Where no other member had the same
+prompt, A_k' is 0 and the step is called *alone*.
+
+Shapes: N steps, M trajectories, P steps in groups of one level, G groups. Arrays suffixed _N are in the batch's row
+order unless they come from a level.
 """
 
 from __future__ import annotations
@@ -10,18 +15,70 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.diagnostics import BatchSummary, summarise_levels
+from hgpo.estimators.base import Level, to_rows
+from hgpo.estimators.diagnostics import BatchSummary, TaskSpread, summarise_levels, variance_explained
+from hgpo.estimators.levels import Normalisation, step_level
 from hgpo.estimators.transition_graph import won
-from hgpo.report.consistency import Consistency, ConsistencyFigures, prompt_consistency
-from hgpo.report.estimator_comparison import ShownEstimator, level_estimator, paper_settings
+from hgpo.grouping import GroupedValues, Runs, StepGroups, changes, group_steps
+from hgpo.report.estimator_comparison import ReportEstimator, level_estimator, paper_settings
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
 from hgpo.storage.reading import StoredBatch
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFigures:
+class ConsistencyCounts:
+    """One level of one update in counts, so that updates can be added up.
+
+    Attributes:
+        k: the level.
+        groups: groups of two or more members.
+        differ: those of `groups` whose prompts are not all equal.
+        grouped_steps: steps in `groups`.
+        steps: steps in `differ`. The rest is about these steps.
+        alone: no other member had the same prompt.
+        compared: steps whose A_k and A_k' are both not 0.
+        flipped: those of `compared` whose signs differ.
+        change: sum of |A_k - A_k'| over `steps` less `alone`, in the advantage's units.
+        explained: share of the variance of returns within groups that is between prompts, adjusted for the number of
+            prompts (see `variance_explained`); None without such groups or variance.
+
+    Example: a group of returns 0, 0, 1, 1 whose prompts are a, a, b, b has groups 1, differ 1, steps 4, alone 0, and
+    explained 1.0: the prompts tell the returns apart completely.
+    """
+
+    k: int
+    groups: int
+    differ: int
+    grouped_steps: int
+    steps: int
+    alone: int
+    compared: int
+    flipped: int
+    change: float
+    explained: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Consistency:
+    """Counts of one level, and the columns they come from, [N].
+
+    Attributes:
+        counts: see `ConsistencyCounts`.
+        differs_N: whether the step's group has different prompts.
+        whole_N, split_N: A_k and A_k'.
+    """
+
+    counts: ConsistencyCounts
+    differs_N: BoolArray
+    whole_N: FloatArray
+    split_N: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetrics:
     """Statistics of all steps of one update, for the overview.
 
     Attributes:
@@ -43,7 +100,7 @@ class UpdateFigures:
     first_return: float
     length: float
     summary: BatchSummary
-    consistency: tuple[ConsistencyFigures, ...]
+    consistency: tuple[ConsistencyCounts, ...]
     disagreement: Mapping[str, tuple[int, int]]
 
 
@@ -54,19 +111,19 @@ class AnalysedUpdate:
     Attributes:
         steps: what was read.
         batch: the readable steps.
-        figures: of all steps.
+        metrics: of all steps.
         advantages: by the estimator's key, of all steps.
         consistency: by level of HGPO.
     """
 
     steps: StoredBatch
     batch: StepBatch
-    figures: UpdateFigures
+    metrics: UpdateMetrics
     advantages: Mapping[str, Advantages]
     consistency: tuple[Consistency, ...]
 
 
-def analyse(steps: StoredBatch, estimators: Sequence[ShownEstimator], gamma: float) -> AnalysedUpdate:
+def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: float) -> AnalysedUpdate:
     """Compute every estimator that the columns allow, on all steps of the update.
 
     Raises:
@@ -75,29 +132,29 @@ def analyse(steps: StoredBatch, estimators: Sequence[ShownEstimator], gamma: flo
     batch = steps.batch
     followed = level_estimator(estimators)
     advantages = {
-        shown.key: compute_advantages(batch, shown.name, gamma, **shown.options)
-        for shown in estimators
-        if shown is followed or all(getattr(batch, column) is not None for column in shown.needs)
+        one.key: compute_advantages(batch, one.name, gamma, **one.options)
+        for one in estimators
+        if one is followed or all(getattr(batch, column) is not None for column in one.needs)
     }
     return_N = advantages[followed.key].returns
     options = paper_settings(estimators).parsed
     consistency = prompt_consistency(batch, return_N, options.history_length, options.mode)
     lengths_M = np.diff(batch.trajectory_start)
-    figures = UpdateFigures(
+    metrics = UpdateMetrics(
         update=steps.update,
         success=float(won(batch).mean()),
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
         summary=_summary(batch, advantages, estimators[0], followed),
-        consistency=tuple(level.figures for level in consistency),
+        consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
-    return AnalysedUpdate(steps, batch, figures, advantages, consistency)
+    return AnalysedUpdate(steps, batch, metrics, advantages, consistency)
 
 
 def _summary(
-    batch: StepBatch, advantages: Mapping[str, Advantages], first: ShownEstimator, followed: ShownEstimator
+    batch: StepBatch, advantages: Mapping[str, Advantages], first: ReportEstimator, followed: ReportEstimator
 ) -> BatchSummary:
     """The plotted levels, with the episode level of the training estimator if it has one."""
     summary = summarise_levels(batch, advantages[followed.key])
@@ -116,3 +173,74 @@ def _disagreement(advantages: Mapping[str, Advantages]) -> dict[str, tuple[int, 
             product_N = signs[first] * signs[second]
             pairs[f"{first} {second}"] = (int(np.count_nonzero(product_N)), int(np.count_nonzero(product_N < 0)))
     return pairs
+
+
+def prompt_consistency(
+    batch: StepBatch, return_N: FloatArray, history_length: int, mode: str
+) -> tuple[Consistency, ...]:
+    """Levels 0..history_length; empty where the batch has no prompts.
+
+    Args:
+        batch: the steps.
+        return_N: their returns in row order.
+        mode: one of `MODES`.
+    """
+    if batch.prompt is None:
+        return ()
+    groups = group_steps(batch, history_length)
+    return tuple(
+        _level(k, batch.prompt[groups.row_N], groups, return_N[groups.row_N], mode) for k in range(history_length + 1)
+    )
+
+
+def _level(k: int, prompt_N: IntArray, groups: StepGroups, return_N: FloatArray, mode: str) -> Consistency:
+    how = Normalisation(mode, ddof=0)
+    whole = step_level(k, groups, GroupedValues(return_N), how)
+    runs = whole.runs()
+    by_prompt_N = np.lexsort((prompt_N, runs.run_N))  # keeps the groups where they are and sorts inside each
+    starts_N = changes(runs.run_N) | changes(prompt_N[by_prompt_N])
+    parts = StepGroups(groups.row_N[by_prompt_N], groups.task_starts_N, (starts_N,), (None,))
+    split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how)
+
+    prompts_G = np.bincount(runs.run_N, weights=starts_N).astype(np.int64)
+    differs_N = (prompts_G > 1)[runs.run_N]
+    explained = _explained(return_N[by_prompt_N], runs.run_N, Runs.from_starts(starts_N), differs_N)
+    row_N = groups.row_N
+    return Consistency(
+        _counts(k, runs, prompts_G, to_rows(differs_N, row_N), whole, split, explained),
+        to_rows(differs_N, row_N),
+        whole.advantage,
+        split.advantage,
+    )
+
+
+def _counts(
+    k: int, runs: Runs, prompts_G: IntArray, differs_N: BoolArray, whole: Level, split: Level, explained: float | None
+) -> ConsistencyCounts:
+    whole_N, split_N, comparable_N = whole.advantage, split.advantage, split.used
+    size_G = runs.size_G
+    product_N = (whole_N * split_N)[differs_N]
+    change_N = np.abs(whole_N - split_N)[differs_N & comparable_N]
+    return ConsistencyCounts(
+        k=k,
+        groups=int(np.count_nonzero(size_G > 1)),
+        differ=int(np.count_nonzero(prompts_G > 1)),
+        grouped_steps=int(size_G[size_G > 1].sum()),
+        steps=int(np.count_nonzero(differs_N)),
+        alone=int(np.count_nonzero(differs_N & ~comparable_N)),
+        compared=int(np.count_nonzero(product_N)),
+        flipped=int(np.count_nonzero(product_N < 0)),
+        change=float(change_N.sum()),
+        explained=explained,
+    )
+
+
+def _explained(return_N: FloatArray, group_N: IntArray, parts: Runs, differs_N: BoolArray) -> float | None:
+    """Adjusted share of between-prompt variance in the returns of groups with different prompts."""
+    if not differs_N.any():
+        return None
+    starts_N = np.zeros(len(return_N), dtype=np.bool_)
+    starts_N[parts.start_G] = True
+    return_P, runs = return_N[differs_N], Runs.from_starts(starts_N[differs_N])
+    group_P = np.cumsum(changes(group_N[differs_N])) - 1
+    return variance_explained(return_P, group_P, runs, TaskSpread.of(return_P, group_P))[1]

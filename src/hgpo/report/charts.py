@@ -7,30 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.estimators.diagnostics import LevelSummary
-from hgpo.report.analysis import UpdateFigures
 from hgpo.report.report import Report
 from hgpo.utils.files import whole_file
-from hgpo.utils.plot_style import DASHES, MARKERS, PALETTE, check_matplotlib, dash, empty_figure, save_figure
+from hgpo.utils.plot_style import DASHES, PALETTE
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 CHART_HEIGHT = 150
+_FILE_WIDTH = 400
+VEGA_MISSING = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
 UPDATES = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
 """What every chart has along its bottom."""
 PERCENT = {"format": "~%"}
 """An axis of shares; with as many decimals as tell its marks apart."""
 
 Rows = list[dict[str, Any]]
-
-_FIGURES = (
-    ("success", "Success", ("success",), 100.0, "% of trajectories"),
-    ("reward", "Reward", ("reward",), 1.0, "sum of rewards"),
-    ("length", "Length", ("length",), 1.0, "steps"),
-    ("usable", "Usable group", ("usable",), 100.0, "% of steps"),
-    ("sizes", "Group size", ("size_p50", "size_p10", "size_p90"), 1.0, "steps, median and 10–90 %"),
-    ("variance", "Variance explained (adjusted)", ("adjusted",), 100.0, "% of variance"),
-    ("disagreement", "Sign unlike the level before", ("disagreement",), 100.0, "% of steps"),
-    ("weight", "Effective weight", ("weight",), 1.0, "mean weight"),
-)
 
 
 def overview_rows(report: Report) -> Rows:
@@ -44,9 +34,10 @@ def overview_rows(report: Report) -> Rows:
         if isinstance(update := metrics.get("update"), int):
             names = {"success": "success", "reward": "reward", "length": "episode_length"}
             rows[update] = {name: metrics[key] for name, key in names.items() if is_number(metrics.get(key))}
-    for figures in report.figures:
-        computed = {"success": figures.success, "reward": figures.reward, "length": figures.length}
-        rows[figures.update] = {**computed, **rows.get(figures.update, {}), "first_return": figures.first_return}
+    for measured in report.updates:
+        computed = {"success": measured.success, "reward": measured.reward, "length": measured.length}
+        known = rows.get(measured.update, {})
+        rows[measured.update] = {**computed, **known, "first_return": measured.first_return}
     return [{"update": update, **row} for update, row in sorted(rows.items())]
 
 
@@ -56,20 +47,20 @@ def is_number(value: object) -> bool:
 
 
 def level_rows(report: Report) -> Rows:
-    """One row per update and level, episode level included, with the figures the charts and tables show."""
-    return [row for figures in report.figures for row in _levels_of(figures)]
-
-
-def _levels_of(figures: UpdateFigures) -> Rows:
-    return [{"update": figures.update, "level": level.label, **_figures(level)} for level in figures.summary.terms]
+    """One row per update and level, episode level included, with the metrics of the charts and tables."""
+    return [
+        {"update": measured.update, "level": level.label, **_statistics(level)}
+        for measured in report.updates
+        for level in measured.summary.terms
+    ]
 
 
 def level_names(report: Report) -> dict[str, str]:
     """What each level compares, by its label, in the order of `level_rows`."""
-    return {level.label: level.name for figures in report.figures for level in figures.summary.terms}
+    return {level.label: level.name for measured in report.updates for level in measured.summary.terms}
 
 
-def _figures(level: LevelSummary) -> dict[str, Any]:
+def _statistics(level: LevelSummary) -> dict[str, Any]:
     disagreement = None if level.sign_agreement is None else 1.0 - level.sign_agreement
     return {
         "usable": level.usable_share,
@@ -92,17 +83,9 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
         _lines("reward", "Reward", "Mean sum of rewards of a trajectory, undiscounted.", updates, "reward"),
         _lines("return", "Return at the start", "Mean discounted return of first steps.", updates, "first_return"),
         _lines("length", "Length", "Mean steps of a trajectory.", updates, "length"),
+        _lines("usable", "Usable group", "Share of steps for which the level is used.", levels, "usable", percent=True),
         _lines(
-            *("usable", "Steps with a usable group", "Share of steps the level had something to say about."),
-            *(levels, "usable"),
-            percent=True,
-        ),
-        _lines(
-            *(
-                "sizes",
-                "Group size",
-                "Half of the steps with a group are in one of at most this size; band: 10 to 90 %.",
-            ),
+            *("sizes", "Group size", "Members of a step's group: median over steps; band: 10 to 90 %."),
             *(levels, "size_p50"),
             band=("size_p10", "size_p90"),
         ),
@@ -199,60 +182,23 @@ def _by_level(levels: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     return {"field": "level", "type": "nominal", "title": "level", "scale": {"domain": levels, "range": chosen}}
 
 
-def write_figures(report: Report, folder: Path) -> list[Path]:
+def write_charts(report: Report, folder: Path) -> list[Path]:
     """Write one PDF and one PNG per chart that has values; returns their paths.
 
     Raises:
-        ValueError: matplotlib is not installed.
+        ValueError: vl-convert is not installed.
     """
-    check_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise ValueError(VEGA_MISSING) from error
     written = []
-    updates, levels = overview_rows(report), level_rows(report)
-    first, followed = report.estimators[0], report.followed
-    episode = "episode" if followed is first else f"episode ({first.label})"
-    for name, title, fields, scale, unit in _FIGURES:
-        rows = [row for row in [*updates, *levels] if row.get(fields[0]) is not None]
-        if not rows:
-            continue
-        with empty_figure(3.3, 2.2) as figure:
-            axes = figure.add_subplot()
-            _draw(axes, rows, fields, scale, episode)
-            axes.set(title=title, xlabel="update", ylabel=unit)
-            if "level" in rows[0]:
-                axes.legend(title=f"levels of {followed.label}")
-            for suffix in (".pdf", ".png"):
-                path = folder / f"{name}{suffix}"
-                with whole_file(path) as partial:
-                    save_figure(figure, partial, suffix)
-                written.append(path)
+    for chart in overview_charts(report):
+        spec = {**chart["spec"], "width": _FILE_WIDTH, "title": {"text": chart["title"], "subtitle": chart["note"]}}
+        images = {".pdf": vl_convert.vegalite_to_pdf(spec), ".png": vl_convert.vegalite_to_png(spec, scale=2)}
+        for suffix, image in images.items():
+            path = folder / f"{chart['id']}{suffix}"
+            with whole_file(path) as partial:
+                partial.write_bytes(image)
+            written.append(path)
     return written
-
-
-def _draw(axes: Any, rows: Rows, fields: tuple[str, ...], scale: float, episode: str) -> None:
-    """One line per level, or one line; with three fields, a band from the second to the third.
-
-    `episode` is what the episode level is called.
-    """
-    levels = list(dict.fromkeys(row.get("level") for row in rows))
-    for place, level in enumerate(levels):
-        line = [row for row in rows if row.get("level") == level]
-        x = [row["update"] for row in line]
-        y = [scale * row[fields[0]] for row in line]
-        number = (
-            len(PALETTE) - 1 if level == "episode" else (place if level is None else int(level)) % (len(PALETTE) - 1)
-        )
-        label = None if level is None else (episode if level == "episode" else f"level {level}")
-        axes.plot(
-            x,
-            y,
-            color=PALETTE[number],
-            linestyle=dash(number),
-            marker=MARKERS[number],
-            markersize=2,
-            linewidth=1,
-            label=label,
-        )
-        if len(fields) == 3:
-            low, high = ([scale * row[field] for row in line] for field in fields[1:])
-            axes.fill_between(x, low, high, color=PALETTE[number], alpha=0.15, linewidth=0)

@@ -1,6 +1,6 @@
 """Writes a comparison as text (rich), Markdown, LaTeX and CSV.
 
-The first three show the same tables of rounded figures, in one of two layouts: "full", or "paper" with a row per label
+The first three show the same tables of rounded values, in one of two layouts: "full", or "paper" with a row per label
 and a column per result of ALFWorld and WebShop. CSV is for programs: unrounded fractions, one line per row and section.
 Labels, models and types of task come from files: what a format would read as markup or a formula becomes plain text.
 """
@@ -162,18 +162,18 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
     """Print the tables and the lines below them."""
     tables, lines = tables_of(comparison, layout)
     for table in tables:
-        shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        printed = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
             text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
             if _is_text(table, place):
-                shown.add_column(text, overflow="fold")  # narrower where the terminal is
+                printed.add_column(text, overflow="fold")  # narrower where the terminal is
             else:
-                shown.add_column(
+                printed.add_column(
                     text, justify="right", no_wrap=True, min_width=max(len(row[place]) for row in table.rows[1:])
                 )
         for row in table.rows[1:]:
-            shown.add_row(*map(Text, row))
-        console.print(shown)
+            printed.add_row(*map(Text, row))
+        console.print(printed)
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)
 
@@ -245,8 +245,8 @@ def as_csv(comparison: Comparison) -> str:
     for section in comparison.sections:
         place = [visible(section.environment or ""), visible(section.split)]
         for row in section.rows:
-            figures = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
-            found = [row.label, *place, row.runs, *figures, *_csv_difference(row, comparison.reference)]
+            values = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
+            found = [row.label, *place, row.runs, *values, *_csv_difference(row, comparison.reference)]
             lines.writerow(map(_csv_value, [*found, "; ".join(row.notes)]))
     return text.getvalue()
 

@@ -39,14 +39,14 @@ Cell: TypeAlias = Mean | Rate | float | int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure of every row.
+    """One quantity of every row.
 
     Attributes:
         name: For programs.
         heading: For people.
         kind: How the cells are formatted.
         block: The table it belongs to.
-        of: The figure of one entry, None where it is unknown.
+        of: The value of one entry, None where it is unknown.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Column:
     of: Callable[[Entry], Any]
 
     def cell(self, entries: Sequence[Entry]) -> Cell:
-        """The figure of a row: counts are summed, texts listed, of other figures the mean is taken."""
+        """The value of a row: counts are summed, texts listed, other values averaged."""
         values = [value for entry in entries if (value := self.of(entry)) is not None]
         if self.kind == "text":
             return ", ".join(visible(value, 60) for value in dict.fromkeys(values)) or None
@@ -98,7 +98,7 @@ class Row:
     Attributes:
         label: Name of the row.
         runs: How many evaluations it aggregates, n.
-        cells: By name of the column, None where the figure is unknown.
+        cells: By name of the column, None where it is unknown.
         difference: None for the reference, and where the reference has no row.
         notes: What it does not have in common with the section's first entry or among its runs, and failed episodes.
     """

@@ -1,25 +1,37 @@
-"""The data of a page: a report as one packed header and its columns (see `hgpo.report.payload`).
+"""The data of the report page, packed: one zlib stream of a JSON header and its columns, as base64.
 
-Shapes: S shown steps of all updates, M trajectories, J tasks, V nodes of all tasks.
+    4 bytes   length of the header, little-endian
+    header    JSON, UTF-8; every column is {"type": "u1" | "u2" | "i4" | "f4", "at": first byte, "length": values}
+    columns   the bytes of each column, its values' first bytes, then their second bytes, …: alike bytes compress better
+
+A column of one value is {"value": v, "length": n} and takes no bytes; equal columns are stored once. Numbers are 32
+bits wide: a page shows four digits.
+
+Shapes: S sampled steps of all updates, M trajectories, J tasks, V nodes of all tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Unused
 from hgpo.report.charts import overview_charts
 from hgpo.report.estimator_comparison import whose_levels
-from hgpo.report.payload import Column, Columns, TextStore, pack
 from hgpo.report.report import Report
-from hgpo.report.shown import EstimatorColumns, LevelColumns, ShownSteps
+from hgpo.report.sampled import LevelColumns, SampledSteps
 
+Column = dict[str, Any]
 SWEEPS = 24
 """Rounds of crossing reduction per drawing; more change little on graphs of some dozens of nodes."""
 END_OBSERVED, END_WON, END_LOST = 0, 1, 2
@@ -42,19 +54,19 @@ def packed_report(report: Report) -> str:
         "count": {
             "steps": report.steps,
             "tasks": report.tasks,
-            "shownSteps": report.shown_count,
-            "shownTasks": report.shown_tasks,
+            "sampledSteps": report.sampled_steps,
+            "sampledTasks": report.sampled_tasks,
         },
         "unused": [reason.text for reason in Unused],
-        "figures": [asdict(update) for update in report.figures],
+        "updates": [asdict(update) for update in report.updates],
         "charts": overview_charts(report),
         "run": report.training.facts.as_header() if report.training and report.training.facts else None,
-        "steps": _steps(report.shown, columns, texts),
-        "trajectories": _trajectories(report.shown, columns, texts),
-        "tasks": _tasks(report.shown, columns, texts),
-        "nodes": _nodes(report.shown, columns, texts),
+        "steps": _steps(report.samples, columns, texts),
+        "trajectories": _trajectories(report.samples, columns, texts),
+        "tasks": _tasks(report.samples, columns, texts),
+        "nodes": _nodes(report.samples, columns, texts),
         "advantages": _advantages(report, columns),
-        "consistency": _consistency(report.shown, columns),
+        "consistency": _consistency(report.samples, columns),
     }
     start, line = texts.encoded()
     header["lines"] = texts.lines
@@ -70,65 +82,58 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _joined(shown: Sequence[ShownSteps], column: Callable[[ShownSteps], Any]) -> Any:
-    return np.concatenate([column(part) for part in shown]) if shown else np.zeros(0, dtype=np.int64)
+def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _counted(shown: Sequence[ShownSteps], column: Callable[[ShownSteps], IntArray], counts: Sequence[int]) -> IntArray:
-    """Indices that start at 0 in every update, offset to be unique over all; `counts` are the numbers per update."""
-    offsets = np.cumsum([0, *counts])
-    parts = [
-        np.where(column(part) < 0, -1, column(part) + offset) for part, offset in zip(shown, offsets, strict=False)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def _offset(parts: Iterable[IntArray], counts: Iterable[int]) -> IntArray:
+    """Indices that start at 0 in every part, offset to be unique over all; `counts` are the numbers per part."""
+    shifts = np.cumsum([0, *counts])
+    return _joined(np.where(part < 0, -1, part + shift) for part, shift in zip(parts, shifts, strict=False))
 
 
-def _steps(shown: Sequence[ShownSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    stored = {
-        "task": columns.add(_counted(shown, lambda part: part.task_S, [len(part.task_ids) for part in shown])),
-        "trajectory": columns.add(
-            _counted(shown, lambda part: part.trajectory_S, [len(part.trajectory_ids) for part in shown])
-        ),
-        "step": columns.add(_joined(shown, lambda part: part.step_S)),
-        "reward": columns.add(_joined(shown, lambda part: part.reward_S)),
-        "penalty": columns.add(_joined(shown, lambda part: part.penalty_S)),
-        "return": columns.add(_joined(shown, lambda part: part.return_S)),
-        "source": columns.add(_joined(shown, lambda part: part.source_S)),
-        "target": columns.add(_joined(shown, lambda part: part.target_S)),
+def _steps(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
+    counts = {
+        "task": [len(part.task_ids) for part in samples],
+        "trajectory": [len(part.trajectory_ids) for part in samples],
     }
+    stored = {}
+    for name in ("task", "trajectory", "step", "reward", "penalty", "return", "source", "target"):
+        parts = [part.columns[name] for part in samples]
+        stored[name] = columns.add(_offset(parts, counts[name]) if name in counts else _joined(parts))
     for name in ("observation", "prompt", "response", "action", "fault"):
-        numbers = [texts.add(text) for part in shown for text in part.texts.get(name, (None,) * len(part))]
-        stored[name] = columns.add(np.array(numbers, dtype=np.int64))
+        stored[name] = columns.add_texts(
+            texts, (t for part in samples for t in part.texts.get(name, (None,) * len(part)))
+        )
     return stored
 
 
-def _trajectories(shown: Sequence[ShownSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    names = [texts.add(name) for part in shown for name in part.trajectory_ids]
+def _trajectories(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
     return {
-        "id": columns.add(np.array(names, dtype=np.int64)),
-        "success": columns.add(_joined(shown, lambda part: part.success_M)),
+        "id": columns.add_texts(texts, (name for part in samples for name in part.trajectory_ids)),
+        "success": columns.add(_joined(part.success_M for part in samples)),
     }
 
 
-def _tasks(shown: Sequence[ShownSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    update = [part.update for part in shown for _ in part.task_ids]
+def _tasks(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
+    update = [part.update for part in samples for _ in part.task_ids]
     return {
         "update": columns.add(np.array(update, dtype=np.int64)),
-        "id": columns.add(np.array([texts.add(name) for part in shown for name in part.task_ids], dtype=np.int64)),
-        "type": columns.add(np.array([texts.add(name) for part in shown for name in part.task_types], dtype=np.int64)),
+        "id": columns.add_texts(texts, (name for part in samples for name in part.task_ids)),
+        "type": columns.add_texts(texts, (name for part in samples for name in part.task_types)),
     }
 
 
-def _nodes(shown: Sequence[ShownSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
+def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
     counts, labels, kinds, column, row = [], [], [], [], []
-    for part in shown:
+    for part in samples:
         for task, names in enumerate(part.node_observation):
-            at_S = np.flatnonzero(part.task_S == task)
+            steps = {name: column[part.columns["task"] == task] for name, column in part.columns.items()}
             kind = [END_WON if name is None else END_LOST if name is False else END_OBSERVED for name in names]
             places = place_nodes(
-                part.source_S[at_S],
-                part.target_S[at_S],
-                part.source_S[at_S[part.step_S[at_S] == 0]],
+                steps["source"],
+                steps["target"],
+                steps["source"][steps["step"] == 0],
                 len(names),
                 np.flatnonzero(np.array(kind) != END_OBSERVED),
             )
@@ -141,52 +146,44 @@ def _nodes(shown: Sequence[ShownSteps], columns: Columns, texts: TextStore) -> d
         "start": columns.add(np.cumsum([0, *counts])),
         "text": columns.add(np.array(labels, dtype=np.int64)),
         "kind": columns.add(np.array(kinds, dtype=np.int64)),
-        "column": columns.add(np.concatenate(column) if column else np.zeros(0, dtype=np.int64)),
-        "row": columns.add(np.concatenate(row) if row else np.zeros(0)),
+        "column": columns.add(_joined(column)),
+        "row": columns.add(_joined(row)),
     }
 
 
 def _advantages(report: Report, columns: Columns) -> list[dict[str, Any]]:
-    """Per estimator that every shown update could compute: its advantages, and the columns of its levels."""
+    """Per estimator that every sampled update could compute: its advantages, and the columns of its levels."""
     stored = []
     for estimator in report.estimators:
-        parts = [next((e for e in part.estimators if e.key == estimator.key), None) for part in report.shown]
+        parts = [next((e for e in part.estimators if e.key == estimator.key), None) for part in report.samples]
         present = [part for part in parts if part is not None]
         if not present or len(present) < len(parts):
             continue
-        levels = [_level([part.levels[place] for part in present], columns) for place in range(_depth(present))]
-        advantage = columns.add(np.concatenate([part.advantage_S for part in present]))
+        levels = [
+            _level([part.levels[place] for part in present], columns)
+            for place in range(min(len(part.levels) for part in present))
+        ]
+        advantage = columns.add(_joined(part.advantage_S for part in present))
         stored.append({"key": estimator.key, "advantage": advantage, "levels": levels})
     return stored
 
 
-def _depth(parts: Sequence[EstimatorColumns]) -> int:
-    return min(len(part.levels) for part in parts)
-
-
 def _level(parts: Sequence[LevelColumns], columns: Columns) -> dict[str, Any]:
-    counts = np.cumsum([0, *(int(part.group_S.max()) + 1 for part in parts)])
-    group = [np.where(part.group_S < 0, -1, part.group_S + offset) for part, offset in zip(parts, counts, strict=False)]
-    named = {"mean": "mean_S", "std": "std_S", "advantage": "advantage_S", "weight": "weight_S", "unused": "unused_S"}
-    joined = {
-        name: columns.add(np.concatenate([getattr(part, field) for part in parts])) for name, field in named.items()
+    stored = {
+        name: columns.add(_joined(part.columns[name] for part in parts))
+        for name in ("mean", "std", "advantage", "weight", "unused")
     }
-    return {"k": parts[0].k, "name": parts[0].name, "group": columns.add(np.concatenate(group)), **joined}
+    group = [part.columns["group"] for part in parts]
+    stored["group"] = columns.add(_offset(group, (int(part.max()) + 1 for part in group)))
+    return {"k": parts[0].k, "name": parts[0].name, **stored}
 
 
-def _consistency(shown: Sequence[ShownSteps], columns: Columns) -> list[dict[str, Any]]:
-    if not shown or not all(part.consistency for part in shown):
+def _consistency(samples: Sequence[SampledSteps], columns: Columns) -> list[dict[str, Any]]:
+    if not samples or not all(part.consistency for part in samples):
         return []
-    names = ("differs", "whole", "split")
     return [
-        {
-            "k": k,
-            **{
-                name: columns.add(np.concatenate([part.consistency[k][place] for part in shown]))
-                for place, name in enumerate(names)
-            },
-        }
-        for k in range(len(shown[0].consistency))
+        {"k": k, **{name: columns.add(_joined(part.consistency[k][name] for part in samples)) for name in level}}
+        for k, level in enumerate(samples[0].consistency)
     ]
 
 
@@ -236,3 +233,89 @@ def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes:
     placed = graph.layout_sugiyama(layers=column_V.tolist(), hgap=1, vgap=1, maxiter=SWEEPS)
     row_V = np.array([x for x, _ in placed.coords[:nodes]], dtype=np.float64)
     return NodePlaces(column_V, row_V - row_V.min())
+
+
+class Columns:
+    """Collects the columns of a report and concatenates their bytes; equal columns are stored once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._known: dict[tuple[str, bytes], Column] = {}
+
+    def add(self, values: NDArray[Any]) -> Column:
+        """Add a column of integers, booleans or floats; return its header entry. NaN becomes null in the page."""
+        stored = _smallest(values)
+        if len(stored) and stored.dtype.kind != "f" and (stored == stored[0]).all():
+            return {"value": int(stored[0]), "length": len(stored)}
+        if len(stored) and stored.dtype.kind == "f" and np.isfinite(stored[0]) and (stored == stored[0]).all():
+            return {"value": float(stored[0]), "length": len(stored)}
+        planes = stored.view(np.uint8).reshape(len(stored), stored.itemsize).T.tobytes() if len(stored) else b""
+        kind = f"{stored.dtype.kind}{stored.itemsize}"
+        known = self._known.get((kind, planes))
+        if known is None:
+            known = self._known[kind, planes] = {"type": kind, "at": self._size, "length": len(stored)}
+            self._parts.append(planes)
+            self._size += len(planes)
+        return known
+
+    def add_texts(self, store: TextStore, texts: Iterable[str | None]) -> Column:
+        """Add a column with the numbers of texts in `store`."""
+        return self.add(np.array([store.add(text) for text in texts], dtype=np.int64))
+
+    def bytes(self) -> bytes:
+        """All columns, one after the other."""
+        return b"".join(self._parts)
+
+
+class TextStore:
+    """Numbers texts from 1 by first appearance; 0 is "no text".
+
+    Example: `store = TextStore(); store.add("a\\nb"), store.add(None), store.add("a\\nc")` is (1, 0, 2), with
+    `store.lines` a, b, c and `store.encoded()` ([0, 0, 2, 4], [0, 1, 0, 2]).
+    """
+
+    def __init__(self) -> None:
+        self._text_number: dict[str, int] = {}
+        self._line_number: dict[str, int] = {}
+        self._line_ids: list[int] = []
+        self._ends: list[int] = [0, 0]
+
+    def add(self, text: str | None) -> int:
+        """Add a text and return its number."""
+        if text is None:
+            return 0
+        number = self._text_number.get(text)
+        if number is None:
+            number = self._text_number[text] = len(self._text_number) + 1
+            lines = self._line_number
+            self._line_ids += [lines.setdefault(line, len(lines)) for line in text.split("\n")]
+            self._ends.append(len(self._line_ids))
+        return number
+
+    @property
+    def lines(self) -> list[str]:
+        """The distinct lines, by number."""
+        return list(self._line_number)
+
+    def encoded(self) -> tuple[IntArray, IntArray]:
+        """(start, line): text n is lines `line[start[n]:start[n + 1]]`, joined by line breaks."""
+        return np.array(self._ends, dtype=np.int64), np.array(self._line_ids, dtype=np.int64)
+
+
+def pack(header: dict[str, Any], columns: Columns) -> str:
+    """Header and columns as base64 of a zlib stream; the page's `unpack` (bytes.js) is its inverse."""
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    return base64.b64encode(zlib.compress(struct.pack("<I", len(text)) + text + columns.bytes(), 9)).decode("ascii")
+
+
+def _smallest(values: NDArray[Any]) -> NDArray[Any]:
+    """The narrowest type of the page that holds the values, little-endian."""
+    if values.dtype.kind == "f":
+        return values.astype("<f4")
+    if values.dtype.kind == "b":
+        return values.astype(np.uint8)
+    lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if lowest >= 0 and highest < 2**16:
+        return values.astype(np.uint8 if highest < 2**8 else "<u2")
+    return values.astype("<i4")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hgpo.estimators import get, parse_options
-from hgpo.estimators.normalise import MODES
+from hgpo.estimators.levels import MODES
 from hgpo.report.run_facts import RunFacts
 
 
@@ -31,7 +31,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEstimator:
+class ReportEstimator:
     """One estimator with its options.
 
     Attributes:
@@ -64,7 +64,7 @@ class ShownEstimator:
         return parse_options(self.name, **self.options)
 
 
-def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
+def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
     """The estimators of a report, the one that trained first.
 
     All take the history length and mode of the one that trained (else 2 and "mean_std_norm"), so that they differ in
@@ -85,30 +85,30 @@ def shown_estimators(training: Training | None) -> tuple[ShownEstimator, ...]:
     if training is None:
         return known
     wanted = (training.estimator, parse_options(training.estimator, **options))
-    same = next((shown for shown in known if (shown.name, shown.parsed) == wanted), None)
+    same = next((one for one in known if (one.name, one.parsed) == wanted), None)
     if same is None:
         first = replace(_known("trained", training.estimator, options, "as trained"), trained=True)
     else:
         first = replace(same, trained=True)
-    return (first, *(shown for shown in known if shown is not same))
+    return (first, *(one for one in known if one is not same))
 
 
-def _known(key: str, name: str, options: Mapping[str, Any], variant: str = "") -> ShownEstimator:
+def _known(key: str, name: str, options: Mapping[str, Any], variant: str = "") -> ReportEstimator:
     label = get(name).label
-    return ShownEstimator(key, f"{label} ({variant})" if variant else label, name, options)
+    return ReportEstimator(key, f"{label} ({variant})" if variant else label, name, options)
 
 
-def paper_settings(estimators: Sequence[ShownEstimator]) -> ShownEstimator:
+def paper_settings(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
     """HGPO with the paper's settings, which every report has."""
-    return next(shown for shown in estimators if shown.key == "paper")
+    return next(one for one in estimators if one.key == "paper")
 
 
-def level_estimator(estimators: Sequence[ShownEstimator]) -> ShownEstimator:
+def level_estimator(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
     """The estimator whose step levels are followed: the one that trained, or HGPO (paper) if that has none."""
     return estimators[0] if estimators[0].levels else paper_settings(estimators)
 
 
-def whose_levels(estimators: Sequence[ShownEstimator]) -> str:
+def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
     """Whose levels are followed, in words: "levels of GiGPO"."""
     first, followed = estimators[0], level_estimator(estimators)
     if followed is first:

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from hgpo.report.charts import VEGA_MISSING
 from hgpo.report.document import packed_report
 from hgpo.report.report import Report
 
@@ -25,7 +26,6 @@ SCRIPTS = (
     *("graph.js", "task.js", "step.js", "compare.js", "consistency.js", "find.js", "main.js"),
 )
 _MOST_TRIES = 8
-_EXTRA = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
 
 
 def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
@@ -40,10 +40,10 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
         if size <= limit:
             return page, report
         fixed = _fixed_bytes()
-        if report.shown_tasks <= 1 or limit <= fixed:
+        if report.sampled_tasks <= 1 or limit <= fixed:
             break
         report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
-    raise ValueError(f"the report is {size:,} bytes even with {report.shown_tasks} tasks; the limit is {limit:,}")
+    raise ValueError(f"the report is {size:,} bytes even with {report.sampled_tasks} tasks; the limit is {limit:,}")
 
 
 def render_page(report: Report) -> str:
@@ -87,7 +87,7 @@ def chart_library() -> str:
     try:
         import vl_convert
     except ModuleNotFoundError as error:
-        raise ValueError(_EXTRA) from error
+        raise ValueError(VEGA_MISSING) from error
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise ValueError("the chart library of this vl-convert-python cannot be embedded in HTML; install >=1.8")

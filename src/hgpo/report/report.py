@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from hgpo.columns import IntArray
-from hgpo.report.analysis import UpdateFigures, analyse
-from hgpo.report.estimator_comparison import ShownEstimator, Training, level_estimator, shown_estimators
-from hgpo.report.shown import ShownSteps, shown_steps
+from hgpo.report.analysis import UpdateMetrics, analyse
+from hgpo.report.estimator_comparison import ReportEstimator, Training, level_estimator, report_estimators
+from hgpo.report.sampled import SampledSteps, sample_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
 from hgpo.storage.reading import count_rows, read_intact
 from hgpo.storage.schema import Notice
@@ -23,7 +23,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """The data of the report page, its figures and the terminal summary.
+    """The data of the report page, its charts and the terminal summary.
 
     Attributes:
         source: what was inspected, as the user named it.
@@ -31,8 +31,8 @@ class Report:
         gamma: discount of the returns.
         estimators: the compared estimators.
         followed: the estimator whose levels the overview plots.
-        figures: one per update that could be read, over all its steps.
-        shown: the sampled steps of the task and step views.
+        updates: the metrics of every update that could be read, over all its steps.
+        samples: the sampled steps of the task and step views.
         notices: what was left out and why.
         steps, tasks: numbers of read steps and tasks over all updates.
     """
@@ -40,31 +40,31 @@ class Report:
     source: str
     training: Training | None
     gamma: float
-    estimators: tuple[ShownEstimator, ...]
-    followed: ShownEstimator
-    figures: tuple[UpdateFigures, ...]
-    shown: tuple[ShownSteps, ...]
+    estimators: tuple[ReportEstimator, ...]
+    followed: ReportEstimator
+    updates: tuple[UpdateMetrics, ...]
+    samples: tuple[SampledSteps, ...]
     notices: tuple[Notice, ...]
     steps: int
     tasks: int
 
     @property
-    def shown_count(self) -> int:
+    def sampled_steps(self) -> int:
         """Number of steps that can be looked at."""
-        return sum(map(len, self.shown))
+        return sum(map(len, self.samples))
 
     @property
-    def shown_tasks(self) -> int:
+    def sampled_tasks(self) -> int:
         """Number of sampled tasks."""
-        return sum(len(shown.task_ids) for shown in self.shown)
+        return sum(len(part.task_ids) for part in self.samples)
 
     def thinned(self, share: float) -> Report:
         """The report with about `share` (above 0, below 1) of the sampled tasks, spread evenly, at least one."""
-        share = max(share, 1.0 / self.shown_tasks)
+        share = max(share, 1.0 / self.sampled_tasks)
         sampler = TaskSampler(share, np.random.default_rng(0))
-        thinner = [(shown, sampler.take(shown.task_S)) for shown in self.shown]
-        kept = tuple(shown.with_tasks(tasks) for shown, tasks in thinner if tasks)
-        return replace(self, shown=kept)
+        thinner = [(part, sampler.take(part.columns["task"])) for part in self.samples]
+        kept = tuple(part.with_tasks(tasks) for part, tasks in thinner if tasks)
+        return replace(self, samples=kept)
 
 
 def build_report(
@@ -101,23 +101,23 @@ def build_report(
         if updates is not None or not known:
             raise
         found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
-    estimators = shown_estimators(training)
+    estimators = report_estimators(training)
     gamma = training.gamma if training else 0.95
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
     sampler = TaskSampler(share, np.random.default_rng(0), due=1.0 if share < 1.0 else 0.0)
-    figures: list[UpdateFigures] = []
-    shown: list[ShownSteps] = []
+    metrics: list[UpdateMetrics] = []
+    samples: list[SampledSteps] = []
     for file in files:
         steps, file_notices = read_intact(file, columns)
         found += file_notices
         if steps is None:
             continue
         analysed = analyse(steps, estimators, gamma)
-        figures.append(analysed.figures)
+        metrics.append(analysed.metrics)
         if tasks := sampler.take(steps.batch.group):
-            shown.append(shown_steps(analysed, tasks))
-    if not figures and not known:
+            samples.append(sample_steps(analysed, tasks))
+    if not metrics and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")
     report = Report(
@@ -126,14 +126,14 @@ def build_report(
         gamma=gamma,
         estimators=estimators,
         followed=level_estimator(estimators),
-        figures=tuple(figures),
-        shown=tuple(shown),
+        updates=tuple(metrics),
+        samples=tuple(samples),
         notices=tuple(found),
-        steps=sum(update.summary.steps for update in figures),
-        tasks=sum(update.summary.tasks for update in figures),
+        steps=sum(update.summary.steps for update in metrics),
+        tasks=sum(update.summary.tasks for update in metrics),
     )
-    while report.shown_count > max_steps and report.shown_tasks > 1:  # the drawn tasks were longer than most
-        report = report.thinned(min(max_steps / report.shown_count, 1.0 - 1.0 / report.shown_tasks))
+    while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # the drawn tasks were longer than most
+        report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))
     return report
 
 

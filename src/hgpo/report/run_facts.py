@@ -25,7 +25,7 @@ HEADLINES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShownSetting:
+class Setting:
     """One setting as people read it.
 
     Attributes:
@@ -50,11 +50,11 @@ class RunFacts:
         held_out: Success on the held-out tasks.
     """
 
-    settings: tuple[ShownSetting, ...] = ()
+    settings: tuple[Setting, ...] = ()
     held_out: HeldOutResults = field(default_factory=HeldOutResults)
 
-    def headlines(self) -> list[ShownSetting]:
-        """The settings that are shown first, in the order of `HEADLINES`."""
+    def headlines(self) -> list[Setting]:
+        """The settings at the top of the report, in the order of `HEADLINES`."""
         by_name = {setting.name: setting for setting in self.settings}
         return [by_name[name] for name in HEADLINES if name in by_name]
 
@@ -70,14 +70,8 @@ class RunFacts:
 
 def run_facts(run: RunDirectory, config: Config) -> RunFacts:
     """The facts of a run that has been opened; nothing that it names is imported."""
-    return RunFacts(shown_settings(config), held_out_results(run, config.training.updates))
-
-
-def shown_settings(config: Config) -> tuple[ShownSetting, ...]:
-    """Every setting of a run."""
     values = setting_values(config)
-    return tuple(
-        ShownSetting(name, values[name], values[name] != default, meaning)
-        for name, default, meaning in describe_settings()
-        if name in values
+    settings = tuple(
+        Setting(name, values[name], values[name] != default, meaning) for name, default, meaning in describe_settings()
     )
+    return RunFacts(settings, held_out_results(run, config.training.updates))

@@ -1,4 +1,4 @@
-"""A report in the terminal: how many steps were read, figures per level, disagreement between estimators."""
+"""A report in the terminal: how many steps were read, metrics per level, disagreement between estimators."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.report.analysis import UpdateFigures
+from hgpo.report.analysis import UpdateMetrics
 from hgpo.report.charts import level_names, level_rows
-from hgpo.report.estimator_comparison import ShownEstimator, paper_settings, whose_levels
+from hgpo.report.estimator_comparison import ReportEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
 from hgpo.utils.text import visible
 
@@ -28,9 +28,9 @@ _SHARES = {"usable", "adjusted", "disagreement", "prompts"}
 
 def print_report(console: Console, report: Report) -> None:
     """The whole summary; texts of the input appear without anything that a terminal would act on."""
-    first, last = (report.figures[0], report.figures[-1]) if report.figures else (None, None)
+    first, last = (report.updates[0], report.updates[-1]) if report.updates else (None, None)
     console.print(
-        f"{visible(report.source)}: {report.steps:,} steps of {report.tasks:,} tasks in {len(report.figures)} updates",
+        f"{visible(report.source)}: {report.steps:,} steps of {report.tasks:,} tasks in {len(report.updates)} updates",
         markup=False,
         highlight=False,
     )
@@ -51,7 +51,7 @@ def print_notices(console: Console, report: Report) -> None:
         console.print(f"  ! and {rest} more; the report lists all", highlight=False)
 
 
-def _levels(report: Report, first: UpdateFigures, last: UpdateFigures) -> Table:
+def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
     whose = whose_levels(report.estimators)
     title = f"{whose[0].upper()}{whose[1:]}, update {first.update}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -62,7 +62,7 @@ def _levels(report: Report, first: UpdateFigures, last: UpdateFigures) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     at = {(row["update"], row["level"]): row for row in level_rows(report)}
     for level in level_names(report):
-        ends = [at.get((figures.update, level), {}) for figures in (first, last)]
+        ends = [at.get((update.update, level), {}) for update in (first, last)]
         table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS.values()))
     return table
 
@@ -77,8 +77,8 @@ def _change(name: str, values: Sequence[float | None]) -> str:
 def _consistency(report: Report) -> list[str]:
     """How often grouped steps had different prompts, one line per level of HGPO, for any training estimator."""
     lines, paper = [], paper_settings(report.estimators)
-    for k in range(max((len(update.consistency) for update in report.figures), default=0)):
-        levels = [update.consistency[k] for update in report.figures if len(update.consistency) > k]
+    for k in range(max((len(update.consistency) for update in report.updates), default=0)):
+        levels = [update.consistency[k] for update in report.updates if len(update.consistency) > k]
         grouped, steps = sum(level.grouped_steps for level in levels), sum(level.steps for level in levels)
         alone, flipped = sum(level.alone for level in levels), sum(level.flipped for level in levels)
         compared = sum(level.compared for level in levels)
@@ -95,13 +95,13 @@ def _disagreements(report: Report) -> list[str]:
     first = report.estimators[0]
     shares = []
     for other in report.estimators[1:]:
-        counts = [pair for update in report.figures if (pair := _pair(update, first, other)) is not None]
+        counts = [pair for update in report.updates if (pair := _pair(update, first, other)) is not None]
         if counts:
             shares.append(f"{other.label} {_share(sum(d for _, d in counts), sum(n for n, _ in counts))}")
     return [f"signs opposite to {first.label}: {', '.join(shares)}"] if shares else []
 
 
-def _pair(update: UpdateFigures, first: ShownEstimator, other: ShownEstimator) -> tuple[int, int] | None:
+def _pair(update: UpdateMetrics, first: ReportEstimator, other: ReportEstimator) -> tuple[int, int] | None:
     keys = (f"{first.key} {other.key}", f"{other.key} {first.key}")
     return next((update.disagreement[key] for key in keys if key in update.disagreement), None)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from hgpo.agents import AgentContext, Template
 from hgpo.messages import Conversation
-from hgpo.policies.async_batcher import Batched
 from hgpo.policies.base import PromptCounter
+from hgpo.policies.wrappers import Batched
 
 
 class RolloutError(RuntimeError):
@@ -155,7 +155,7 @@ class PromptBatcher:
 
     def __init__(self, counter: PromptCounter, render: Callable[[AgentContext], Conversation]) -> None:
         self._counter, self._render = counter, render
-        self._fit = Batched(lambda contexts: _fitted(contexts, counter, render))
+        self._fit: Batched[AgentContext, Prompt] = Batched(lambda contexts: _fitted(contexts, counter, render))
 
     async def fit(self, context: AgentContext) -> Prompt:
         """The prompt of one context; see `fit_prompts`."""

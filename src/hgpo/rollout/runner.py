@@ -30,7 +30,7 @@ from hgpo.policies.base import (
     is_async,
 )
 from hgpo.policies.openai import AnswerFailed
-from hgpo.policies.pricing import OverBudget, usage_of
+from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage
@@ -60,7 +60,9 @@ async def play(
         rules: the episode's.
         rng: the episode's own, so that results do not depend on the order of responses; None for a policy that draws
             its own random numbers.
+        prompts: shared by concurrent episodes, so that their prompts are counted together; None for one episode.
     """
+    prompts = prompts or PromptBatcher(policy, rules.template.render)
     while not episode.ended:
         prompt = await prompts.fit(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)

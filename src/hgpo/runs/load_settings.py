@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.runs.folder import open_run_directory
-from hgpo.runs.trust import allow_imports
+from hgpo.runs.trust import allow_imports, modules_named
 
 _OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=reasoning", "environment.max_steps=15")}
 """What is other than the default there, as published."""
@@ -55,7 +55,7 @@ def settings_for(
         if environment is not None:
             raise ConfigError(f"{source} is a run and has its own environment; omit {environment!r}")
         run, config = open_run_directory(Path(source))
-        allow_imports(run.path, config, trusted=trusted, say=say)
+        allow_imports(run.path, modules_named(config), trusted=trusted, say=say)
         return load_config(run.config, overrides)
     if environment is None:
         raise ConfigError(

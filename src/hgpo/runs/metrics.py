@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from hgpo.rollout.records import StepCounts, StepRecord, outcomes, write_rollout
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, open_run_directory, read_metrics
 from hgpo.steps import StepBatch
 from hgpo.storage.discover import number_ranges
+
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +152,28 @@ def missing_notes(path: Path) -> list[str]:
         return [f"cannot check whether steps are missing: {error}"]
     missing = [update for update in stored if not run.rollout_file(update).exists()]
     return [f"{run.rollouts} lacks the steps of update {number_ranges(missing)}"] if missing else []
+
+
+def peak_resident_gib() -> float:
+    """The peak so far of this process's resident memory in GiB; NaN on Windows."""
+    if sys.platform == "win32":
+        return float("nan")  # the standard library cannot tell
+    if peak := status_bytes("VmHWM"):  # getrusage would start from the peak of the parent process
+        return peak / GIB
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIB
+
+
+def status_bytes(name: str, root: Path = Path("/")) -> int:
+    """A field of /proc/self/status such as "VmRSS", in bytes; 0 where there is none."""
+    return memory_field(root / "proc/self/status", f"{name}:")
+
+
+def memory_field(file: Path, name: str) -> int:
+    """The bytes in a line such as "MemAvailable:   17340596 kB"; 0 where there is none."""
+    with suppress(OSError):
+        for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -257,12 +257,11 @@ def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
         packages = [package for package in (known[name], None if verl else "accelerate") if package]
         if not all(map(find_spec, packages)):
             install = f"'hgpo[{name}]'" if name in OF_BOTH else name
-            raise ConfigError(f"tracking.to: {name} needs a package: pip install {install}", "tracking.to")
+            raise ConfigError(f"tracking.to: {name} needs a package: pip install {install}")
         if name == "wandb" and wandb_mode(engine) not in _WITHOUT_LOGIN and not _has_wandb_login():
             raise ConfigError(
                 "tracking.to: wandb is not logged in here: run `wandb login`, or set WANDB_API_KEY, or "
                 "WANDB_MODE=offline to write only to the run's folder",
-                "tracking.to",
             )
 
 

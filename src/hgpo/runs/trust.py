@@ -15,7 +15,7 @@ import hmac
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hgpo.config import Config
@@ -63,19 +63,18 @@ def modules_named(config: Config) -> dict[str, str]:
     return {setting: name for setting, name in named.items() if ":" in name}
 
 
-def allow_imports(run: Path, config: Config, *, trusted: bool, say: Callable[[str], object]) -> None:
+def allow_imports(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
     """Print the modules and servers that the run's settings use; reject them if the run is not trusted.
 
     Args:
         run: the folder whose settings they are.
-        config: as read, with nothing imported.
+        named: `modules_named` of its settings.
         trusted: whether the user said so.
         say: shows a line.
 
     Raises:
         UntrustedRunError: the run was made elsewhere, or its settings were changed since, and it names modules.
     """
-    named = modules_named(config)
     if not named:
         return
     listed = ", ".join(f"{path!r} ({setting})" for setting, path in named.items())

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.policies.lora import adapter_off, base_model
+from hgpo.policies.weights import adapter_off, base_model
 
 
 @dataclass(frozen=True, slots=True)

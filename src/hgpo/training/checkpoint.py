@@ -2,7 +2,7 @@
 bit.
 
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, only
-                             the adapter (`hgpo.policies.lora`)
+                             the adapter (`hgpo.policies.weights`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
 
 `hgpo.runs.checkpoints` writes the folder completely or not at all. Nothing in it is executable.
@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from hgpo.config import TrainingSettings
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.loading import load_model, load_tokenizer, resolve_device
-from hgpo.policies.lora import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
+from hgpo.policies.weights import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
 from hgpo.training.update import make_optimizer
 from hgpo.utils.files import naming

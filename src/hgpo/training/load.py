@@ -13,7 +13,7 @@ from hgpo.policies.base import AnyPolicy
 from hgpo.policies.chat import Chat
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
 from hgpo.policies.loading import check_source
-from hgpo.policies.lora import Adapter, add_adapter, check_peft
+from hgpo.policies.weights import Adapter, add_adapter, check_peft
 from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
@@ -39,7 +39,7 @@ def check_model(policy: PolicySettings) -> None:
     try:
         check_source(policy.model, revision=policy.revision)
     except ValueError as error:
-        raise ConfigError(f"policy.model: {error}", "policy.model") from error
+        raise ConfigError(f"policy.model: {error}") from error
 
 
 def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
@@ -70,13 +70,11 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
         raise ConfigError(
             f"policy.backend = {name!r} cannot be handed whole weights: train an adapter (policy.lora.rank above 0), "
             "or choose another policy.backend",
-            "policy.lora.rank",
         )
     if backend.adapters_only and warm_start:
         raise ConfigError(
             f"warm_start.enabled: policy.backend = {name!r} plays the weights that the server holds, which a warm "
             "start would change here alone: warm up in a run with another policy.backend, and serve its folder start/",
-            "warm_start.enabled",
         )
     check_model(policy)  # may ask the hub, so after the checks on this machine
     if backend.check is not None:

@@ -1,8 +1,9 @@
-"""Log-probs and entropies of given responses under a model, and gradient checkpointing of its layers.
+"""Log-probs and entropies of given responses under a model, in as little memory as there is.
 
 The logits of a whole micro-batch can take more memory than the model: 8,192 tokens of 151,936 logits are 5 GB in
 float32, and training needs several such tensors at once. Above `max_logits`, the logits of a chunk of tokens exist
-while it is computed, and are computed again in the backward pass.
+while it is computed, and are computed again in the backward pass. After CUDA ran out of memory, the same work runs
+again in smaller micro-batches.
 
 Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
 samples, U those that differ in the tokens before them, C tokens of a chunk, N tokens in any layout, H hidden size,
@@ -11,10 +12,15 @@ V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ctypes
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -22,12 +28,26 @@ from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hgpo.policies.padding import pad_left, pad_right
+from hgpo.policies.cache import pad_left, pad_right
 from hgpo.policies.weights import Precision, autocast
-from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, micro_batches, pack, split_model
+from hgpo.training.batching import (
+    Sample,
+    SharePrefixes,
+    distinct,
+    lay_out_trees,
+    micro_batches,
+    pack,
+    padded_tokens,
+    split_model,
+)
 from hgpo.training.batching import row_tokens as tree_width
-from hgpo.training.oom import within_memory
 
+logger = logging.getLogger(__name__)
+Done = TypeVar("Done")
+_HELP = (
+    "shorten policy.max_prompt_tokens or policy.max_response_tokens, set training.gradient_checkpointing = true, lower "
+    "training.max_logits, or train on a device with more memory"
+)
 Entropy = Literal["none", "figure", "with_gradient"]
 MAX_LOGITS = 2**26
 """A quarter of a GiB in float32."""
@@ -166,11 +186,16 @@ def _hidden_log_probs(
     head: torch.nn.Module, hidden_MH: torch.Tensor, token_M: torch.Tensor, config: _LogProbConfig
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-prob and entropy of each token, in as many chunks as the logits need."""
+
+    def computed(hidden_CH: torch.Tensor, token_C: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return log_probs_of_logits(head(hidden_CH), token_C, config.temperature, config.entropy)
+
     if len(token_M) <= config.chunk:
-        return log_probs_of_logits(head(hidden_MH), token_M, config.temperature, config.entropy)
-    return log_probs_in_chunks(
-        head, hidden_MH, token_M, temperature=config.temperature, chunk=config.chunk, entropy=config.entropy
-    )
+        return computed(hidden_MH, token_M)
+    chunks = [slice(first, first + config.chunk) for first in range(0, len(token_M), config.chunk)]
+    found = [checkpoint(computed, hidden_MH[chunk], token_M[chunk], use_reentrant=False) for chunk in chunks]
+    log_probs, entropies = zip(*found, strict=True)
+    return torch.cat(log_probs), None if config.entropy == "none" else torch.cat(entropies)
 
 
 def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: torch.Tensor) -> TokenLogProbs:
@@ -178,36 +203,6 @@ def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: t
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
     return TokenLogProbs(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT)
-
-
-def log_probs_in_chunks(
-    head: torch.nn.Module,
-    hidden_MH: torch.Tensor,
-    token_M: torch.Tensor,
-    *,
-    temperature: float,
-    chunk: int,
-    entropy: Entropy,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-prob of each token, float32[M], and the entropy it was drawn with, float32[M] or None.
-
-    Args:
-        head: gives logits of hidden states.
-        hidden_MH: what the model has made of everything before each token.
-        token_M: the tokens.
-        temperature: divides the logits.
-        chunk: tokens computed at a time.
-        entropy: whether it is wanted.
-    """
-    log_probs, entropies = [], []
-    for first in range(0, len(token_M), chunk):
-        part = slice(first, first + chunk)
-        log_prob_C, entropy_C = checkpoint(
-            _chunk_log_probs, head, hidden_MH[part], token_M[part], temperature, entropy, use_reentrant=False
-        )
-        log_probs.append(log_prob_C)
-        entropies.append(entropy_C)
-    return torch.cat(log_probs), None if entropy == "none" else torch.cat(entropies)
 
 
 def log_probs_of_logits(
@@ -227,12 +222,6 @@ def log_probs_of_logits(
         return log_prob_N, None
     kept_NV = log_prob_NV if entropy == "with_gradient" else log_prob_NV.detach()
     return log_prob_N, -(kept_NV.exp() * kept_NV).sum(-1)
-
-
-def _chunk_log_probs(
-    head: torch.nn.Module, hidden_CH: torch.Tensor, token_C: torch.Tensor, temperature: float, entropy: Entropy
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return log_probs_of_logits(head(hidden_CH), token_C, temperature, entropy)
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
@@ -262,13 +251,12 @@ def response_log_probs(
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
 
-    No response may be empty. Where CUDA runs out of memory the batches get smaller (`hgpo.training.oom`).
+    No response may be empty. Where CUDA runs out of memory the batches get smaller, see `within_memory`.
     """
 
-    def computed(limit: int) -> list[NDArray[np.float32]]:
+    def computed(batches: list[NDArray[np.int64]], width: int | None) -> list[NDArray[np.float32]]:
         results: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(samples)
-        width = tree_width(model, share_prefixes, samples, limit)
-        for rows in micro_batches(samples, limit, width):
+        for rows in batches:
             with torch.no_grad():
                 found = token_log_probs(
                     model,
@@ -313,3 +301,113 @@ def recomputed_layers(model: Any) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = False
+
+
+def return_freed_memory() -> bool:
+    """Return the C library's free pages to the system; False if it is not glibc, or has none.
+
+    It keeps freed blocks of up to 32 MiB, such as the tensors of layers. Their sizes differ between sampling and
+    training, so many cannot be reused, and the process would grow with every update. Call it between the phases of a
+    training: pages that are needed again have to be mapped again.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(ctypes.c_size_t(0)))
+
+
+class SampleTooLongError(ValueError):
+    """The forward and backward pass of one sample does not fit into memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """The current limit of a model, and how often it was lowered."""
+
+    tokens: int
+    times: int
+
+
+_lowered: WeakKeyDictionary[Any, _Lowered] = WeakKeyDictionary()
+
+
+def within_memory(
+    model: Any,
+    samples: Sequence[Sample],
+    max_tokens: int,
+    work: Callable[[list[NDArray[np.int64]], int | None], Done],
+    setting: str = "training.micro_batch_tokens",
+    share_prefixes: SharePrefixes = False,
+) -> Done:
+    """Run `work` in micro-batches, make them smaller until memory suffices, and return the result.
+
+    A backward pass that fails half-way has added to some gradients already, so the work starts from its beginning. The
+    smaller limit stays in force for the model.
+
+    Args:
+        model: the limit is stored per model.
+        samples: what is cut into `micro_batches`.
+        max_tokens: the limit to begin with.
+        work: (batches of indices, width of shared rows or None) -> result; it must start from the beginning each time.
+            PyTorch's random state is restored before every call.
+        setting: name of the limit's setting, for messages.
+        share_prefixes: whether samples share rows (`hgpo.training.batching.row_tokens`).
+
+    Raises:
+        SampleTooLongError: a sample does not fit by itself.
+    """
+    if model.device.type == "cpu":
+        return_freed_memory()
+    while True:
+        limit = min(max_tokens, _lowered[model].tokens) if model in _lowered else max_tokens
+        width = tree_width(model, share_prefixes, samples, limit)
+        random_state = _random_state(model.device)
+        try:
+            return work(micro_batches(samples, limit, width), width)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # Outside of the block, so that the error no longer holds the tensors of the failed pass.
+        _lower(model, samples, limit, width, setting, reason)
+        _restore(random_state, model.device)
+        gc.collect()
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def times_lowered(*models: Any) -> int:
+    """How often the limits of these models were lowered; duplicates count once."""
+    return sum(lowered.times for model, lowered in _lowered.items() if any(model is one for one in models))
+
+
+def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None, setting: str, reason: str) -> None:
+    """Halve the tokens of the largest batch with several distinct rows; raise an error if there is none."""
+    samples = [samples[row] for row in distinct(samples)[0]]
+    batches = micro_batches(samples, limit, width)
+    several = [padded_tokens(samples, rows, width) for rows in batches if len(rows) > 1]
+    if not several:
+        longest = max(padded_tokens(samples, rows, width) for rows in batches)
+        raise SampleTooLongError(f"a single sample of {longest:,} tokens does not fit into memory ({reason}): {_HELP}")
+    largest = max(several)
+    smaller = largest // 2
+    times = _lowered[model].times if model in _lowered else 0
+    _lowered[model] = _Lowered(smaller, times + 1)
+    logger.warning(
+        "%s ran out of memory at %s tokens per micro-batch; continuing with %s: set %s=%d",
+        model.device.type.upper(),
+        f"{largest:,}",
+        f"{smaller:,}",
+        setting,
+        smaller,
+    )
+
+
+def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Of the generators that dropout draws from."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _restore(state: tuple[torch.Tensor, torch.Tensor | None], device: torch.device) -> None:
+    host, accelerator = state
+    torch.set_rng_state(host)
+    if accelerator is not None:
+        torch.cuda.set_rng_state(accelerator, device)

@@ -7,7 +7,9 @@ measured. Mixtures of experts are not covered.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
 from hgpo.policies.weights import computes_in_bfloat16
-from hgpo.training.oom import GIB, available_gib, status_bytes
+from hgpo.runs.metrics import GIB, memory_field, status_bytes
 from hgpo.utils.progress import Reporter
 
 _FLOAT = 4  # bytes
@@ -182,3 +184,25 @@ def described(parts: dict[str, float]) -> str:
     """The parts from 0.05 GiB on, the largest first: "process 1.0, activations 0.1"."""
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {gib:.1f}" for name, gib in ordered if gib >= 0.05)
+
+
+def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
+    """GiB that this process may use on `device`; on a CPU what it uses already is included.
+
+    Args:
+        device: whose memory.
+        root: where `proc` and `sys` are mounted. The limit of a container (control groups version 2) holds, too.
+
+    Returns:
+        None where it is unknown (CPUs without Linux's /proc).
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] / GIB
+    if not (free := memory_field(root / "proc/meminfo", "MemAvailable:")):
+        return None
+    group = root / "sys/fs/cgroup"
+    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # cached files make way
+    return (free + status_bytes("VmRSS", root)) / GIB

@@ -20,8 +20,7 @@ from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
-from hgpo.policies.lora import has_adapter, merge_adapter
-from hgpo.policies.weights import Precision, computes_in_bfloat16
+from hgpo.policies.weights import Precision, computes_in_bfloat16, has_adapter, merge_adapter
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.records import outcomes
 from hgpo.rollout.runner import collect, demonstrate

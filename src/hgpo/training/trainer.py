@@ -33,13 +33,12 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.runs.checkpoints import newest_complete, restore_generator
 from hgpo.runs.folder import RunDirectory, append_metrics, lost_evaluations, rewind_metrics
-from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
+from hgpo.runs.metrics import GIB, RolloutStore, Seconds, UpdateFacts, peak_resident_gib, update_row
 from hgpo.runs.trackers import Trackers
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collected, Collector
-from hgpo.training.oom import peak_memory_gib
 from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
 
@@ -284,6 +283,11 @@ class Trainer:
         progress = self.state.progress
         self.state.progress = replace(progress, evaluations=tuple({*progress.evaluations, name}))
         return evaluation
+
+
+def peak_memory_gib(device: torch.device) -> float:
+    """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
+    return torch.cuda.max_memory_allocated(device) / GIB if device.type == "cuda" else peak_resident_gib()
 
 
 def to_samples(steps: Sequence[StepRecord], advantages: Advantages) -> list[Sample]:

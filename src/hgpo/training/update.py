@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.lora import adapter_dropout, adapter_off, has_adapter
-from hgpo.policies.weights import Precision
-from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import response_log_probs, token_log_probs
+from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_adapter
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs, times_lowered, token_log_probs, within_memory
 from hgpo.training.losses import (
     AGGREGATIONS,
     LOSSES,
@@ -32,7 +31,6 @@ from hgpo.training.losses import (
     sampler_mismatch,
     token_mean,
 )
-from hgpo.training.oom import times_lowered, within_memory
 
 Metrics = dict[str, float]
 
@@ -140,7 +138,7 @@ def update_policy(
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
         approximate_kl, gradient_norm (before clipping); with recomputed log-probs the figures of `sampler_mismatch`;
         and the counts samples, tokens, empty_responses, mini_batches; out_of_memory where micro-batches had to be made
-        smaller (`hgpo.training.oom`).
+        smaller (`hgpo.training.log_probs.within_memory`).
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
@@ -236,7 +234,7 @@ def _train_mini_batch(
         trained.model,
         [target.sample for target in targets],
         settings.micro_batch_tokens,
-        lambda limit: _accumulate(trained, targets, limit, settings, sampling),
+        lambda batches, width: _accumulate(trained, targets, batches, width, settings, sampling),
         share_prefixes=settings.share_prefixes,
     )
     totals["gradient_norm"] = clip_gradients(trained.optimizer, settings.max_gradient_norm)
@@ -245,17 +243,20 @@ def _train_mini_batch(
 
 
 def _accumulate(
-    trained: Trained, targets: list[_Target], max_tokens: int, settings: TrainingSettings, sampling: Sampling
+    trained: Trained,
+    targets: list[_Target],
+    batches: list[NDArray[np.int64]],
+    width: int | None,
+    settings: TrainingSettings,
+    sampling: Sampling,
 ) -> Metrics:
     """The gradient of one mini-batch, starting from zero, and its figures."""
     model, optimizer = trained.model, trained.optimizer
-    samples = [target.sample for target in targets]
-    tokens = sum(len(sample.response_ids) for sample in samples)
-    width = row_tokens(model, settings.share_prefixes, samples, max_tokens)
+    tokens = sum(len(target.sample.response_ids) for target in targets)
     size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
     optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches(samples, max_tokens, width):
+    for rows in batches:
         parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling, width)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):

@@ -13,15 +13,15 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hgpo.config import WarmStartSettings
 from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.lora import adapter_dropout
-from hgpo.training.batching import Sample, micro_batches, row_tokens
-from hgpo.training.log_probs import PassOptions, token_log_probs
+from hgpo.policies.weights import adapter_dropout
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import PassOptions, token_log_probs, within_memory
 from hgpo.training.losses import token_mean
-from hgpo.training.oom import within_memory
 from hgpo.training.update import clip_gradients
 
 _BATCHES_SORTED_TOGETHER = 16
@@ -149,7 +149,7 @@ class WarmStart:
             self._model,
             samples,
             settings.micro_batch_tokens,
-            lambda limit: self._accumulate(samples, limit),
+            lambda batches, width: self._accumulate(samples, batches, width),
             setting="warm_start.micro_batch_tokens",
             share_prefixes=self._passes.share_prefixes,
         )
@@ -161,13 +161,12 @@ class WarmStart:
         self._optimizer.step()
         return total_loss
 
-    def _accumulate(self, samples: list[Sample], max_tokens: int) -> float:
+    def _accumulate(self, samples: list[Sample], batches: list[NDArray[np.int64]], width: int | None) -> float:
         """The gradient of a batch, from nothing; returns its loss."""
         total_tokens = sum(len(sample.response_ids) for sample in samples)
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        width = row_tokens(self._model, self._passes.share_prefixes, samples, max_tokens)
-        for rows in micro_batches(samples, max_tokens, width):
+        for rows in batches:
             found = token_log_probs(
                 self._model,
                 [samples[row] for row in rows],

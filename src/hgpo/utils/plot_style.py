@@ -1,7 +1,7 @@
-"""The style of all figures: colours, dashes, markers, and reproducible files.
+"""The style of all figures: colours, dashes, and reproducible files.
 
 The colours are those of Okabe and Ito (2008), distinguishable with any kind of colour blindness; each line also has its
-own dash and marker.
+own dash.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (4, 4), (1, 3))
-MARKERS = ("o", "s", "^", "D", "P", "v")
-"""matplotlib's names of the markers, in the order of the colours."""
 FIGURE_FORMATS = (".pdf", ".png", ".svg")
 _STYLE: dict[Any, Any] = {
     "font.size": 8,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.agents.parsing import MAX_ACTION_CHARACTERS, parse_bare, parse_tagged
+from hgpo.agents.prompts import MAX_ACTION_CHARACTERS, parse_bare, parse_tagged
 
 
 def tagged(response: str, fallback: int = 30):

@@ -1,4 +1,4 @@
-"""Recipes that extend others: what carries over, what does not, and which file a mistake stands in."""
+"""Recipes that extend others: what carries over, what does not, and how mistakes are named."""
 
 from __future__ import annotations
 
@@ -156,24 +156,19 @@ def test_extends_stands_above_the_tables_and_not_on_the_command_line(write) -> N
     assert "`extends` can be set in a recipe file only" in refusal(write("b.toml", MODEL), "extends=a.toml")
 
 
-def test_a_mistake_is_told_with_the_file_that_it_stands_in(write, tmp_path: Path) -> None:
-    base = write(
-        "base.toml", MODEL + "[training]\nupdate = 3\nepochs = 0\n[evaluation]\nseeds = 5\n[nonsense]\nx = 1\n"
-    )
+def test_all_mistakes_are_named_wherever_they_stand(write) -> None:
+    write("base.toml", MODEL + "[training]\nupdate = 3\n[evaluation]\nseeds = 5\n[nonsense]\nx = 1\n")
     path = write("mine.toml", 'extends = "base.toml"\n[training]\nepochs = -1\n[warm_start]\ntarget_low = 0.9\n')
-    message = refusal(path, "agent.history_length=-1")
-    lines = message.splitlines()
-    assert sorted(lines) == sorted(
-        [
-            f"{base}: training.update: unknown setting; did you mean training.updates? "
-            "`hgpo train --settings` lists all",
-            f"{path}: training.epochs: Input should be greater than or equal to 1 (got -1)",
-            f"{base}: evaluation.seeds: a list is wanted, e.g. [5] (got 5)",
-            f"{base}: nonsense: unknown setting; `hgpo train --settings` lists all",
-            next(line for line in lines if line.startswith(f"{path}: warm_start: target_low 0.9 exceeds")),
-            "agent.history_length: Input should be greater than or equal to 0 (got -1)",
-        ]
-    )
+    found = refusal(path, "agent.history_length=-1").splitlines()
+    for line in (
+        "training.update: unknown setting; did you mean training.updates? `hgpo train --settings` lists all",
+        "training.epochs: Input should be greater than or equal to 1 (got -1)",
+        "evaluation.seeds: a list is wanted, e.g. [5] (got 5)",
+        "nonsense: unknown setting; `hgpo train --settings` lists all",
+        "agent.history_length: Input should be greater than or equal to 0 (got -1)",
+    ):
+        assert line in found
+    assert any(line.startswith("warm_start: target_low 0.9 exceeds") for line in found)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +183,5 @@ def test_a_mistake_is_told_with_the_file_that_it_stands_in(write, tmp_path: Path
         ("advantage", 'estimator = "gae"', "advantage.estimator = 'gae'"),
     ],
 )
-def test_so_is_a_part_that_is_not_there(write, section: str, line: str, message: str) -> None:
-    base = write("base.toml", f"{MODEL}[{section}]\n{line}\n")
-    assert refusal(write("mine.toml", 'extends = "base.toml"\n')).startswith(f"{base}: {message}")
-
-
-def test_the_only_file_is_not_named_and_neither_is_one_that_an_override_overrules(write) -> None:
-    path = write("mine.toml", MODEL + "[training]\nepochs = 0\n")
-    assert refusal(path).startswith("training.epochs: ")
-    above = write("above.toml", 'extends = "mine.toml"\n')
-    assert refusal(above, "training.epochs=-5").startswith("training.epochs: ")
+def test_a_part_that_is_not_there_is_named(write, section: str, line: str, message: str) -> None:
+    assert refusal(write("mine.toml", f"{MODEL}[{section}]\n{line}\n")).startswith(message)

@@ -9,9 +9,9 @@ import pytest
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.normalise import GroupedValues, Normalisation, group_statistics
+from hgpo.estimators.levels import Normalisation
 from hgpo.estimators.pooled import normalising_scale
-from hgpo.grouping import Runs
+from hgpo.grouping import GroupedValues, Runs, group_statistics
 from hgpo.steps import StepBatch
 
 

@@ -13,7 +13,7 @@ from hgpo.envs.wrappers import LimitedSuite
 from hgpo.evaluation.eval_log import EvalLogError, log_path, rollouts_path
 from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, EvalConditions, Evaluator
 from hgpo.evaluation.result_files import read_evaluation
-from hgpo.policies.async_batcher import AsyncBatcher
+from hgpo.policies.wrappers import AsyncBatcher
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.utils.progress import Reporter
 from scripted_policy import ScriptedPolicy

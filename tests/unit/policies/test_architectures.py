@@ -6,7 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies import sampler as sampling
-from hgpo.policies.padding import pad_left
+from hgpo.policies.cache import pad_left
 from hgpo.policies.sampler import sample_responses
 from hgpo.policies.tiny import build_model
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from hgpo.policies.loading import IncompleteModelError, load_model
-from hgpo.policies.lora import (
+from hgpo.policies.weights import (
     BASE_FILE,
     WEIGHTS_FILE,
     Adapter,

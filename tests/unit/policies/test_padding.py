@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.policies.padding import cuts, length_buckets, pad_left, pad_right
+from hgpo.policies.cache import cuts, length_buckets, pad_left, pad_right
 
 SEQUENCES = [np.array([5, 6], dtype=np.int32), np.array([7], dtype=np.int32), np.array([], dtype=np.int32)]
 

@@ -16,9 +16,9 @@ from hgpo.config import ConfigError
 from hgpo.policies.base import Request
 from hgpo.policies.chat import Chat
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
-from hgpo.policies.lora import Adapter, add_adapter
 from hgpo.policies.openai import ServerRefused
 from hgpo.policies.trained_server import make_server_policy
+from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.runs.folder import RunDirectory, read_metrics
 from served_model import ServedModel
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hgpo.config import Config, load_config
-from hgpo.config.checks import default_of, leaves
+from hgpo.config.loading import default_of, leaves
 from hgpo.estimators import parse_options
 from published_recipes import EVALUATION, FOLDER, ROWS, Row, overrides_of
 

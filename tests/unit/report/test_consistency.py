@@ -4,7 +4,7 @@ from hypothesis import given
 
 from batches import columns
 from hgpo import StepBatch, compute_advantages
-from hgpo.report.consistency import prompt_consistency
+from hgpo.report.analysis import prompt_consistency
 
 
 def test_prompts_that_tell_returns_apart_by_hand():
@@ -18,7 +18,7 @@ def test_prompts_that_tell_returns_apart_by_hand():
         reward=[0, 0, 1, 1],
     )
     (level,) = prompt_consistency(batch, batch.reward, 0, "mean_norm")
-    figures = level.figures
+    figures = level.counts
     assert (figures.groups, figures.differ, figures.steps, figures.alone) == (1, 1, 4, 0)
     assert figures.explained == 1.0
     assert level.whole_N.tolist() == [-0.5, -0.5, 0.5, 0.5]
@@ -38,7 +38,7 @@ def test_a_flipped_sign_and_a_lonely_prompt_by_hand():
         reward=[0, 2, 9],
     )
     (level,) = prompt_consistency(batch, batch.reward, 0, "mean_norm")
-    assert (level.figures.compared, level.figures.flipped, level.figures.alone) == (2, 1, 1)
+    assert (level.counts.compared, level.counts.flipped, level.counts.alone) == (2, 1, 1)
     assert level.split_N.tolist() == [-1, 1, 0]
 
 
@@ -59,6 +59,6 @@ def test_without_prompts_there_is_nothing_to_say():
 
 def test_an_unknown_mode_is_refused():
     batch = StepBatch.from_columns(group=["g"], trajectory=["t"], step=[0], observation=["x"], reward=[0], prompt=["p"])
-    assert prompt_consistency(batch, batch.reward, 0, "mean_norm")[0].figures.explained is None
+    assert prompt_consistency(batch, batch.reward, 0, "mean_norm")[0].counts.explained is None
     with pytest.raises(ValueError, match="column 'action'"):
         compute_advantages(batch, "mixed_effects")

@@ -42,7 +42,7 @@ def test_advantages_are_the_librarys(document):
     report, header, read = document
     for stored in header["advantages"]:
         expected = np.concatenate(
-            [next(e.advantage_S for e in shown.estimators if e.key == stored["key"]) for shown in report.shown]
+            [next(e.advantage_S for e in part.estimators if e.key == stored["key"]) for part in report.samples]
         )
         np.testing.assert_allclose(read(stored["advantage"]), expected, rtol=1e-6, atol=1e-7)
 
@@ -63,7 +63,7 @@ def test_levels_bring_their_own_names(folder):
     assert names["trained"] == ["whole trajectories of the task", "same node", "whole task"]
     assert names["paper"][1] == "same state and 1 step of history"
     assert names["prompt"] == ["same prompt"]
-    assert [level["name"] for level in header["figures"][0]["summary"]["levels"]] == ["same node", "whole task"]
+    assert [level["name"] for level in header["updates"][0]["summary"]["levels"]] == ["same node", "whole task"]
 
 
 def test_the_same_report_gives_the_same_bytes(folder):

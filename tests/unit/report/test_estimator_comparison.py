@@ -1,10 +1,10 @@
 import pytest
 
-from hgpo.report.estimator_comparison import Training, level_estimator, shown_estimators, whose_levels
+from hgpo.report.estimator_comparison import Training, level_estimator, report_estimators, whose_levels
 
 
 def test_the_well_known_estimators_are_compared():
-    keys = [shown.key for shown in shown_estimators(None)]
+    keys = [shown.key for shown in report_estimators(None)]
     assert keys == ["paper", "verl", "pooled", "gigpo", "grpo", "mixed", "prompt"]
 
 
@@ -20,7 +20,7 @@ def test_the_well_known_estimators_are_compared():
     ],
 )
 def test_the_one_that_trained_comes_first_and_once(training, key):
-    shown = shown_estimators(training)
+    shown = report_estimators(training)
     assert shown[0].key == key
     assert shown[0].trained
     assert len({estimator.key for estimator in shown}) == len(shown) == (8 if key == "trained" else 7)
@@ -44,22 +44,22 @@ def test_the_one_that_trained_comes_first_and_once(training, key):
     ],
 )
 def test_whose_levels_are_followed(training, label, whose):
-    shown = shown_estimators(training)
+    shown = report_estimators(training)
     assert shown[0].label == label
     assert whose_levels(shown) == whose
 
 
 def test_what_an_estimator_needs_and_compares_is_what_the_registry_says():
-    shown = {estimator.key: estimator for estimator in shown_estimators(None)}
+    shown = {estimator.key: estimator for estimator in report_estimators(None)}
     assert {key: estimator.needs for key, estimator in shown.items() if estimator.needs} == {
         "mixed": ("action",),
         "prompt": ("prompt",),
     }
     assert shown["gigpo"].levels == ("same state",)
-    assert shown_estimators(Training("gae"))[0].needs == ("value",)
+    assert report_estimators(Training("gae"))[0].needs == ("value",)
 
 
 def test_all_share_history_length_and_mode():
-    shown = shown_estimators(Training("hgpo", {"history_length": 4, "mode": "mean_norm"}))
+    shown = report_estimators(Training("hgpo", {"history_length": 4, "mode": "mean_norm"}))
     assert {estimator.options.get("history_length", 4) for estimator in shown} == {4}
     assert {estimator.options["mode"] for estimator in shown} == {"mean_norm"}

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hgpo.report.payload import Columns, TextStore, pack
+from hgpo.report.document import Columns, TextStore, pack
 from packed_reports import read_column, unpack
 
 

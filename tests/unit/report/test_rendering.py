@@ -22,6 +22,6 @@ def test_a_page_needs_nothing_from_outside(folder):
     assert not re.search(r"<(link|img|iframe|object|embed|base)\b", page.split("<script>")[0])
     assert not re.search(r"<script[^>]+src=", page)
     assert page.lower().count("</script>") == 3
-    assert report.shown_count == report.steps
+    assert report.sampled_steps == report.steps
     with pytest.raises(ValueError, match="even with 1 tasks; the limit is 1,000"):
         fitting_page(report.thinned(0.2), limit=1_000)

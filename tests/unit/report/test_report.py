@@ -7,21 +7,26 @@ from hgpo.report.report import TaskSampler, build_report
 
 def test_everything_is_counted_and_shown(folder, rows):
     report = build_report(folder)
-    assert (report.steps, report.tasks, report.shown_count, report.shown_tasks) == (2 * len(rows), 4, 2 * len(rows), 4)
-    assert [figures.update for figures in report.figures] == [1, 2]
+    assert (report.steps, report.tasks, report.sampled_steps, report.sampled_tasks) == (
+        2 * len(rows),
+        4,
+        2 * len(rows),
+        4,
+    )
+    assert [figures.update for figures in report.updates] == [1, 2]
 
 
 def test_of_many_steps_whole_tasks_are_shown_and_all_are_counted(folder, rows):
     report = build_report(folder, max_steps=11)
     assert report.steps == 2 * len(rows)
-    assert 0 < report.shown_count <= 11
-    assert all(len(shown.with_tasks([0])) in (4, 7) for shown in report.shown)
-    assert build_report(folder).thinned(0.01).shown_tasks == 1
-    assert build_report(folder, max_steps=1).shown_tasks == 1
+    assert 0 < report.sampled_steps <= 11
+    assert all(len(part.with_tasks([0])) in (4, 7) for part in report.samples)
+    assert build_report(folder).thinned(0.01).sampled_tasks == 1
+    assert build_report(folder, max_steps=1).sampled_tasks == 1
 
 
 def test_some_updates_alone(folder):
-    assert [figures.update for figures in build_report(folder, updates=[2]).figures] == [2]
+    assert [figures.update for figures in build_report(folder, updates=[2]).updates] == [2]
     with pytest.raises(ValueError, match="contains no rollouts of update 9"):
         build_report(folder, updates=[9])
 
@@ -29,7 +34,7 @@ def test_some_updates_alone(folder):
 def test_a_damaged_file_does_not_hide_the_others(folder):
     (folder / "00001.jsonl").write_text("{")
     report = build_report(folder)
-    assert [figures.update for figures in report.figures] == [2]
+    assert [figures.update for figures in report.updates] == [2]
     assert str(report.notices[0]).startswith("00001.jsonl line 1: not JSON")
 
 
@@ -45,7 +50,7 @@ def test_where_nothing_can_be_read_every_file_is_named(folder):
 def test_metrics_alone_give_figures_and_no_steps(tmp_path):
     metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
     report = build_report(tmp_path, Training(metrics=metrics))
-    assert report.shown_count == 0
+    assert report.sampled_steps == 0
     assert "contains no rollouts" in str(report.notices[0])
     with pytest.raises(ValueError, match="contains no rollouts"):
         build_report(tmp_path)

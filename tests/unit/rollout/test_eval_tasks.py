@@ -10,10 +10,9 @@ import pytest
 from corridor import CorridorSuite
 from hgpo.agents import Agent, get_template
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.async_batcher import AsyncBatcher
 from hgpo.policies.base import RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
-from hgpo.policies.pricing import PricedPolicy, Prices
+from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepCounts
 from hgpo.rollout.runner import EvalTask, Player, play_tasks

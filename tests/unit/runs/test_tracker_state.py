@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from corridor_runs import quiet, recipe
-from hgpo.config.checks import leaves
+from hgpo.config.loading import leaves
 from hgpo.evaluation.eval_history import evaluation_figures
 from hgpo.evaluation.statistics import Evaluation, Rate
 from hgpo.runs import trackers as module

@@ -26,7 +26,7 @@ def run_of(directory: Path, *overrides: str) -> Path:
 def test_a_run_made_here_is_known_and_its_modules_are_said(tmp_path: Path, home: Path) -> None:
     run, said = run_of(tmp_path), []
     assert made_here(run)
-    allow_imports(run, recipe(tmp_path), trusted=False, say=said.append)
+    allow_imports(run, modules_named(recipe(tmp_path)), trusted=False, say=said.append)
     assert said == ["Importing what the run names: 'corridor:CorridorSuite' (environment.name)"]
     assert stat.S_IMODE((home / "hgpo" / "key").stat().st_mode) == 0o600
     assert len(list((home / "hgpo").iterdir())) == 1
@@ -39,14 +39,14 @@ def test_another_users_run_and_one_that_was_changed_are_not(tmp_path: Path, monk
     settings.write_text(whole.replace("corridor:", "innocent:"))
     assert not made_here(run)
     with pytest.raises(UntrustedRunError, match=r"made elsewhere, or its config\.toml was changed"):
-        allow_imports(run, recipe(tmp_path), trusted=False, say=print)
+        allow_imports(run, modules_named(recipe(tmp_path)), trusted=False, say=print)
     settings.write_text(whole)
     assert made_here(run)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another home"))
     assert not made_here(run)
     run_of(tmp_path, "run.name=other")  # draws that home's key
     assert not made_here(run)
-    allow_imports(run, recipe(tmp_path), trusted=True, say=lambda line: None)
+    allow_imports(run, modules_named(recipe(tmp_path)), trusted=True, say=lambda line: None)
 
 
 @pytest.mark.parametrize("signature", ["", "ü", "0" * 64])
@@ -69,7 +69,7 @@ def test_a_run_that_names_nothing_by_path_asks_for_nothing(tmp_path: Path, home:
     settings = recipe(tmp_path, "environment.name=alfworld", "run.name=plain", "warm_start.probe_games=1")
     assert modules_named(settings) == {}
     run = create_run_directory(settings).path
-    allow_imports(run, settings, trusted=False, say=print)
+    allow_imports(run, modules_named(settings), trusted=False, say=print)
     assert not home.exists()
     assert not (run / SIGNATURE_FILE).exists()
 
@@ -79,6 +79,6 @@ def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -
     with pytest.raises(
         UntrustedRunError, match=r"names a server that would be contacted: 'openenv:http://127.0.0.1:1'"
     ):
-        allow_imports(tmp_path, config, trusted=False, say=said.append)
-    allow_imports(tmp_path, config, trusted=True, say=said.append)
+        allow_imports(tmp_path, modules_named(config), trusted=False, say=said.append)
+    allow_imports(tmp_path, modules_named(config), trusted=True, say=said.append)
     assert said == ["Asking what the run names: 'openenv:http://127.0.0.1:1' (environment.name)"]

@@ -8,7 +8,7 @@ import pytest
 
 LEAVES_HOLES = """
 import torch
-from hgpo.training.oom import return_freed_memory
+from hgpo.training.log_probs import return_freed_memory
 
 def resident_memory():
     lines = open("/proc/self/status").read().splitlines()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.policies.padding import length_buckets
+from hgpo.policies.cache import length_buckets
 from hgpo.training.batching import Sample, distinct, micro_batches, padded_tokens
 
 

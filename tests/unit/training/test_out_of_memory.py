@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from hgpo.config import TrainingSettings, WarmStartSettings
-from hgpo.policies.lora import Adapter, add_adapter
-from hgpo.training.log_probs import response_log_probs
-from hgpo.training.oom import SampleTooLongError, times_lowered, within_memory
+from hgpo.policies.weights import Adapter, add_adapter
+from hgpo.training.log_probs import SampleTooLongError, response_log_probs, times_lowered, within_memory
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 from hgpo.training.warm_start import WarmStart
 from tiny_models import tiny_model, tiny_samples
@@ -126,7 +125,7 @@ def test_a_sample_that_does_not_fit_by_itself_is_an_error_that_says_what_helps()
 
 
 def test_other_errors_pass():
-    def broken(limit):
+    def broken(batches, width):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     model = tiny_model().model
@@ -151,11 +150,10 @@ def test_reference_scores_take_smaller_batches_too():
 def test_the_next_attempt_finds_the_random_numbers_of_the_first():
     drawn = []
 
-    def work(limit):
+    def work(batches, width):
         drawn.append(torch.rand(3))
         if len(drawn) == 1:
             raise torch.OutOfMemoryError
-        return limit
 
     within_memory(tiny_model().model, SAMPLES, WHOLE, work)
     assert torch.equal(*drawn)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.config import TrainingSettings
-from hgpo.policies.lora import Adapter, adapter_dropout, add_adapter
+from hgpo.policies.weights import Adapter, adapter_dropout, add_adapter
 from hgpo.training.batching import (
     Sample,
     lay_out_trees,

@@ -2,7 +2,7 @@
 
 import torch
 
-from hgpo.policies.lora import Adapter, add_adapter
+from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.training.start_policy import reference_model
 from tiny_models import tiny_model
 

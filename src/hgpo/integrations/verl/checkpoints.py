@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.loading import refuse_incomplete
-from hgpo.policies.lora import (
+from hgpo.policies.weights import (
     BASE_FILE,
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -95,7 +95,7 @@ def _link_or_copy(source: str, target: str) -> str:
 
 
 def keep_adapter(folder: Path, adapter: Adapter) -> None:
-    """Turn verl's folder of a whole model into one of its adapter, as `hgpo.policies.lora.save_adapter` writes it.
+    """Turn verl's folder of a whole model into one of its adapter, as `hgpo.policies.weights.save_adapter` writes it.
 
     Idempotent, and safe if the process dies at any point. `config.json` and the tokenizer stay.
 

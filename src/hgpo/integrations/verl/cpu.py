@@ -29,8 +29,8 @@ import torch
 from hgpo.integrations.verl.config import CPU_ROLLOUT
 from hgpo.policies.chat import end_tokens, pad_token
 from hgpo.policies.loading import load_model, load_tokenizer, refuse_incomplete
-from hgpo.policies.lora import Adapter, add_adapter, has_adapter, set_adapter
 from hgpo.policies.sampler import SampledTokens, sample_responses
+from hgpo.policies.weights import Adapter, add_adapter, has_adapter, set_adapter
 
 _LARGEST_BATCH = 64
 _GATHERING_SECONDS = 0.005  # wait after the first request of a batch

@@ -22,9 +22,8 @@ import numpy as np
 from hgpo.envs.base import StepResult
 from hgpo.integrations.verl import env_worker
 from hgpo.messages import Conversation
-from hgpo.policies.base import AsyncPolicy, Request, Response
+from hgpo.policies.base import AsyncPolicy, Request, Response, TokenIds
 from hgpo.policies.chat import PromptEncoder
-from hgpo.policies.padding import TokenIds
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord

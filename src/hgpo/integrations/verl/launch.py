@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import prepare_start, record_environment, run_policies, training_suite
+from hgpo.assemble import prepare_start, record_environment, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
@@ -46,9 +46,10 @@ from hgpo.integrations.verl.preflight import (
     require_verl,
 )
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
+from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import RunDirectory, create_run_directory, exclusive, open_run_directory
 from hgpo.runs.trackers import check_trackers, tracker_variables
-from hgpo.training.load import check_model, use_threads
+from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.memory import summarise_model
 from hgpo.training.run_plan import plan_lines
 from hgpo.utils.progress import Reporter
@@ -282,7 +283,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
 
     run = RunDirectory(run_directory or config.run_directory.resolve())
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
-    model = str(run.start) if planned else run_policies(run, config).start_source()
+    policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
+    model = str(run.start) if planned else policies.start_source()
     rows = stored_rows(config.rollout, config.evaluation, environment)
     suggested = suggested_settings(policy, training, verl, stored_rows=rows)
     mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))

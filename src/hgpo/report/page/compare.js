@@ -7,7 +7,7 @@ function compareView(data, chosen) {
   const order = range(0, data.size).sort((a, b) => spreads[b] - spreads[a] || a - b).filter((step) => spreads[step] > 0);
   return [
     h("h1", {}, "Estimators compared"),
-    h("p", { class: "note" }, "Each estimator's advantages are divided by their root mean square over the shown steps; a step's disagreement is the largest less the smallest of them."),
+    h("p", { class: "note" }, "Each estimator's advantages are divided by their root mean square over the sampled steps; a step's disagreement is the largest less the smallest of them."),
     h("h2", {}, "How often two have opposite signs"),
     h("p", { class: "note" }, "Share of the steps of all updates for which neither advantage is 0. A cell shows the steps of that pair."),
     signMatrix(data),
@@ -16,9 +16,9 @@ function compareView(data, chosen) {
     pagedTable(
       ["step", "task", "action", "return", "disagreement", ...data.estimators.map((estimator) => estimator.label)], order,
       (step) => [
-        h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
-        link(data.taskLink(data.steps.task[step]), shown(shortened(data.taskId(data.steps.task[step]), 40))),
-        shown(shortened(actionOf(data, step), 40)),
+        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
+        link(data.taskLink(data.steps.task[step]), visible(shortened(data.taskId(data.steps.task[step]), 40))),
+        visible(shortened(actionOf(data, step), 40)),
         figureCell(number(data.steps.return[step])),
         figureCell(number(spreads[step], 3), { "data-value": spreads[step] }),
         ...data.estimators.map((estimator) => h("td", { class: "figure", "data-key": estimator.key, "data-value": estimator.advantage[step] }, badge(estimator.advantage[step]))),
@@ -51,7 +51,7 @@ function disagreements(data, estimators) {
 function signMatrix(data) {
   const share = (first, second) => {
     let [compared, opposite] = [0, 0];
-    for (const figures of data.figures) {
+    for (const figures of data.updates) {
       const pair = figures.disagreement[`${first.key} ${second.key}`] || figures.disagreement[`${second.key} ${first.key}`];
       if (pair) [compared, opposite] = [compared + pair[0], opposite + pair[1]];
     }

@@ -34,7 +34,7 @@ function share(part, whole, name) {
 
 function totalsByLevel(data) {
   return data.consistency.map(({ k }) => {
-    const levels = data.figures.map((figures) => figures.consistency[k]).filter(Boolean);
+    const levels = data.updates.map((figures) => figures.consistency[k]).filter(Boolean);
     const total = { k };
     for (const name of TOTALS) total[name] = levels.reduce((sum, level) => sum + level[name], 0);
     const explained = levels.map((level) => level.explained).filter((value) => value !== null);
@@ -47,7 +47,7 @@ function alone(data, members, step) {
   return members.every((member) => member === step || data.steps.prompt[member] !== data.steps.prompt[step]);
 }
 
-/* Groups of the shown steps by the largest change among their members. */
+/* Groups of the sampled steps by the largest change among their members. */
 function worstGroups(data, level) {
   const paper = data.estimator("paper").levels[level.k];
   if (!paper) return "";
@@ -60,12 +60,12 @@ function worstGroups(data, level) {
   }
   const ordered = [...groups.values()].sort((a, b) => b.change - a.change || a.step - b.step);
   return h("section", {},
-    h("h2", {}, `HGPO's level ${level.k}, ${paper.name}: ${ordered.length.toLocaleString("en")} shown groups with different prompts`),
+    h("h2", {}, `HGPO's level ${level.k}, ${paper.name}: ${ordered.length.toLocaleString("en")} sampled groups with different prompts`),
     ordered.length ? longTable(["step", "observation", "members", "prompts", "advantage in the group", "among equal prompts"], ordered, ({ step }) => {
       const members = data.group(paper, step);
       return [
-        h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
-        shown(shortened(data.stepText("observation", step), 70)),
+        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
+        visible(shortened(data.stepText("observation", step), 70)),
         members.length, new Set(members.map((member) => data.steps.prompt[member])).size,
         badge(level.whole[step]), alone(data, members, step) ? h("span", { class: "note" }, "no other has its prompt") : badge(level.split[step]),
       ];

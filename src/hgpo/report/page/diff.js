@@ -52,5 +52,5 @@ function merged(parts) {
 /* Two prompts as one marked text: struck through what only this step has, underlined what only the other has. */
 function markedDifference(first, second) {
   const tags = { "-1": "del", 0: "span", 1: "ins" };
-  return h("div", { class: "text diff" }, difference(first, second).map(([side, text]) => h(tags[side], {}, shown(text))));
+  return h("div", { class: "text diff" }, difference(first, second).map(([side, text]) => h(tags[side], {}, visible(text))));
 }

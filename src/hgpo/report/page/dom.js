@@ -28,12 +28,12 @@ function codePoint(character) {
 }
 
 /* Untrusted text as it is, acting characters by their number, its direction kept to itself. */
-function shown(text, attributes = {}) {
+function visible(text, attributes = {}) {
   if (text === null || text === "") return h("span", { class: "absent" }, text === null ? "none" : "empty");
   const parts = [];
   let end = 0;
   for (const match of text.matchAll(ACTING)) {
-    parts.push(text.slice(end, match.index), h("span", { class: "acting", title: "a character that is not shown" }, codePoint(match[0])));
+    parts.push(text.slice(end, match.index), h("span", { class: "acting", title: "an invisible character" }, codePoint(match[0])));
     end = match.index + match[0].length;
   }
   return h("bdi", attributes, ...parts, text.slice(end));

@@ -67,20 +67,20 @@ function findView(data, query) {
   const steps = findSteps(data, query);
   const tasks = [...new Set(steps.map((step) => data.steps.task[step]))];
   return [
-    h("h1", {}, query ? ["Found: ", shown(query)] : "All tasks"),
+    h("h1", {}, query ? ["Found: ", visible(query)] : "All tasks"),
     h("p", { id: "found" }, `${steps.length.toLocaleString("en")} steps of ${tasks.length.toLocaleString("en")} tasks.`),
     longTable(["update", "task", "type", "trajectories", "won", "steps found"], tasks, (task) => {
       const trajectories = data.trajectoriesOfTask(task);
       return [
-        figureCell(String(data.tasks.update[task])), link(data.taskLink(task), shown(data.taskId(task))), shown(data.text(data.tasks.type[task]) ?? ""),
+        figureCell(String(data.tasks.update[task])), link(data.taskLink(task), visible(data.taskId(task))), visible(data.text(data.tasks.type[task]) ?? ""),
         trajectories.length, trajectories.filter((trajectory) => data.trajectories.success[trajectory]).length,
         steps.filter((step) => data.steps.task[step] === task).length,
       ];
     }, {}, 20),
     query ? h("h2", {}, "Steps") : "",
     query ? longTable(["step", "observation", "action", "return", "advantage"], steps, (step) => [
-      h("span", {}, stepLink(data, step), " of ", shown(data.trajectoryName(data.steps.trajectory[step]))),
-      shown(shortened(data.stepText("observation", step), 70)), shown(shortened(actionOf(data, step), 50)),
+      h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
+      visible(shortened(data.stepText("observation", step), 70)), visible(shortened(actionOf(data, step), 50)),
       figureCell(number(data.steps.return[step])), badge(data.estimators[0].advantage[step]),
     ], { id: "found-steps" }) : "",
   ];

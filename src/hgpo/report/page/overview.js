@@ -1,4 +1,4 @@
-/* View 1: every update in figures. They count all steps, also those that are not shown. */
+/* View 1: every update in metrics. They count all steps, also those that are not sampled. */
 
 const LEVEL_FIGURES = [
   ["usable", "usable_share", percent],
@@ -20,7 +20,7 @@ const LEVEL_FIGURES = [
 
 function overviewView(data) {
   return [
-    h("h1", {}, shown(data.source)),
+    h("h1", {}, visible(data.source)),
     h("p", { id: "counts" }, countsLine(data)),
     noticesBox(data),
     data.run ? runBox(data.run) : "",
@@ -43,16 +43,16 @@ function levelLabel(level) {
 
 /* What each level compares, in a sentence. */
 function levelNames(data) {
-  if (!data.figures.length) return "";
-  return `Levels: ${levelsOfSummary(data.figures[0].summary).map((level) => `${levelLabel(level)}, ${level.name}`).join("; ")}. `;
+  if (!data.updates.length) return "";
+  return `Levels: ${levelsOfSummary(data.updates[0].summary).map((level) => `${levelLabel(level)}, ${level.name}`).join("; ")}. `;
 }
 
 function countsLine(data) {
-  const { steps, tasks, shownSteps, shownTasks } = data.count;
+  const { steps, tasks, sampledSteps, sampledTasks } = data.count;
   const whole = (count) => count.toLocaleString("en");
-  const all = `${whole(steps)} steps of ${whole(tasks)} tasks in ${data.figures.length} update${data.figures.length === 1 ? "" : "s"}.`;
-  if (shownSteps === steps) return `${all} All can be looked at.`;
-  return `${all} The figures count all of them; ${whole(shownSteps)} steps of ${whole(shownTasks)} tasks can be looked at: whole tasks, spread evenly over the updates.`;
+  const all = `${whole(steps)} steps of ${whole(tasks)} tasks in ${data.updates.length} update${data.updates.length === 1 ? "" : "s"}.`;
+  if (sampledSteps === steps) return `${all} All can be looked at.`;
+  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} tasks can be looked at: whole tasks, spread evenly over the updates.`;
 }
 
 function noticesBox(data) {
@@ -61,30 +61,30 @@ function noticesBox(data) {
     "details",
     { class: "notice", open: true, id: "notices" },
     h("summary", {}, `${data.notices.length} thing${data.notices.length === 1 ? "" : "s"} could not be read`),
-    h("ul", {}, data.notices.map((notice) => h("li", {}, shown(notice)))),
+    h("ul", {}, data.notices.map((notice) => h("li", {}, visible(notice)))),
   );
 }
 
 function levelsOfUpdate(data) {
-  if (!data.figures.length) return h("p", { class: "note" }, "No steps could be read.");
+  if (!data.updates.length) return h("p", { class: "note" }, "No steps could be read.");
   const holder = h("div", { id: "levels" });
   const select = h(
     "select",
     { id: "update", change: () => show(Number(select.value)) },
-    data.figures.map((figures, index) => h("option", { value: index, selected: index === data.figures.length - 1 }, String(figures.update))),
+    data.updates.map((figures, index) => h("option", { value: index, selected: index === data.updates.length - 1 }, String(figures.update))),
   );
   const show = (index) => {
-    const levels = levelsOfSummary(data.figures[index].summary);
+    const levels = levelsOfSummary(data.updates[index].summary);
     holder.replaceChildren(
       table(
         ["level", "its groups", ...LEVEL_FIGURES.map(([heading]) => heading)],
         levels.map((level) => [
-          levelLabel(level), shown(level.name),
+          levelLabel(level), visible(level.name),
           ...LEVEL_FIGURES.map(([, name, format]) => figureCell(format(level[name]), { "data-figure": name })),
         ]),
       ),
     );
   };
-  show(data.figures.length - 1);
+  show(data.updates.length - 1);
   return [h("p", {}, h("label", {}, "update ", select)), holder];
 }

@@ -14,7 +14,7 @@ function heldOutBox(run) {
     h("h2", {}, "Success on held-out tasks"),
     h("dl", { class: "facts" }, entries.map(([name, value, interval]) =>
       h("div", {}, h("dt", {}, name), h("dd", { id: `held-out-${name.split(" ")[0]}` }, value, h("span", { class: "note" }, ` ${interval}`))))),
-    h("p", { class: "note" }, shown(last.panel), "."));
+    h("p", { class: "note" }, visible(last.panel), "."));
 }
 
 function heldOutEntry(point) {
@@ -32,9 +32,9 @@ function settingsBox(run) {
   const changed = run.settings.filter((setting) => setting.changed);
   return h("section", { class: "box", id: "run-settings" },
     h("h2", {}, "Settings"),
-    h("dl", { class: "facts small" }, run.headlines.map(({ name, value }) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value))))),
+    h("dl", { class: "facts small" }, run.headlines.map(({ name, value }) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))),
     h("details", { id: "all-settings" },
       h("summary", {}, `all ${run.settings.length}, ${changed.length} of them not the default`),
       table(["setting", "value", "meaning"], [...changed, ...run.settings.filter((setting) => !setting.changed)].map(({ name, value, changed, meaning }) =>
-        [changed ? h("b", {}, name) : name, shown(value), h("span", { class: "note" }, shown(meaning))]), { class: "settings" })));
+        [changed ? h("b", {}, name) : name, visible(value), h("span", { class: "note" }, visible(meaning))]), { class: "settings" })));
 }

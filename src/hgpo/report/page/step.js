@@ -6,11 +6,11 @@ function stepView(data, step, key) {
   const task = data.steps.task[step];
   const fault = data.stepText("fault", step);
   return [
-    h("h1", {}, `Step ${data.steps.step[step]} of `, shown(data.trajectoryName(trajectory))),
-    h("p", {}, `Update ${data.update(step)}, task `, link(data.taskLink(task), shown(data.taskId(task))), ". ", outcome(data, trajectory), ". ", link(data.stepLink(step), "link to this step")),
+    h("h1", {}, `Step ${data.steps.step[step]} of `, visible(data.trajectoryName(trajectory))),
+    h("p", {}, `Update ${data.update(step)}, task `, link(data.taskLink(task), visible(data.taskId(task))), ". ", outcome(data, trajectory), ". ", link(data.stepLink(step), "link to this step")),
     strip(data, step, estimator),
     facts(data, step, estimator),
-    fault ? h("p", { class: "notice" }, "The response was ill-formed: ", shown(fault)) : "",
+    fault ? h("p", { class: "notice" }, "The response was ill-formed: ", visible(fault)) : "",
     textBox("Observation", data.stepText("observation", step)),
     textBox("Prompt", data.stepText("prompt", step)),
     answerBoxes(data.stepText("response", step), data.stepText("action", step)),
@@ -40,7 +40,7 @@ function facts(data, step, estimator) {
 
 function textBox(name, text) {
   if (text === null) return "";
-  return h("section", { class: "box" }, h("h3", {}, name), h("div", { class: "text" }, shown(text)));
+  return h("section", { class: "box" }, h("h3", {}, name), h("div", { class: "text" }, visible(text)));
 }
 
 function answerBoxes(response, action) {
@@ -83,7 +83,7 @@ function levelSection(data, estimator, level, step) {
   const own = data.trajectories.id[data.steps.trajectory[step]];
   const trajectories = new Set(members.map((member) => data.steps.trajectory[member]));
   return h("section", { class: "level", id: `level-${level.k ?? "episode"}`, "data-own": own },
-    h("h3", {}, `${levelName(level)}: `, h("span", { class: "note" }, shown(level.name))),
+    h("h3", {}, `${levelName(level)}: `, h("span", { class: "note" }, visible(level.name))),
     h("p", { class: used ? "" : "unused" }, used ? "Used: " : `Not used: ${data.unused[level.unused[step]]}. `,
       h("span", {}, "advantage ", figure("advantage", level.advantage[step]), " × weight ", figure("weight", level.weight[step]), " = ", figure("contribution", contribution))),
     members.length ? h("p", {}, figure("size", members.length), " steps of ", figure("trajectories", trajectories.size), " trajectories; mean ", figure("mean", level.mean[step]), ", std ", figure("std", level.std[step]), ".") : "",
@@ -101,7 +101,7 @@ function episodeMembers(data, members, step) {
     table(["trajectory", "", "steps", "sum of rewards"], trajectories.map((trajectory) => {
       const own = trajectory === data.steps.trajectory[step];
       const steps = data.stepsOfTrajectory(trajectory);
-      return [h("span", {}, link(data.stepLink(steps[0]), shown(data.trajectoryName(trajectory))), own ? " (this one)" : ""), outcome(data, trajectory), steps.length, steps.reduce((sum, other) => sum + data.steps.reward[other], 0)];
+      return [h("span", {}, link(data.stepLink(steps[0]), visible(data.trajectoryName(trajectory))), own ? " (this one)" : ""), outcome(data, trajectory), steps.length, steps.reduce((sum, other) => sum + data.steps.reward[other], 0)];
     })));
 }
 
@@ -113,11 +113,11 @@ function groupMembers(data, estimator, members, step) {
   const ordered = [...differing, ...others.filter((member) => !differing.includes(member))];
   const summary = prompt ? `${others.length} others, ${differing.length} of them with a different prompt` : `${others.length} others`;
   const rows = (member) => [
-    h("span", {}, shown(data.trajectoryName(data.steps.trajectory[member]))),
+    h("span", {}, visible(data.trajectoryName(data.steps.trajectory[member]))),
     stepLink(data, member),
     outcome(data, data.steps.trajectory[member]),
     figureCell(number(data.steps.return[member])),
-    shown(shortened(actionOf(data, member), 60)),
+    visible(shortened(actionOf(data, member), 60)),
     badge(estimator.advantage[member]),
     promptCell(data, step, member, member === differing[0]),
   ];

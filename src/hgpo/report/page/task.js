@@ -6,8 +6,8 @@ function taskView(data, task, key) {
   const type = data.text(data.tasks.type[task]);
   const won = trajectories.filter((trajectory) => data.trajectories.success[trajectory]).length;
   return [
-    h("h1", {}, "Task ", shown(data.taskId(task))),
-    h("p", {}, `Update ${data.tasks.update[task]}. `, type ? ["Type ", shown(type), ". "] : "", `${trajectories.length} trajectories, ${won} won. `, neighbours(data, task)),
+    h("h1", {}, "Task ", visible(data.taskId(task))),
+    h("p", {}, `Update ${data.tasks.update[task]}. `, type ? ["Type ", visible(type), ". "] : "", `${trajectories.length} trajectories, ${won} won. `, neighbours(data, task)),
     h("h2", {}, "Transitions"),
     graphView(data, task),
     h("h2", {}, "Side by side"),
@@ -32,7 +32,7 @@ function estimatorSelect(data, chosen, change) {
 /* Time runs down, trajectories stand beside each other; each cell is a step with its action and advantage. */
 function sideBySide(data, trajectories, estimator) {
   const longest = Math.max(...trajectories.map((trajectory) => data.trajectoryLength[trajectory]));
-  const headings = trajectories.map((trajectory) => h("span", {}, shown(data.trajectoryName(trajectory)), h("br"), outcome(data, trajectory)));
+  const headings = trajectories.map((trajectory) => h("span", {}, visible(data.trajectoryName(trajectory)), h("br"), outcome(data, trajectory)));
   const rows = range(0, longest).map((time) => [
     figureCell(String(time)),
     ...trajectories.map((trajectory) => {
@@ -40,7 +40,7 @@ function sideBySide(data, trajectories, estimator) {
       const step = data.trajectoryStart[trajectory] + time;
       const advantage = estimator.advantage[step];
       return h("td", { class: `turn ${signClass(advantage)}` },
-        link(data.stepLink(step), shown(shortened(actionOf(data, step), 60))), h("br"), badge(advantage), " ",
+        link(data.stepLink(step), visible(shortened(actionOf(data, step), 60))), h("br"), badge(advantage), " ",
         h("span", { class: "note" }, `return ${number(data.steps.return[step])}`));
     }),
   ]);

@@ -57,7 +57,7 @@ function valuesOf(spec, title) {
   const holder = h("div", {});
   const details = h("details", { class: "values", toggle: () => {
     if (details.open && !holder.childNodes.length) {
-      holder.append(pagedTable(names, values, (value) => names.map((name) => (typeof value[name] === "number" ? value[name] : shown(value[name] ?? null))), { "aria-label": title }));
+      holder.append(pagedTable(names, values, (value) => names.map((name) => (typeof value[name] === "number" ? value[name] : visible(value[name] ?? null))), { "aria-label": title }));
     }
   } }, h("summary", {}, "values"), holder);
   return details;

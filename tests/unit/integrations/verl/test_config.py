@@ -5,8 +5,9 @@ from typing import Any, get_args
 
 import pytest
 
-from hgpo.config import Config, ConfigError, TrainingSettings, checks
-from hgpo.config.checks import engines_of
+from hgpo.config import Config, ConfigError, TrainingSettings
+from hgpo.config import loading as checks
+from hgpo.config.loading import engines_of
 from hgpo.integrations.verl.config import (
     Mapped,
     check_for_verl,

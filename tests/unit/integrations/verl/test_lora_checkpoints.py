@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from hgpo.assemble import run_policies
 from hgpo.config import Config
 from hgpo.policies.loading import IncompleteModelError
-from hgpo.policies.lora import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
+from hgpo.policies.weights import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.batching import Sample
-from hgpo.training.load import adapter_of
+from hgpo.training.load import RunPolicies, adapter_of
 from hgpo.training.log_probs import response_log_probs
 from killed import killed_at_each_call
 from tiny_models import tiny_model
@@ -133,12 +132,16 @@ def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: 
     run = RunDirectory(tmp_path / "run")
     keep_adapter(folder, adapter_of(saved.config.policy.lora))
     publish(folder, run.checkpoints, 3, {"engine": "verl"}, keep=2)
-    language_model, name = run_policies(run, saved.config).language_model("newest")
+    language_model, name = RunPolicies(
+        run, saved.config.policy, saved.config.warm_start.enabled, saved.config.run.seed
+    ).language_model("newest")
     sample = Sample(PROMPT, ANSWER, np.zeros(len(ANSWER), dtype=np.float32), advantage=1.0)
     [found] = response_log_probs(language_model.model, [sample])
     np.testing.assert_allclose(found, saved.log_probs, rtol=1e-5, atol=1e-6)
     assert name == "3"
-    start, _ = run_policies(run, saved.config).language_model("start")
+    start, _ = RunPolicies(
+        run, saved.config.policy, saved.config.warm_start.enabled, saved.config.run.seed
+    ).language_model("start")
     [unlearnt] = response_log_probs(start.model, [sample])
     assert np.abs(unlearnt - found).max() > 0.1
     assert not (run.checkpoints / "3" / "config.json").exists()

@@ -29,9 +29,9 @@ from hgpo.integrations.verl.preflight import (
     reject_or_note,
     require_verl,
 )
+from hgpo.runs.metrics import GIB
 from hgpo.training import memory
 from hgpo.training.memory import ModelSummary
-from hgpo.training.oom import GIB
 from qwen_sizes import QWEN
 
 VERSIONS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}

@@ -1,53 +1,46 @@
-"""The columns of the steps in a report: whole tasks, each a contiguous range of steps.
+"""The sampled steps of a report as columns: whole tasks, each a contiguous range of steps.
 
-Shapes: N steps of the update, S shown steps, M shown trajectories, V nodes of the transition graph. Arrays suffixed _S
-are in the order task, trajectory, step.
+Shapes: N steps of the update, S sampled steps, M sampled trajectories, V nodes of the transition graph. Arrays of S
+values are in the order task, trajectory, step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators import Advantages
 from hgpo.estimators.base import Level
 from hgpo.estimators.transition_graph import transition_graph, won
 from hgpo.report.analysis import AnalysedUpdate
 from hgpo.steps import StepBatch
 
+Columns = Mapping[str, NDArray[Any]]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelColumns:
-    """One level of one estimator for the shown steps, [S]; see `hgpo.estimators.base.Level`.
+    """One level of one estimator for the sampled steps; see `hgpo.estimators.base.Level`.
 
     Attributes:
         k: steps of history that the level compares; None for the episode level.
         name: what the level compares.
-        group_S: group of each step, from 0; -1 without a group.
-        mean_S, std_S: of the returns in the group.
-        advantage_S: before the weight.
-        weight_S: of the level in the step's advantage.
-        unused_S: why the level is not used, a value of `Unused`; 0 where it is used.
+        columns: [S] each: group (from 0; -1 without a group), mean, std, advantage (before the weight), weight, and
+            unused (a value of `Unused`).
     """
 
     k: int | None
     name: str
-    group_S: IntArray
-    mean_S: FloatArray
-    std_S: FloatArray
-    advantage_S: FloatArray
-    weight_S: FloatArray
-    unused_S: NDArray[np.int8]
+    columns: Columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimatorColumns:
-    """One estimator's advantages of the shown steps, [S].
+    """One estimator's advantages of the sampled steps, [S].
 
     Attributes:
         key: key of the estimator.
@@ -61,21 +54,20 @@ class EstimatorColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShownSteps:
-    """The steps of an update that are shown, in the order task, trajectory, step, so that each task is one range.
+class SampledSteps:
+    """The sampled steps of an update, in the order task, trajectory, step, so that each task is one range.
 
     Attributes:
         update: its number.
-        task_ids, trajectory_ids, task_types: one per shown task or trajectory.
-        task_S, trajectory_S, step_S: numbers into these, and time.
+        task_ids, trajectory_ids, task_types: one per sampled task or trajectory.
         success_M: per trajectory.
-        reward_S, penalty_S, return_S: of each step.
+        columns: [S] each: task, trajectory (indices into the ids), step, reward, penalty, return, and source, target
+            (nodes of the task's transition graph; a task's nodes are numbered from 0).
         texts: observation, prompt, response, action, fault: S values each, None where there is none.
-        source_S, target_S: nodes of the task's transition graph; a task's nodes are numbered from 0.
         node_observation: per task, the observation of each node; None for the node of those that won, False for the
             node of those that ended otherwise.
         estimators: see `EstimatorColumns`.
-        consistency: per level (differs_S, whole_S, split_S).
+        consistency: per level of HGPO, [S] each: differs, whole, split (`hgpo.report.analysis.Consistency`).
     """
 
     update: int
@@ -83,27 +75,21 @@ class ShownSteps:
     trajectory_ids: tuple[str, ...]
     task_types: tuple[str, ...]
     success_M: NDArray[np.bool_]
-    task_S: IntArray
-    trajectory_S: IntArray
-    step_S: IntArray
-    reward_S: FloatArray
-    penalty_S: FloatArray
-    return_S: FloatArray
+    columns: Columns
     texts: Mapping[str, tuple[str | None, ...]]
-    source_S: IntArray
-    target_S: IntArray
     node_observation: tuple[tuple[str | bool | None, ...], ...]
     estimators: tuple[EstimatorColumns, ...]
-    consistency: tuple[tuple[NDArray[np.bool_], FloatArray, FloatArray], ...]
+    consistency: tuple[Columns, ...]
 
     def __len__(self) -> int:
-        """Return the number of shown steps S."""
-        return len(self.step_S)
+        """Return the number of sampled steps S."""
+        return len(self.columns["step"])
 
-    def with_tasks(self, tasks: Sequence[int]) -> ShownSteps:
+    def with_tasks(self, tasks: Sequence[int]) -> SampledSteps:
         """A copy with only these tasks, renumbered from 0; `tasks` are ascending indices into `task_ids`."""
-        at_S = np.flatnonzero(np.isin(self.task_S, tasks))
-        trajectory_M, trajectory_S = np.unique(self.trajectory_S[at_S], return_inverse=True)
+        at_S = np.flatnonzero(np.isin(self.columns["task"], tasks))
+        kept = _at(self.columns, at_S)
+        trajectory_M, trajectory_S = np.unique(kept["trajectory"], return_inverse=True)
         return replace(
             self,
             task_ids=tuple(self.task_ids[task] for task in tasks),
@@ -111,31 +97,29 @@ class ShownSteps:
             node_observation=tuple(self.node_observation[task] for task in tasks),
             trajectory_ids=tuple(self.trajectory_ids[number] for number in trajectory_M),
             success_M=self.success_M[trajectory_M],
+            columns={
+                **kept,
+                "task": np.searchsorted(tasks, kept["task"]),
+                "trajectory": trajectory_S.reshape(-1),
+            },
             texts={name: tuple(column[at] for at in at_S) for name, column in self.texts.items()},
             estimators=tuple(
-                replace(
-                    shown,
-                    advantage_S=shown.advantage_S[at_S],
-                    levels=tuple(_pick(level, at_S) for level in shown.levels),
+                EstimatorColumns(
+                    one.key,
+                    one.advantage_S[at_S],
+                    tuple(replace(level, columns=_at(level.columns, at_S)) for level in one.levels),
                 )
-                for shown in self.estimators
+                for one in self.estimators
             ),
-            consistency=tuple((differs[at_S], whole[at_S], split[at_S]) for differs, whole, split in self.consistency),
-            **{name: getattr(self, name)[at_S] for name in _STEP_COLUMNS},
-            task_S=np.searchsorted(tasks, self.task_S[at_S]),
-            trajectory_S=trajectory_S.reshape(-1),
+            consistency=tuple(_at(level, at_S) for level in self.consistency),
         )
 
 
-_STEP_COLUMNS = ("step_S", "reward_S", "penalty_S", "return_S", "source_S", "target_S")
+def _at(columns: Columns, at_S: IntArray) -> dict[str, NDArray[Any]]:
+    return {name: column[at_S] for name, column in columns.items()}
 
 
-def _pick(level: LevelColumns, at_S: IntArray) -> LevelColumns:
-    columns = [column.name for column in fields(level) if column.name.endswith("_S")]
-    return replace(level, **{name: getattr(level, name)[at_S] for name in columns})
-
-
-def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
+def sample_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> SampledSteps:
     """The columns of whole tasks (numbers of `batch.group`) for the report."""
     batch = update.batch
     row_S = _rows(batch, tasks)
@@ -150,28 +134,31 @@ def shown_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> ShownSteps:
     for _, node_V, local_V in nodes:
         number_V[node_V] = local_V
     first_row = row_S[[int(np.argmax(batch.group[row_S] == task)) for task in tasks]]
-    return ShownSteps(
+    return SampledSteps(
         update=update.steps.update,
         task_ids=tuple(_text(batch.labels["group"][task]) or "" for task in tasks),
         trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
         task_types=tuple(_text(value) or "" for value in update.steps.values("task_type", first_row)),
         success_M=won(batch)[trajectory_M],
-        task_S=task_of[batch.group[row_S]],
-        trajectory_S=trajectory_S.reshape(-1),
-        step_S=batch.step[row_S],
-        reward_S=batch.reward[row_S],
-        penalty_S=batch.penalty[row_S],
-        return_S=next(iter(update.advantages.values())).returns[row_S],
+        columns={
+            "task": task_of[batch.group[row_S]],
+            "trajectory": trajectory_S.reshape(-1),
+            "step": batch.step[row_S],
+            "reward": batch.reward[row_S],
+            "penalty": batch.penalty[row_S],
+            "return": next(iter(update.advantages.values())).returns[row_S],
+            "source": number_V[graph.source_N[row_S]],
+            "target": number_V[graph.target_N[row_S]],
+        },
         texts=_texts(update, row_S),
-        source_S=number_V[graph.source_N[row_S]],
-        target_S=number_V[graph.target_N[row_S]],
         node_observation=tuple(names for names, _, _ in nodes),
         estimators=tuple(
-            EstimatorColumns(key, computed.values[row_S], tuple(_levels(computed, row_S)))
+            EstimatorColumns(key, computed.values[row_S], tuple(_level(level, row_S) for level in computed.terms))
             for key, computed in update.advantages.items()
         ),
         consistency=tuple(
-            (level.differs_N[row_S], level.whole_N[row_S], level.split_N[row_S]) for level in update.consistency
+            _at({"differs": level.differs_N, "whole": level.whole_N, "split": level.split_N}, row_S)
+            for level in update.consistency
         ),
     )
 
@@ -185,23 +172,11 @@ def _rows(batch: StepBatch, tasks: Sequence[int]) -> IntArray:
     return rows
 
 
-def _levels(computed: Advantages, row_S: IntArray) -> list[LevelColumns]:
-    return [_level(level, row_S) for level in computed.terms]
-
-
 def _level(level: Level, row_S: IntArray) -> LevelColumns:
     group_S = level.group[row_S]
     numbers, dense_S = np.unique(group_S, return_inverse=True)
-    return LevelColumns(
-        k=level.k,
-        name=level.name,
-        group_S=dense_S.reshape(-1) - int(numbers[0] == -1),
-        mean_S=level.mean[row_S],
-        std_S=level.std[row_S],
-        advantage_S=level.advantage[row_S],
-        weight_S=level.weight[row_S],
-        unused_S=level.unused[row_S],
-    )
+    columns = {name: getattr(level, name)[row_S] for name in ("mean", "std", "advantage", "weight", "unused")}
+    return LevelColumns(level.k, level.name, {"group": dense_S.reshape(-1) - int(numbers[0] == -1), **columns})
 
 
 def _task_nodes(
