@@ -82,11 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.storage.tables import write_table
 
     if arguments.output is not None:
-        suffix_of(arguments.output)
+        suffix_of(arguments.output, written=True)
         check_output(arguments.output, overwrite=arguments.force)
     options = parse_given(arguments.option)
     columns = parse_columns(arguments.column)
-    stored = [read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format)]
+    stored = [
+        read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format, columns=columns)
+    ]
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
     computed = [

@@ -84,5 +84,5 @@ def _refuse_mistakes(arguments: argparse.Namespace) -> None:
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
         if count is not None and count < 1:
             raise ValueError(f"{option} {count}: at least 1 must be played")
-    suffix_of(arguments.output)
+    suffix_of(arguments.output, written=True)
     check_output(arguments.output, overwrite=arguments.force)

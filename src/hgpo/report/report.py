@@ -96,7 +96,7 @@ def build_report(
     known = training is not None and bool(training.metrics)
     files: list[StepFile] = []
     try:
-        files = find_step_files(path, format, updates)
+        files = find_step_files(path, format, updates, columns or ())
     except NoRolloutsError as error:
         if updates is not None or not known:
             raise

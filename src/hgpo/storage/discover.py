@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, StorageError, suffix_of
-from hgpo.storage.tables import parsed_line
+from hgpo.storage.tables import parsed_line, read_array
 
 _METRICS = ("metrics.jsonl", "metrics.superseded.jsonl")
 """Files of a run directory that have the suffix of rollouts and contain none."""
 
 _KEYS_OF_DUMPS = {"input", "output"}
-_LISTS_OF_TRAJECTORIES = {"messages", "steps"}
+_LISTS_OF_TRAJECTORIES = {"messages", "conversations", "steps"}
 
 
 class NoRolloutsError(StorageError):
@@ -40,18 +40,25 @@ class StepFile:
     format: str
 
 
-def find_step_files(path: Path, format: str = "auto", updates: Sequence[int] | None = None) -> list[StepFile]:
+def find_step_files(
+    path: Path,
+    format: str = "auto",
+    updates: Sequence[int] | None = None,
+    columns: Collection[str] = (),
+) -> list[StepFile]:
     """The files of steps in `path`, by update.
 
     The update is the number in a file's name (00040.parquet, verl's 40.jsonl). Files whose names have no number, or the
     same one, are numbered from 1 in the order of their names.
 
     Args:
-        path: A file, a folder of files or a run directory. The metrics of a run are not steps.
+        path: A file, a folder of files or a run directory. The metrics of a run are not steps. Files in .json are read
+            if they are named themselves.
         format: "hgpo", "verl" or "trajectories" for all files; "auto": the format of each file is taken from the names
             in its first row. A row with a list `messages` or `steps` is a trajectory; one with `input` and `output` in
             JSONL is verl's, unless it has the columns of a step.
         updates: Only these; None for all.
+        columns: Columns that are read from other keys; `messages` or `steps` among them selects "trajectories".
 
     Raises:
         ValueError: Unknown format, or `path` has no file of one of `updates`; the message names those it has.
@@ -60,6 +67,8 @@ def find_step_files(path: Path, format: str = "auto", updates: Sequence[int] | N
     """
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    if format == "auto" and _LISTS_OF_TRAJECTORIES & set(columns):
+        format = "trajectories"
     if path.is_file():
         suffix_of(path)
         files = [path]
@@ -139,8 +148,21 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
             schema = pq.read_schema(file)
         except (pa.ArrowException, OSError):
             return set(), set()
-        return set(schema.names), {field.name for field in schema if pa.types.is_list(field.type)}
-    with file.open("rb") as lines:
-        rows = (row for row in map(parsed_line, lines) if isinstance(row, dict))
-        first = next(rows, {})
+        return set(schema.names), {field.name for field in schema if _is_list(field.type)}
+    if suffix_of(file) == ".json":
+        first = next((row for row in read_array(file) if isinstance(row, dict)), {})
+    else:
+        with file.open("rb") as lines:
+            first = next((row for row in map(parsed_line, lines) if isinstance(row, dict)), {})
     return set(first), {key for key, value in first.items() if isinstance(value, list)}
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Whether a column's values are lists, in any of Arrow's forms."""
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )

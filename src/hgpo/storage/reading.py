@@ -21,6 +21,7 @@ from hgpo.storage import trajectory_files, verl_dumps
 from hgpo.storage.discover import StepFile, find_step_files
 from hgpo.storage.schema import (
     BATCH_COLUMNS,
+    KEY_COLUMNS,
     OPTIONAL_BATCH_COLUMNS,
     UPDATE_KEY,
     Notice,
@@ -35,7 +36,7 @@ from hgpo.storage.tables import join_tables, read_json_lines, read_parquet
 _READ = {
     "hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS),
     "verl": tuple(verl_dumps.COLUMNS),
-    "trajectories": trajectory_files.KEYS,
+    "trajectories": (*trajectory_files.KEYS, *trajectory_files.STEP_KEYS),
 }
 _FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
 _TEXTS = ("response", "task_type", "fault")
@@ -71,7 +72,8 @@ def read_batch(file: StepFile, columns: Mapping[str, str] | None = None) -> Stor
     Args:
         file: One of `find_step_files`.
         columns: Columns to read from other keys than usual, {"observation": "room"}: those of `StepBatch`; in the
-            format "verl" `hgpo.storage.verl_dumps.COLUMNS`, in "trajectories" `hgpo.storage.trajectory_files.KEYS`.
+            format "verl" `hgpo.storage.verl_dumps.COLUMNS`, in "trajectories" `KEYS` and `STEP_KEYS` of
+            `hgpo.storage.trajectory_files`.
 
     Raises:
         ValueError: `columns` has an unknown column.
@@ -122,7 +124,7 @@ def read_rollouts(path: Path, format: str = "auto", columns: Mapping[str, str] |
         ValueError: Unknown format or column.
         StorageError: As `read_batch`, or the columns of two files have types that cannot be joined.
     """
-    files = find_step_files(path, format)
+    files = find_step_files(path, format, columns=columns or ())
     tables = [_read(file, columns or {}, Problems(file.path, strict=True))[0] for file in files]
     return join_tables(tables, [file.path for file in files])
 
@@ -130,10 +132,10 @@ def read_rollouts(path: Path, format: str = "auto", columns: Mapping[str, str] |
 def count_rows(file: Path) -> int:
     """Approximate number of rows of a file, without reading their content; 0 if it cannot be determined."""
     try:
-        if suffix_of(file) == ".jsonl":
-            with file.open("rb") as lines:
-                return sum(1 for _ in lines)
-        return int(pq.read_metadata(file).num_rows)
+        if suffix_of(file) == ".parquet":
+            return int(pq.read_metadata(file).num_rows)
+        with file.open("rb") as lines:
+            return sum(1 for _ in lines)
     except (pa.ArrowException, OSError):
         return 0
 
@@ -168,11 +170,12 @@ def _read(
         table, numbers = trajectory_files.read_trajectories(file.path, columns, problems)
     else:
         wanted = wanted and {*wanted, *columns.values()}
-        if suffix_of(file.path) == ".jsonl":
-            table, numbers = read_json_lines(file.path, problems, wanted)
-        else:
+        if suffix_of(file.path) == ".parquet":
             table = read_parquet(file.path, wanted)
             numbers = range(table.num_rows)
+        else:
+            keys = {columns.get(name, name) for name in KEY_COLUMNS}
+            table, numbers = read_json_lines(file.path, problems, wanted, keys)
         _check_update(file, table.schema.metadata or {})
         table = _renamed(table, columns, file.path) if table.num_rows else table
     if not table.num_rows and not problems.rows_are_lost:

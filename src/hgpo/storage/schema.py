@@ -16,25 +16,29 @@ UPDATE_KEY = b"hgpo_update"
 VERSION_KEY = b"hgpo_schema_version"
 FORMATS = ("auto", "hgpo", "verl", "trajectories")
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
+KEY_COLUMNS = ("observation", "action", "prompt", "next_observation")
+"""Columns whose values are compared and may be nested."""
 OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "next_observation", "success")
 SUFFIXES = (".parquet", ".jsonl")
+"""Of files that are read and written. A .json file, an array of objects, is read if it is named itself."""
 _TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
 
 
-def suffix_of(path: Path) -> str:
-    """ ".parquet" or ".jsonl", in lower case.
+def suffix_of(path: Path, *, written: bool = False) -> str:
+    """ ".parquet", ".jsonl" or, of a file that is read, ".json", in lower case.
 
     Raises:
         StorageError: `path` has another suffix.
     """
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(SUFFIXES)}; choose one of them")
+    known = SUFFIXES if written else (*SUFFIXES, ".json")
+    if suffix not in known:
+        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(known)}; choose one of them")
     return suffix
 
 
 def place_of(file: Path | str, row: int | None = None) -> str:
-    """ "a.jsonl line 3", "a.parquet row 2" or "a.jsonl": lines are counted from 1, rows of parquet from 0."""
+    """ "a.jsonl line 3", "a.parquet row 2" or "a.jsonl": lines are counted from 1, other rows from 0."""
     if row is None:
         return str(file)
     return f"{file} {'line' if str(file).lower().endswith('.jsonl') else 'row'} {row}"

@@ -7,6 +7,10 @@ A missing value (the key is absent or null)
   correct; a column without any value counts as absent;
 - in a required column is an error.
 
+A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
+of a trajectory, group and trajectory together are the id. If there is no step 0 and most trajectories have a step 1, 1
+is subtracted.
+
 A trajectory without one of its steps has wrong returns and histories, so `undamaged_trajectories` leaves it out as a
 whole, with a notice that names the first row that is the reason.
 
@@ -15,6 +19,8 @@ Shapes: N rows, U distinct values.
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,8 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.columns import ColumnError
+from hgpo.keys import canonical_json, comparison_key
 from hgpo.steps import StepBatch
-from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS, Problems, StorageError, place_of
+from hgpo.storage.schema import BATCH_COLUMNS, KEY_COLUMNS, OPTIONAL_BATCH_COLUMNS, Problems, StorageError, place_of
 
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
@@ -34,6 +41,9 @@ _IN_ALL_ROWS_OR_NONE = {
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
+_ARRAY = re.compile(r"\s*(?:array\(|tensor\()?\[")
+_LEFT_OUT = re.compile(r"[\d.\]'\"e],?\s+\.\.\.,?\s+[-\d.\['\"naif]")
+"""How numpy and torch print arrays, and what they write in place of the middle."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
@@ -67,11 +77,59 @@ def step_batch_from_table(
             raise StorageError(_missing_value(name, key, first).message_at(named))
         values[name] = _values(column, name)
     try:
-        return StepBatch.from_columns(**values)
+        return _batch_of(_identified(values))
     except ColumnError as error:
         if place is None:
             raise
         raise StorageError(error.message_at(place)) from error
+
+
+def _batch_of(values: Mapping[str, Any]) -> StepBatch:
+    """The batch of identified columns.
+
+    Raises:
+        ValueError: As `StepBatch.from_columns`, or an observation was printed incompletely.
+    """
+    _check_complete(values)
+    return StepBatch.from_columns(**values)
+
+
+def _identified(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns with trajectory ids that are unique and steps from 0; see the module's docstring."""
+    owners = list(zip(map(_key, values["group"]), map(_key, values["trajectory"]), strict=True))
+    group_of: dict[Any, Any] = {}
+    found = dict(values)
+    places = zip(owners, values["step"], strict=True)
+    if any(group_of.setdefault((owner[1], step), owner[0]) != owner[0] for owner, step in places):
+        found["trajectory"] = [f"{group}/{trajectory}" for group, trajectory in owners]
+    try:
+        step_N = np.asarray(values["step"], np.float64)
+    except (ValueError, TypeError):  # text, or a missing value: `StepBatch` names its row
+        return found
+    if step_N.size and step_N.min() == 1:
+        begun = {owners[row] for row in np.flatnonzero(step_N == 1)}
+        if 2 * len(begun) > len(set(owners)):
+            found["step"] = list(step_N - 1)
+    return found
+
+
+def _check_complete(values: Mapping[str, Any]) -> None:
+    """Reject texts of printed arrays whose middle is left out: other arrays may have the same text."""
+    for name in {"observation", "next_observation"} & values.keys():
+        column = values[name]
+        cut = {text for text in set(map(_key, column)) if isinstance(text, str) and "..." in text and _is_cut(text)}
+        if cut:
+            row, text = next((row, text) for row, text in enumerate(map(_key, column)) if text in cut)
+            raise ColumnError(
+                name,
+                row,
+                f"{reprlib.repr(text)} is a printed array without its middle, so different states would be equal: "
+                "write text, or print whole arrays with numpy.set_printoptions(threshold=sys.maxsize)",
+            )
+
+
+def _is_cut(text: str) -> bool:
+    return bool(_ARRAY.match(text) and _LEFT_OUT.search(text))
 
 
 def undamaged_trajectories(
@@ -111,8 +169,9 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
     missing = [name for name in BATCH_COLUMNS if name not in stored]
     if missing:
         raise StorageError(
-            f"{source}: no column {', '.join(missing)}; needed are {', '.join(BATCH_COLUMNS)}, "
-            f"optional {', '.join(OPTIONAL_BATCH_COLUMNS)}"
+            f"{source}: no column {', '.join(missing)}. There are {', '.join(table.column_names) or 'no columns'}; "
+            f"--column {missing[0]}=KEY reads it from another. Needed are {', '.join(BATCH_COLUMNS)}, optional "
+            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
         )
     return stored
 
@@ -131,8 +190,12 @@ def _values(column: pa.ChunkedArray, name: str) -> Any:
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    repeats = is_text or pa.types.is_dictionary(column.type)
-    return _shared_values(column) if name in _REPETITIVE and repeats and len(column) else column.to_pylist()
+    if name in _REPETITIVE and (is_text or pa.types.is_dictionary(column.type)) and len(column):
+        return _shared_values(column)
+    values = column.to_pylist()
+    if pa.types.is_nested(column.type) and name in KEY_COLUMNS:
+        return [value if value is None else canonical_json(value) for value in values]
+    return values
 
 
 def _shared_values(column: pa.ChunkedArray) -> np.ndarray:
@@ -156,7 +219,7 @@ def _without(
     """The rows of trajectories without a fault, and their numbers; records the other trajectories."""
     if not faults:
         return table, numbers
-    trajectory = [_key(value) for value in table.column("trajectory").to_pylist()]
+    trajectory = _trajectories(table)
     for row, problem in faults.items():
         problems.left_out(trajectory[row], numbers[row], problem)
     lost = {trajectory[row] for row in faults}
@@ -168,19 +231,19 @@ def _unfinished(table: pa.Table) -> Faults:
     """The last readable row of each trajectory that is not marked as ended, in a file that marks ends."""
     ended = [table.column(name).to_pylist() for name in ("terminated", "truncated") if name in table.column_names]
     last: dict[Any, tuple[int, int]] = {}
-    places = zip(table.column("trajectory").to_pylist(), table.column("step").to_pylist(), strict=True)
+    places = zip(_trajectories(table), table.column("step").to_pylist(), strict=True)
     for row, (trajectory, step) in enumerate(places if ended else ()):
         if isinstance(step, int):
-            last[_key(trajectory)] = max(last.get(_key(trajectory), (step, row)), (step, row))
+            last[trajectory] = max(last.get(trajectory, (step, row)), (step, row))
     return {row: (_UNFINISHED, _UNFINISHED) for _, row in last.values() if not any(column[row] for column in ended)}
 
 
 def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
     """The first wrong row of each trajectory that does not form a batch by itself."""
-    values = {name: table.column(key).to_pylist() for name, key in stored.items()}
+    values = _identified({name: table.column(key).to_pylist() for name, key in stored.items()})
     rows_of: defaultdict[Any, list[int]] = defaultdict(list)
-    for row, trajectory in enumerate(values["trajectory"]):
-        rows_of[_key(trajectory)].append(row)
+    for row, trajectory in enumerate(map(_key, values["trajectory"])):
+        rows_of[trajectory].append(row)
     faults: Faults = {}
     for rows in rows_of.values():
         columns = {name: [column[row] for row in rows] for name, column in values.items()}
@@ -189,17 +252,22 @@ def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int],
             for name in _IN_ALL_ROWS_OR_NONE.keys() & columns.keys():
                 if None in columns[name]:
                     raise _missing_value(name, stored[name], columns[name].index(None))
-            StepBatch.from_columns(**columns)
+            _batch_of(columns)
         except ColumnError as error:
             message = error.message_at(places.__getitem__).removeprefix(f"{places[error.row]}: ")
             faults[rows[error.row]] = (f"column {error.column!r}", message)
     return faults
 
 
+def _trajectories(table: pa.Table) -> list[Any]:
+    """The id of each row's trajectory, unique in the table."""
+    values = {name: table.column(name).to_pylist() for name in ("group", "trajectory", "step")}
+    return list(map(_key, _identified(values)["trajectory"]))
+
+
 def _key(value: Any) -> Any:
-    """The value, or its text if it is not hashable."""
+    """A hashable value that is equal for equal values."""
     try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value
+        return comparison_key(value)
+    except ValueError:  # of no use as an id, which `StepBatch` reports with its row
+        return id(value)

@@ -13,7 +13,7 @@ import codecs
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -22,10 +22,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.storage.schema import BATCH_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Problems, StorageError, other_version
+from hgpo.keys import canonical_json
+from hgpo.storage.schema import (
+    BATCH_COLUMNS,
+    KEY_COLUMNS,
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    Problems,
+    StorageError,
+    other_version,
+    suffix_of,
+)
 from hgpo.utils.files import naming, whole_file
 
+_NO_OBJECT = ("object", "not an object; a row is an object of columns")
 _INT64 = range(-(2**63), 2**63)
+_VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Types that Arrow cannot take rows of, and the types with the same values."""
 _SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
@@ -49,21 +62,26 @@ def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
         table.validate(full=True)  # checks that texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"no row can be read; it is not a parquet file or is damaged ({error})", path) from error
-    return table
+    fields = [pa.field(field.name, _VIEWED.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
-    """The rows of a JSONL file and their line numbers, from 1; blank lines are skipped.
+    """The rows of a JSONL file and their line numbers, from 1; blank lines are skipped. Of a .json file, its array's
+    objects and their numbers, from 0.
 
-    `problems` records lines that cannot be read or have another schema version.
+    `problems` records rows that cannot be read or have another schema version.
+
+    Raises:
+        StorageError: A .json file is not an array, or a .jsonl file is one.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.isspace():
-                continue
-            row = parsed_line(line)
+        parsed = enumerate(read_array(path)) if suffix_of(path) == ".json" else _parsed_lines(lines)
+        for number, row in parsed:
+            if row == []:  # the first line of a JSON array
+                raise StorageError("a JSON array, not one object per line; give the file a name in .json", path)
             if isinstance(row, tuple):
                 problems.lost(number, row[1], kind=row[0])
             elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
@@ -72,6 +90,32 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
                 rows.append(row)
                 numbers.append(number)
     return rows, numbers
+
+
+def _parsed_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
+    """Number and `parsed_line` of each line; a first line that begins an array is `[]`."""
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and line.lstrip(codecs.BOM_UTF8).lstrip().startswith(b"["):
+            yield number, []
+        if not line.isspace():
+            yield number, parsed_line(line)
+
+
+def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
+    """The objects of a .json file, or the (kind, message) of an element's problem.
+
+    Raises:
+        StorageError: The file is not JSON, or not an array.
+    """
+    try:
+        elements = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"not JSON ({error}); write it again or name a .jsonl file", path) from error
+    if not isinstance(elements, list):
+        keys = f" with {', '.join(elements)}" if isinstance(elements, dict) else ""
+        raise StorageError(f"expected an array of objects, got {type(elements).__name__}{keys}", path)
+    for element in elements:
+        yield element if isinstance(element, dict) else _NO_OBJECT
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
@@ -87,18 +131,22 @@ def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
             return parsed_line(line.removeprefix(codecs.BOM_UTF8))
         cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
         return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
-    return row if isinstance(row, dict) else ("object", "not an object; a row is an object of columns")
+    return row if isinstance(row, dict) else _NO_OBJECT
 
 
 def read_json_lines(
-    path: Path, problems: Problems, wanted: Collection[str] | None = None
+    path: Path,
+    problems: Problems,
+    wanted: Collection[str] | None = None,
+    keys: Collection[str] = KEY_COLUMNS,
 ) -> tuple[pa.Table, list[int]]:
-    """The rows of a JSONL file and their line numbers; columns in order of first appearance.
+    """The rows of a JSONL or .json file and their numbers; columns in order of first appearance.
 
     Args:
         path: The file.
         problems: Records lines that cannot be read, and values whose type differs from the rest of their column.
         wanted: Columns to read, None for all.
+        keys: Columns that are compared: nested values become canonical JSON text.
 
     Raises:
         StorageError: No row has a wanted column, or the values of one have no common type.
@@ -116,6 +164,8 @@ def read_json_lines(
             message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
             raise StorageError(message, path, number)
         values = list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
+        if name in keys and any(isinstance(value, (dict, list)) for value in values):
+            values = [canonical_json(value) if isinstance(value, (dict, list)) else value for value in values]
         columns[name] = _column(name, values, numbers, problems)
     return pa.table(columns), numbers
 

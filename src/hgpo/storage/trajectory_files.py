@@ -9,6 +9,7 @@ observation. A line is used as a whole, or left out with a message that names it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from hgpo.storage.schema import Problems, identifier, number, place_of, suffix_o
 from hgpo.storage.tables import read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
-"""The keys of a line, unless others were chosen."""
+"""The keys of a line, unless others were chosen; `conversations` is read as `messages`."""
 
-_OF_STEPS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
+_STEP_COLUMNS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "observation": (text_or_json, pa.large_string()),
     "reward": (number, pa.float64()),
     "action": (text_or_json, pa.large_string()),
@@ -32,7 +33,9 @@ _OF_STEPS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "value": (number, pa.float64()),
     "next_observation": (text_or_json, pa.large_string()),
 }
-"""The keys of a step: how a value is converted, and its type in the table."""
+"""The columns of a step: how a value is converted, and its type in the table."""
+STEP_KEYS = tuple(_STEP_COLUMNS)
+"""The keys of an object in `steps`, unless others were chosen."""
 
 
 def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[pa.Table, list[int]]:
@@ -55,7 +58,7 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
     first: dict[str, int] = {}
     for line, at in zip(lines, numbers, strict=True):
         try:
-            found = _trajectory({name: line.get(keys.get(name, name)) for name in KEYS}, keys, f"{path.name}:{at}")
+            found = _trajectory(line, keys, f"{path.name}:{at}")
             whose = found[0]["trajectory"]
             if (earlier := first.setdefault(whose, at)) != at:
                 raise ValueError(
@@ -71,23 +74,29 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
 
 
 def _rows(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
-    if suffix_of(path) == ".jsonl":
+    if suffix_of(path) != ".parquet":
         return read_lines(path, problems)
     table = read_parquet(path)
     return table.to_pylist(), range(table.num_rows)
 
 
-def _trajectory(line: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:
-    """The steps of one line; `line` has None for absent keys."""
+def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:
+    """The steps of one line."""
+    line = {name: written.get(keys.get(name, name)) for name in KEYS}
+    if line["messages"] is None and "messages" not in keys:
+        line["messages"] = written.get("conversations")
     if line["group"] is None:
-        raise ValueError(f"no {_named('group', keys)}: write the id of the task, the same in all its trajectories")
+        raise ValueError(
+            f"no {_named('group', keys)}: write the id of the task, the same in all its trajectories{_found(written)}"
+        )
     if (line["steps"] is None) == (line["messages"] is None):
-        which = "neither" if line["steps"] is None else "both"
+        which = f"neither{_found(written)}" if line["steps"] is None else "both"
         raise ValueError(f"needs {_named('steps', keys)} or {_named('messages', keys)}, and has {which}")
     if line["messages"] is not None:
         steps = steps_of_conversation(_list(line["messages"], _named("messages", keys)))
     else:
-        steps = [_step(step, f"step {place}") for place, step in enumerate(_list(line["steps"], _named("steps", keys)))]
+        given = _list(line["steps"], _named("steps", keys))
+        steps = [_step(step, keys, f"step {place}") for place, step in enumerate(given)]
     if not steps:
         raise ValueError("no step: a trajectory without steps has no advantage; remove the line")
     _reward(steps, line, keys)
@@ -99,16 +108,22 @@ def _trajectory(line: Mapping[str, Any], keys: Mapping[str, str], default_id: st
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
 
 
-def _step(value: Any, where: str) -> Step:
+def _step(value: Any, keys: Mapping[str, str], where: str) -> Step:
     if not isinstance(value, dict):
         raise TypeError(f"{where} is not an object: {value!r:.60}")
-    if value.get("observation") is None:
-        raise ValueError(f"{where} has no observation; there are {', '.join(value) or 'no keys'}")
+    found = {name: value.get(keys.get(name, name)) for name in STEP_KEYS}
+    if found["observation"] is None:
+        raise ValueError(f"{where} has no {_named('observation', keys)}{_found(value)}")
     return {
-        name: read(value[name], convert, f"{where}, {name}")
-        for name, (convert, _) in _OF_STEPS.items()
-        if value.get(name) is not None
+        name: read(found[name], convert, f"{where}, {keys.get(name, name)}")
+        for name, (convert, _) in _STEP_COLUMNS.items()
+        if found[name] is not None
     }
+
+
+def _found(written: Mapping[str, Any]) -> str:
+    """The keys of an object and how to read another one, for messages."""
+    return f". There are {', '.join(written) or 'no keys'}; --column NAME=KEY reads a column from another key"
 
 
 def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str]) -> None:
@@ -142,13 +157,16 @@ def _table(steps: list[Step]) -> pa.Table:
     if not steps:
         return pa.table({})
     kinds = {"group": pa.large_string(), "trajectory": pa.large_string(), "step": pa.int32()}
-    kinds |= {name: kind for name, (_, kind) in _OF_STEPS.items()} | {"success": pa.bool_()}
+    kinds |= {name: kind for name, (_, kind) in _STEP_COLUMNS.items()} | {"success": pa.bool_()}
     present = {name for step in steps for name in step}
     columns = {name: pa.array([step.get(name) for step in steps], kinds[name]) for name in kinds if name in present}
     return pa.table(columns)
 
 
 def _list(value: Any, name: str) -> list[Any]:
+    """A list, or the list in JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = json.loads(value)
     if not isinstance(value, list):
         raise TypeError(f"{name} is not a list: {value!r:.60}")
     return value

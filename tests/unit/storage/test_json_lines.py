@@ -66,7 +66,7 @@ def test_a_byte_order_mark_is_no_damage(file):
         ({"reward": 2**70}, r"x\.jsonl line 3: column 'reward' is 1180591620717411303424, which 64 bits"),
         ({"group": 1}, r"x\.jsonl line 3: column 'group' is 1, which does not go with 'g' in other rows .*ids as text"),
         ({"reward": "1"}, r"x\.jsonl line 3: column 'reward' is '1', .* 0\.0 in other rows .*numbers without quotes"),
-        ({"observation": {"x": 1}}, r"x\.jsonl line 3: column 'observation' is \{'x': 1\}, which does not go"),
+        ({"trajectory": {"x": 1}}, r"x\.jsonl line 3: column 'trajectory' is \{'x': 1\}, which does not go"),
     ],
 )
 def test_what_cannot_be_read_names_file_line_column_and_remedy(file, line, message):

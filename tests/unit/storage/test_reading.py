@@ -84,7 +84,7 @@ def test_damaged_jsonl_names_the_line(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"group": 1}\n{"group": ')
     with pytest.raises(StorageError, match=r"x\.jsonl line 2: not JSON"):
         read_rollouts(tmp_path / "x.jsonl")
-    (tmp_path / "y.jsonl").write_text("[1]\n")
+    (tmp_path / "y.jsonl").write_text("7\n")
     with pytest.raises(StorageError, match=r"y\.jsonl line 1: not an object"):
         read_rollouts(tmp_path / "y.jsonl")
 
@@ -202,7 +202,7 @@ def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, writ
     [
         (b"", "1.jsonl: no rows; write it again or remove it"),
         (b"{", "1.jsonl line 1: not JSON"),
-        (b'{"step": 1}', "1.jsonl: no column group, trajectory, observation, reward; needed are"),
+        (b'{"step": 1}', "1.jsonl: no column group, trajectory, observation, reward. There are"),
         (b'{"a": 1}', "1.jsonl: no row has a column of steps"),
     ],
 )

@@ -111,7 +111,10 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
         ({"messages": [{"role": "narrator", "content": "x"}]}, "message 0 has the role 'narrator'; roles are system"),
         ({"messages": ["hello"]}, "message 0 is not an object: 'hello'"),
         ({"messages": [{"role": "user"}]}, "message 0 has no content"),
-        ({"messages": None, "steps": [{"action": "go"}]}, "step 0 has no observation; there are action"),
+        (
+            {"messages": None, "steps": [{"action": "go"}]},
+            "step 0 has no 'observation'. There are action; --column",
+        ),
         ({"messages": None, "steps": [7]}, "step 0 is not an object: 7"),
         ({"reward": None}, "no reward: give 'reward', of the whole trajectory, or 'rewards'"),
         ({"rewards": [0, 1]}, "has 'reward' and 'rewards': give"),

@@ -40,7 +40,7 @@ def test_undamaged_rows_are_all_kept(tmp_path, rows, write):
         ({"step": 7}, "column 'step': trajectory '1/a#0' has step 7 but no step 1"),
         ({"step": 0.5}, "column 'step': expected an integer from 0"),
         ({"group": None}, "column 'group': missing value (None)"),
-        ({"observation": ["a", "list"]}, "column 'observation' is ['a', 'list'], which does not go with"),
+        ({"group": ["a", "list"]}, "column 'group' is ['a', 'list'], which does not go with"),
         ({"trajectory": {"a": 1}}, "column 'trajectory' is {'a': 1}, which does not go with"),
         ({"group": "1/b"}, "trajectory '1/a#0' is in group '1/a' and in group '1/b'"),
     ],
@@ -68,7 +68,7 @@ def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows,
 def test_a_missing_column_is_named(tmp_path, rows, write):
     for row in rows:
         del row["observation"]
-    with pytest.raises(StorageError, match=r"^1\.jsonl: no column observation; needed are group, trajectory"):
+    with pytest.raises(StorageError, match=r"^1\.jsonl: no column observation. There are "):
         repaired(write(tmp_path / "1.jsonl", rows))
 
 
@@ -118,8 +118,8 @@ def test_an_action_may_be_missing(tmp_path, rows, write):
     assert (len(batch), notices) == (len(rows), [])
 
 
-def test_ids_and_observations_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):
-    for name in ("observation", "trajectory"):
+def test_ids_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):
+    for name in ("group", "trajectory"):
         table = pa.Table.from_pylist([{**row, name: [row[name]]} for row in rows])
         pq.write_table(table, tmp_path / "1.parquet")
         batch, kept, notices = repaired(tmp_path / "1.parquet")
