@@ -155,7 +155,7 @@ class PromptBatcher:
 
     def __init__(self, counter: PromptCounter, render: Callable[[AgentContext], Conversation]) -> None:
         self._counter, self._render = counter, render
-        self._fit = Batched(lambda contexts: _fitted(contexts, counter, render))
+        self._fit: Batched[AgentContext, Prompt] = Batched(lambda contexts: _fitted(contexts, counter, render))
 
     async def fit(self, context: AgentContext) -> Prompt:
         """The prompt of one context; see `fit_prompts`."""
