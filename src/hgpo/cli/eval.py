@@ -65,18 +65,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     _check_arguments(arguments)
-    from hgpo.runs.load_settings import is_run
+    from hgpo.runs.load_settings import as_overrides, is_run, settings_for
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
-    of_run = arguments.server is None and is_run(arguments.policy)
-    config = _settings(arguments, reporter)
-    if arguments.output is not None:
-        return _evaluate(arguments, config, reporter)
-    if not of_run:
-        raise ValueError("-o FILE.json is needed: without a run directory the result has no default path")
-    if arguments.agent is not None or arguments.overrides:
-        raise ValueError("-o FILE.json is needed: with changed settings the result does not belong to the run")
+    given = {
+        "agent.name": arguments.agent,
+        "evaluation.split": arguments.split,
+        "evaluation.seeds": arguments.seeds,
+        "evaluation.temperature": arguments.temperature,
+        "evaluation.games": arguments.games,
+    }
+    config = settings_for(
+        arguments.policy,
+        environment=arguments.env,
+        server=arguments.server,
+        overrides=[*as_overrides(given), *arguments.overrides],
+        trusted=arguments.trust,
+        say=reporter.say,
+    )
+    if arguments.output is None:
+        if arguments.server is not None or not is_run(arguments.policy):
+            raise ValueError("-o FILE.json is needed: without a run directory the result has no default path")
+        if arguments.agent is not None or arguments.overrides:
+            raise ValueError("-o FILE.json is needed: with changed settings the result does not belong to the run")
     return _evaluate(arguments, config, reporter)
 
 
@@ -87,27 +99,6 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--at-once {arguments.at_once}: must be at least 1")
     if arguments.max_cost is not None and not arguments.prices:
         raise ValueError("--max-cost needs --prices: without prices the cost is unknown")
-
-
-def _settings(arguments: argparse.Namespace, reporter: Reporter) -> Config:
-    from hgpo.runs.load_settings import as_overrides, settings_for
-
-    given = {
-        "agent.name": arguments.agent,
-        "evaluation.split": arguments.split,
-        "evaluation.seeds": arguments.seeds,
-        "evaluation.temperature": arguments.temperature,
-        "evaluation.games": arguments.games,
-    }
-    overrides = [*as_overrides(given), *arguments.overrides]
-    return settings_for(
-        arguments.policy,
-        environment=arguments.env,
-        server=arguments.server,
-        overrides=overrides,
-        trusted=arguments.trust,
-        say=reporter.say,
-    )
 
 
 def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:

@@ -60,11 +60,11 @@ async def play(
         rules: the episode's.
         rng: the episode's own, so that results do not depend on the order of responses; None for a policy that draws
             its own random numbers.
-        prompts: shared by concurrent episodes, so that their prompts are counted together; None for one episode.
+        prompts: makes the prompts, one for all concurrent episodes; None: one for this episode.
     """
-    prompts = prompts or PromptBatcher(policy, rules.template.render)
+    batcher = prompts or PromptBatcher(policy, rules.template.render)
     while not episode.ended:
-        prompt = await prompts.fit(episode.context())
+        prompt = await batcher.fit(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)

@@ -13,9 +13,11 @@ from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
+from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepCounts
 from hgpo.rollout.runner import EvalTask, Player, play_tasks
+from hgpo.rollout.runner import play as play_episode
 from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12
@@ -48,6 +50,20 @@ def play(policy, games=GAMES, agent=PLAIN, **player):
     rules = RolloutRules(agent.template, agent.history_length, temperature=1.0)
     finished = asyncio.run(play_tasks(games, Player(policy, agent, rules, **player), played.append))
     return finished, {one.summary.task: one for one in played}
+
+
+def test_one_episode_is_played_alone():
+    rules = RolloutRules(COMPACT, history_length=0, temperature=1.0)
+    environment = TASKS[0].make()
+    episode = Episode(EpisodeIds("g", "g#0", TASKS[0].id, TASKS[0].kind), rules, *environment.reset(seed=0))
+
+    async def step(action):
+        return environment.step(action)
+
+    async def whole():
+        return [record.action async for record, _ in play_episode(episode, step, Answering(), rules)]
+
+    assert asyncio.run(whole()) == ["go right", "go right", "open door"]
 
 
 def test_every_game_is_handed_over_with_its_steps_and_what_it_took():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.agents import AgentContext, AgentSpec, get_template, make_agent
 from hgpo.messages import as_text
-from hgpo.rollout.prompts import Prompt, RolloutError, fit_prompts
+from hgpo.rollout.prompts import Prompt, PromptBatcher, RolloutError, fit_prompts
 
 TEMPLATES = {
     "compact": get_template("compact"),
@@ -80,3 +82,25 @@ def test_a_prompt_that_fits_is_counted_once_and_without_a_limit_never():
 def test_a_prompt_without_any_memory_has_to_fit():
     with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
         fit_prompts([context([]), context([("a", "go")] * 9)], Words(5), TEMPLATES["compact"].render)
+
+
+@pytest.mark.parametrize("limit", [40, None])
+def test_concurrent_prompts_are_counted_together_and_fail_apart(limit):
+    class Calls(Words):
+        calls = 0
+
+        def count_prompt_tokens(self, prompts):
+            self.calls += 1
+            return super().count_prompt_tokens(prompts)
+
+    counter, render = Calls(limit), TEMPLATES["compact"].render
+    contexts = [context([("a", "go")]), context([]), AgentContext("word " * 50, "a hall", 0, (), (), ())]
+
+    async def together():
+        batcher = PromptBatcher(counter, render)
+        return await asyncio.gather(*map(batcher.fit, contexts), return_exceptions=True)
+
+    *fitting, long = asyncio.run(together())
+    assert fitting == [Prompt(render(one), 0) for one in contexts[:2]]
+    assert isinstance(long, RolloutError) == (limit is not None)
+    assert counter.calls == (2 if limit else 0)  # all together, and the one that does not fit
