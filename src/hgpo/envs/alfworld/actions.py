@@ -106,7 +106,7 @@ class Layout:
         for number, item in enumerate(objects):
             for holder in item.receptacles:
                 contents[_lookup(receptacle_number, holder, item, game)].add(number)
-            for holder in () if item.inside is None else (item.inside, *item.also_inside):
+            for holder in item.inside:
                 inside[_lookup(object_number, holder, item, game)].append(number)
         return cls(
             receptacles=receptacles,

@@ -49,11 +49,10 @@ class GameObject:
         kind: the PDDL type less its suffix.
         receptacles: ids of the receptacles it is in; a real game may name several.
         location: id of its own location; None if the game states none.
-        inside: id of the object that contains it (`inReceptacleObject`).
+        inside: ids of the objects that contain it (`inReceptacleObject`).
         properties: PDDL predicates that are true of it at the start: `pickupable`, `cleanable`, `heatable`, `coolable`,
             `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`, `isHot`, `isCool`, `isSliced`, `isToggled`,
             `isOn`.
-        also_inside: further objects that contain it; only real games state these.
     """
 
     id: str
@@ -61,9 +60,8 @@ class GameObject:
     kind: str
     receptacles: tuple[str, ...] = ()
     location: str | None = None
-    inside: str | None = None
+    inside: tuple[str, ...] = ()
     properties: frozenset[str] = frozenset()
-    also_inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,17 +137,8 @@ def read_page(address: Address, path: str, timeout: float) -> Json | None:
 
 
 USUAL_TEXTS = (
-    "text",
-    "observation",
-    "messages",
-    "prompt",
-    "echoed_message",
-    "message",
-    "content",
-    "output",
-    "stdout",
-    "result",
-)
+    "text", "observation", "messages", "prompt", "echoed_message", "message", "content", "output", "stdout", "result",
+)  # fmt: skip
 USUAL_ACTIONS = ("text", "message", "command", "action", "action_str", "code")
 _MOST_CHARACTERS = 20_000
 _MOST_COMMANDS, _MOST_COMMAND_CHARACTERS = 1_000, 512

@@ -24,6 +24,11 @@ from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
 from hgpo.envs.webshop.product import Product, iterate_records, read_mapping, read_products
 from hgpo.utils.files import flush_tree, scratch_folder
 
+SCHEMA_VERSION = 1
+_META = "catalog.json"
+_REMEMBERED = 1 << 14
+Record = TypeVar("Record")
+
 
 class Catalog:
     """The read-only data that all sessions of a shop share.
@@ -94,7 +99,18 @@ class Catalog:
 
         An existing folder is a `FileExistsError`.
         """
-        save_catalog(Path(folder), self.products, self.prices, self.goals, self.index, about or {})
+        folder = Path(folder)
+        if folder.exists():
+            raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
+        with scratch_folder(folder) as temporary:
+            TextArray.of(map(_encode, self.products)).save(temporary / "products")
+            TextArray.of(map(_encode, self.goals)).save(temporary / "goals")
+            np.save(temporary / "prices.npy", np.asarray(self.prices, np.float64), allow_pickle=False)
+            self.index.save(temporary)
+            meta = {"schema_version": SCHEMA_VERSION, "about": dict(about or {})}
+            (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+            flush_tree(temporary)
+            os.replace(temporary, folder)
 
     @classmethod
     def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:
@@ -102,7 +118,21 @@ class Catalog:
 
         `ValueError` if the folder has no complete catalogue, or its identity is not `about`.
         """
-        products, prices, goals, index = open_catalog(Path(folder), about)
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+            if meta["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
+            if about is not None and meta["about"] != dict(about):
+                raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
+            products = Records(TextArray.open(folder / "products"), Product, folder / "products.npy")
+            goals = Records(TextArray.open(folder / "goals"), Goal, folder / "goals.npy")
+            prices = memory_map(folder / "prices.npy")
+            if prices.dtype != np.float64 or prices.shape != (len(products),):
+                raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
+            index = SearchIndex.open(folder, documents=len(products))
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
         return cls(products, prices, goals, index=index, nouns=nouns)
 
     def having(self, field: str, value: str) -> list[int]:
@@ -134,12 +164,6 @@ def _listing(products: Iterable[Product], field: str) -> dict[str, list[int]]:
         for key in dict.fromkeys(value if isinstance(value, tuple) else (value,)):
             numbers.setdefault(key, []).append(number)
     return numbers
-
-
-SCHEMA_VERSION = 1
-_META = "catalog.json"
-_REMEMBERED = 1 << 14
-Record = TypeVar("Record")
 
 
 class Records(Sequence[Record], Generic[Record]):
@@ -180,48 +204,6 @@ class Records(Sequence[Record], Generic[Record]):
             raise ValueError(
                 f"{self._path}, record {number}: damaged ({error}); remove {self._path.parent} to rebuild it"
             ) from error
-
-
-def save_catalog(
-    folder: Path,
-    products: Iterable[Product],
-    prices: NDArray[np.float64],
-    goals: Iterable[Goal],
-    index: SearchIndex,
-    about: Mapping[str, Any],
-) -> None:
-    """Write a catalogue to a new folder, whole or not at all."""
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; choose another folder, or remove it")
-    with scratch_folder(folder) as temporary:
-        TextArray.of(map(_encode, products)).save(temporary / "products")
-        TextArray.of(map(_encode, goals)).save(temporary / "goals")
-        np.save(temporary / "prices.npy", np.asarray(prices, np.float64), allow_pickle=False)
-        index.save(temporary)
-        meta = {"schema_version": SCHEMA_VERSION, "about": dict(about)}
-        (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
-        flush_tree(temporary)
-        os.replace(temporary, folder)
-
-
-def open_catalog(
-    folder: Path, about: Mapping[str, Any] | None = None
-) -> tuple[Sequence[Product], NDArray[np.float64], Sequence[Goal], SearchIndex]:
-    """Memory-map a saved catalogue; `ValueError` names what is missing or differs from `about`."""
-    try:
-        meta = json.loads((folder / _META).read_text(encoding="utf-8"))
-        if meta["schema_version"] != SCHEMA_VERSION:
-            raise ValueError(f"schema_version {meta['schema_version']}, this version reads {SCHEMA_VERSION}")
-        if about is not None and meta["about"] != dict(about):
-            raise ValueError(f"made from {meta['about']}, not from {dict(about)}")
-        products = Records(TextArray.open(folder / "products"), Product, folder / "products.npy")
-        goals = Records(TextArray.open(folder / "goals"), Goal, folder / "goals.npy")
-        prices = memory_map(folder / "prices.npy")
-        if prices.dtype != np.float64 or prices.shape != (len(products),):
-            raise ValueError(f"prices.npy holds {prices.dtype}{list(prices.shape)}, not float64[{len(products)}]")
-        return products, prices, goals, SearchIndex.open(folder, documents=len(products))
-    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
 
 
 def is_catalog(folder: Path) -> bool:

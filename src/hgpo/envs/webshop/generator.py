@@ -1,16 +1,14 @@
-"""Generates shops of any size, reproducible by seed, with goals that their products fulfil.
-
-No word of a list is contained in another or similar to one, so that the reward's fuzzy comparison matches equal words
-only.
-"""
+"""Generates shops of any size, reproducible by seed, with goals that their products fulfil. Tables: `shop.toml`."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import string
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -36,41 +34,15 @@ class Department:
     attributes: tuple[str, ...]
 
 
-def _department(kinds: str, attributes: str) -> Department:
-    entries = (entry.partition(":") for entry in kinds.split())
-    return Department(
-        {kind: tuple(filter(None, names.split(","))) for kind, _, names in entries}, (*attributes.split(),)
-    )
-
-
+_TABLES = tomllib.loads((files(__package__) / "shop.toml").read_text(encoding="utf-8"))
 DEPARTMENTS: Mapping[str, Department] = {
-    "clothing": _department(
-        "scarf:color shirt:color,size jacket:color,size hat:color sock:size dress:color,size belt:size mitten:color",
-        "wool cotton silk thick striped plain knitted hooded",
-    ),
-    "kitchen": _department(
-        "mug:color kettle:color pan:size bowl:color,size knife: jar:size tray:color ladle:",
-        "ceramic glass wooden enamel heavy carved matte copper",
-    ),
-    "home": _department(
-        "lamp:color rug:color,size cushion:color,size curtain:color,size mirror:size shelf:color stool:color clock:",
-        "modern rustic round soft folding oak padded narrow",
-    ),
-    "pantry": _department(
-        "tea:pack coffee:pack honey:pack soap:pack candle:color,pack vinegar:pack rice:pack noodle:pack",
-        "organic smoked raw sweet strong fresh mild golden",
-    ),
+    name: Department({kind: tuple(names) for kind, names in table["kinds"].items()}, tuple(table["attributes"]))
+    for name, table in _TABLES["departments"].items()
 }
-
 OPTION_VALUES: Mapping[str, tuple[str, ...]] = {
-    "color": ("red", "blue", "green", "black", "white", "brown", "yellow", "purple"),
-    "size": ("small", "medium", "large"),
-    "pack": ("single", "double", "family"),
+    option: tuple(values) for option, values in _TABLES["option_values"].items()
 }
-
-PRAISE = ("made to last", "a good gift", "easy to care for", "from a small workshop", "loved by many", "new this year")
-
-
+PRAISE: tuple[str, ...] = tuple(_TABLES["praise"])
 _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 

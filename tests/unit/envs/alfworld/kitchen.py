@@ -29,7 +29,7 @@ def kitchen(goal: Goal = PLACE_APPLE, **changes: Any) -> Game:
             GameObject("Apple_bar_1", "apple 2", "Apple", ("CounterTop_bar_1",), "loc_bar_1", properties=FOOD),
             GameObject("Apple_bar_2", "apple 1", "Apple", ("Fridge_bar_1",), "loc_bar_2", properties=FOOD | {"isCool"}),
             GameObject("DeskLamp_bar_1", "desklamp 1", "DeskLamp", ("Shelf_bar_1",), "loc_bar_1", properties=_LAMP),
-            GameObject("Fork_bar_1", "fork 1", "Fork", ("Fridge_bar_1",), "loc_bar_2", "Plate_bar_1", _CUTLERY),
+            GameObject("Fork_bar_1", "fork 1", "Fork", ("Fridge_bar_1",), "loc_bar_2", ("Plate_bar_1",), _CUTLERY),
             GameObject("Knife_bar_1", "knife 1", "Knife", ("CounterTop_bar_1",), "loc_bar_1", properties=_CUTLERY),
             GameObject("Plate_bar_1", "plate 1", "Plate", ("Fridge_bar_1",), "loc_bar_2", properties=_DISH),
             GameObject("Window_bar_1", "window 1", "Window", (), "loc_bar_5"),
@@ -119,7 +119,7 @@ def _facts(game: Game) -> list[str]:
         facts.append(f"(objectType {item.id} {item.kind}Type)")
         facts.append(f"(objectAtLocation {item.id} {item.location})")
         facts += [f"(inReceptacle {item.id} {receptacle})" for receptacle in item.receptacles]
-        facts += [] if item.inside is None else [f"(inReceptacleObject {item.id} {item.inside})"]
+        facts += [f"(inReceptacleObject {item.id} {holder})" for holder in item.inside]
         facts += [f"({name} {item.id})" for name in sorted(item.properties)]
     return facts + [f"(canContain {place}Type {kind}Type)" for place, kind in sorted(game.can_contain)]
 

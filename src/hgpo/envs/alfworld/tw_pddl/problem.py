@@ -282,9 +282,8 @@ class ProblemReader:
                 kind=_kind(kinds.get(identifier, "")),
                 receptacles=receptacles.get(identifier, ()),
                 location=locations.get(identifier),
-                inside=next(iter(inside.get(identifier, ())), None),
+                inside=inside.get(identifier, ()),
                 properties=frozenset(properties[identifier]),
-                also_inside=inside.get(identifier, ())[1:],
             )
             for identifier in identifiers
         )

@@ -161,7 +161,7 @@ def _facts(game: Game) -> Iterator[Iterable[str]]:
             yield "objectAtLocation", thing.id, thing.location
         for receptacle_id in thing.receptacles:
             yield "inReceptacle", thing.id, receptacle_id
-        for holder in () if thing.inside is None else (thing.inside, *thing.also_inside):
+        for holder in thing.inside:
             yield "inReceptacleObject", thing.id, holder
         for name in sorted(thing.properties):
             yield name, thing.id

@@ -135,7 +135,7 @@ def test_a_lamp_can_be_used_through_a_closed_door() -> None:
 def test_an_object_in_two_containers_is_named_by_both() -> None:
     game = kitchen()
     bowl = replace(game.objects[5], id="Bowl_bar_1", name="bowl 1", kind="Bowl")
-    fork = replace(game.objects[3], also_inside=("Bowl_bar_1",))
+    fork = replace(game.objects[3], inside=(*game.objects[3].inside, "Bowl_bar_1"))
     engine = Engine(replace(game, objects=(bowl, fork, game.objects[5])))
     answer = play(engine, "go to fridge 1", "open fridge 1", "take bowl 1 from fridge 1", "examine bowl 1")
     assert answer == "This is a normal bowl 1. In it, you see a fork 1."

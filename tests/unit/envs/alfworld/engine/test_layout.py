@@ -31,7 +31,7 @@ def test_ids_and_names_stand_for_one_thing(field: str) -> None:
         Layout.of(replace(game, objects=(game.objects[0], twin)))
 
 
-@pytest.mark.parametrize("change", [{"receptacles": ("Attic_bar_1",)}, {"inside": "Attic_bar_1"}])
+@pytest.mark.parametrize("change", [{"receptacles": ("Attic_bar_1",)}, {"inside": ("Attic_bar_1",)}])
 def test_dangling_ids_are_named(change: dict[str, object]) -> None:
     game = kitchen()
     lost = replace(game.objects[0], **change)  # type: ignore[arg-type]

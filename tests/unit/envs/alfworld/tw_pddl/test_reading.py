@@ -32,7 +32,7 @@ def test_things_in_several_places() -> None:
     more = "(inReceptacle Apple_bar_1 Shelf_bar_1) (inReceptacleObject Fork_bar_1 Apple_bar_1)"
     by_name = {item.name: item for item in with_facts(more).objects}
     assert by_name["apple 2"].receptacles == ("Shelf_bar_1", "CounterTop_bar_1")
-    assert (by_name["fork 1"].inside, by_name["fork 1"].also_inside) == ("Apple_bar_1", ("Plate_bar_1",))
+    assert by_name["fork 1"].inside == ("Apple_bar_1", "Plate_bar_1")
 
 
 def test_a_thing_without_kind_still_counts_when_things_are_named() -> None:

@@ -27,7 +27,7 @@ def test_a_generated_game_comes_back_as_it_was(task_type: str, size: str) -> Non
 
 
 def test_everything_a_real_game_may_state_comes_back() -> None:
-    fork = GameObject("Fork_bar_7", "fork 1", "Fork", (), None, "Plate_bar_1", also_inside=("Apple_bar_1",))
+    fork = GameObject("Fork_bar_7", "fork 1", "Fork", (), None, ("Plate_bar_1", "Apple_bar_1"))
     unknown = GameObject(
         "Vase_bar_1", "vase 1", "", properties=frozenset({"pickupable", "isSliced", "isOn", "moveable"})
     )
