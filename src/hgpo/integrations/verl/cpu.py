@@ -226,7 +226,7 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         self._rank = int(os.environ["RANK"])
         self._server: Any = None
 
-    async def resume(self, *_: Any) -> None:
+    async def resume(self, *_: Any, **__: Any) -> None:
         """Has no meaning here, as `release`: the memory is not shared with training."""
 
     release = resume

@@ -71,6 +71,7 @@ FORWARDED = (
     "WANDB_DIR",
     "WANDB_MODE",
 )
+_OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM")
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
 # Tables that verl passes on as they are, so that they may have any keys.
@@ -96,8 +97,9 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
         ConfigError: the settings cannot work; nothing is written.
     """
     run = RunDirectory(config.run_directory.resolve())
-    _check_machine(compose(config), config.policy, config.verl, reporter)
+    verl_config = compose(config)
     check_model(config.policy)
+    _check_machine(verl_config, config.policy, config.verl, reporter)
     where = training_processes(config.policy, config.verl)
     for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
@@ -207,7 +209,8 @@ def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
 
 def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | None) -> None:
     """verl reads these variables when it is imported, here and in every worker that this process starts."""
-    os.environ["VERL_USE_EXTERNAL_MODULES"] = _external_modules(cpu=on_cpu(policy))
+    modules = (*(["cpu"] if on_cpu(policy) else []), *_MODULES)
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(f"hgpo.integrations.verl.{name}" for name in modules)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if threads:
@@ -220,22 +223,15 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
         os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
 
 
-def _external_modules(*, cpu: bool) -> str:
-    return ",".join(f"hgpo.integrations.verl.{name}" for name in (*(["cpu"] if cpu else []), *_MODULES))
-
-
 def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     cpu, needs = verl_config["trainer"]["device"] == "cpu", RayNeeds.of(verl_config)
     runtime_env = get_ppo_ray_runtime_env()
-    variables = runtime_env["env_vars"]
-    if verl.ray_address:
-        variables |= {name: os.environ[name] for name in FORWARDED if name in os.environ}
-    variables |= {"VERL_USE_EXTERNAL_MODULES": _external_modules(cpu=cpu), "TRANSFER_QUEUE_ENABLE": "1"}
-    if cpu:
-        variables["VERL_PLATFORM"] = "cpu"
+    names = (*_OF_VERL, *(FORWARDED if verl.ray_address else ()))
+    runtime_env["env_vars"] |= {name: os.environ[name] for name in names if name in os.environ}
+    runtime_env["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
     options: dict[str, Any] = {"runtime_env": runtime_env, "log_to_driver": not quiet}
     if verl.ray_address:
         options["address"] = verl.ray_address

@@ -158,12 +158,7 @@ def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) ->
     """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
     from hgpo.training.memory import described, summarise_model  # loads PyTorch
 
-    try:
-        model = summarise_model(policy)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        return Finding("GPU memory", "no estimate", f"the model's sizes are unknown here ({reason})")
-    phases = estimate_gpu_memory(model, verl_config, gpu)
+    phases = estimate_gpu_memory(summarise_model(policy), verl_config, gpu)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     found = f"about {needed:.1f} GiB for {phase} ({described(parts)}); {gpu / GIB:.1f} GiB available"

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from hgpo.assemble import build_suite
+from hgpo.assemble import build_suite, prepare_start, training_suite
+from hgpo.cli.main import main
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl import launch
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
+from hgpo.integrations.verl.launch import prepare_start_apart
+from hgpo.integrations.verl.preflight import installed_version
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, create_run_directory, exclusive
 from hgpo.utils.progress import Reporter
 from killed import Killed
 
+TESTS = Path(__file__).parents[3]
+RECIPE, QUICKSTART = TESTS / "corridor.toml", TESTS.parent / "recipes" / "quickstart" / "hgpo.toml"
 SECRETS = {
     name: f"hush-{name}"
     for name in ("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "PASSWORD")
@@ -216,3 +221,59 @@ def test_the_trainers_process_gets_the_key_and_rays_files_do_not(
     files = [path for path in small_ray.rglob("*") if path.is_file()]
     assert len(files) > 5
     assert [path for path in files if b"hush" in path.read_bytes()] == []
+
+
+# ---- a warm start in a process of its own ---------------------------------------------------------------------------
+
+
+def with_warm_start(*overrides: str) -> Config:
+    return load_config(RECIPE, ["policy.device=cpu", *overrides])
+
+
+@pytest.mark.slow
+def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
+    settings = with_warm_start(f"run.directory={tmp_path}")
+    here, apart = RunDirectory(tmp_path / "here"), create_run_directory(settings)
+    here.path.mkdir()
+    suite = training_suite(settings.environment, settings.evaluation, settings.warm_start)
+    prepare_start(here, settings, suite, Reporter(quiet=True))
+    prepare_start_apart(apart, quiet=True)
+    for name in ("model.safetensors", "tokenizer.json", "warm_start.json"):
+        assert (apart.start / name).read_bytes() == (here.start / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_its_errors_are_raised_here(tmp_path: Path) -> None:
+    tree = with_warm_start(f"run.directory={tmp_path}").model_dump()
+    tree["environment"]["name"] = "not_there:Suite"
+    with pytest.raises(ConfigError, match="not_there"):
+        prepare_start_apart(create_run_directory(Config.model_validate(tree)), quiet=True)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(installed_version("verl") is not None, reason="verl is installed")
+@pytest.mark.parametrize("extra", [["--dry-run"], []])
+def test_without_verl_the_engine_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, extra: list[str]
+) -> None:
+    status = main(["train", str(QUICKSTART), f"run.directory={tmp_path}", "--engine", "verl", *extra])
+    assert status == 2
+    assert "pip install 'hgpo[verl]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_a_resumed_run_keeps_its_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["train", "--resume", str(tmp_path), "--engine", "verl"]) == 2
+    assert "omit --engine" in capsys.readouterr().err
+
+
+def test_the_engine_is_a_setting_that_a_run_remembers() -> None:
+    assert load_config(QUICKSTART).run.engine == "built-in"
+    assert load_config(QUICKSTART, ["run.engine=verl"]).run.engine == "verl"
+
+
+def test_the_built_in_engine_prints_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(QUICKSTART), "--engine", "built-in", "--dry-run"]) == 0
+    assert 'engine = "built-in"' in capsys.readouterr().out

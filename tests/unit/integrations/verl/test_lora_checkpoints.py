@@ -236,6 +236,7 @@ def test_the_rollout_server_of_a_cpu_plays_the_adapter_that_training_sends(saved
     sender._server = Actor(server)
 
     async def send(base_sync_done: bool, weights: dict[str, torch.Tensor]) -> None:
+        await sender.resume(tags=["weights"])  # as verl's worker calls it
         await sender.update_weights(
             weights.items(), global_steps=7, peft_config=saved.peft_config, base_sync_done=base_sync_done
         )

@@ -165,16 +165,6 @@ def test_too_little_gpu_memory_is_one_note(sized: None) -> None:
     assert "training.micro_batch_tokens" in note
 
 
-def test_a_model_of_unknown_size_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_: PolicySettings) -> ModelSummary:
-        raise OSError("no such model\nand more")
-
-    monkeypatch.setattr(memory, "summarise_model", gone)
-    found = gpu_findings(composed(), [MACHINE], POLICY)[-1]
-    assert (found.found, found.fatal) == ("no estimate", False)
-    assert "(no such model)" in found.remedy
-
-
 def test_each_fatal_finding_is_named_with_its_remedy(sized: None) -> None:
     found = check(composed(ray_cpus=5), replace(MACHINE, versions={**VERSIONS, "vllm": None}))
     assert fatal(found) == ["vllm", "Ray's CPUs and GPUs"]
