@@ -99,7 +99,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     if config is None or found[0].fatal:
         return found
     from hgpo.integrations.verl.launch import compose
-    from hgpo.training.memory import summarise_model
+    from hgpo.training.run_plan import summarise_model
 
     return found + check_here(compose(config), machine, lambda: summarise_model(config.policy))
 

@@ -51,8 +51,7 @@ from hgpo.runs.folder import (
 )
 from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
-from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import plan_lines
+from hgpo.training.run_plan import plan_lines, summarise_model
 from hgpo.utils.progress import Reporter
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hgpo.training.memory import ModelSummary
+    from hgpo.training.run_plan import ModelSummary
 
 GUIDE = "docs/verl.md, Install"
 GPU_PACKAGES = ("torch", "vllm", "flash-attn", "transformers")
@@ -150,7 +150,7 @@ def memory_finding(summarise: Summarise, verl_config: VerlConfig, gpu: int) -> F
     phases = estimate_gpu_memory(model, verl_config, gpu)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
-    from hgpo.training.memory import described  # loads PyTorch, as `summarise` does
+    from hgpo.training.run_plan import described
 
     found = f"about {needed:.1f} GiB for {phase} ({described(parts)}); {gpu / GIB:.1f} GiB available"
     return Finding("GPU memory", found, _MORE_MEMORY if needed * GIB > gpu else "")

@@ -8,7 +8,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from hgpo.integrations.verl.machine import estimate_gpu_memory
 from hgpo.runs.metrics import GIB
-from hgpo.training.memory import ModelSummary
+from hgpo.training.run_plan import ModelSummary
 from qwen_sizes import QWEN
 
 SMALL, LARGE = QWEN["Qwen/Qwen2.5-0.5B-Instruct"], QWEN["Qwen/Qwen2.5-7B-Instruct"]

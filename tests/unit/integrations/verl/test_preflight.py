@@ -29,7 +29,7 @@ from hgpo.integrations.verl.preflight import (
     reject_or_note,
     require_verl,
 )
-from hgpo.training.memory import ModelSummary
+from hgpo.training.run_plan import ModelSummary
 from qwen_sizes import QWEN
 
 PINS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}
