@@ -279,7 +279,7 @@ def update_speed(bench: Bench, model: str, how: str) -> Figures:
 
 def estimated_run(config: Config, device: torch.device) -> tuple[int, float]:
     """Parameters of the model, and the memory in GiB that hgpo expects the run to take."""
-    from hgpo.training.memory import estimate_memory, summarise_model
+    from hgpo.training.run_plan import estimate_memory, summarise_model
 
     model = summarise_model(config.policy)
     phases = estimate_memory(model, config.policy, config.training, config.warm_start, device)

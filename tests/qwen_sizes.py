@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgpo.training.memory import ModelSummary
+from hgpo.training.run_plan import ModelSummary
 
 QWEN = {
     "Qwen/Qwen2.5-0.5B-Instruct": ModelSummary(494_032_768, 896, 4_864, 128, 24, 151_936),

@@ -20,7 +20,7 @@ from transformers.models import llama, qwen2  # noqa: F401  # their modules are 
 from hgpo.config import Config
 from hgpo.runs.metrics import peak_resident_gib
 from hgpo.training.batching import Sample
-from hgpo.training.memory import ModelSummary, estimate_memory
+from hgpo.training.run_plan import ModelSummary, estimate_memory
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
 
 MODELS = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}

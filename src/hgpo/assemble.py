@@ -67,8 +67,7 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     """
     from hgpo.policies.loading import resolve_device
     from hgpo.training.load import check_policy, use_threads
-    from hgpo.training.memory import check_memory, summarise_model
-    from hgpo.training.run_plan import on_device, plan_lines
+    from hgpo.training.run_plan import check_memory, on_device, plan_lines, summarise_model
 
     device = resolve_device(config.policy.device)
     check_policy(config.policy, warm_start=config.warm_start.enabled)
@@ -173,10 +172,9 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     """Make `start/` if the run needs one and does not have it yet."""
     if not config.warm_start.enabled or run.start.exists():
         return
-    from hgpo.training.log_probs import PassOptions
     from hgpo.training.start_policy import StartBuilder
 
-    expert, training = suite.expert(), config.training
+    expert = suite.expert()
     assert expert is not None, "training_suite checks it"
     StartBuilder(
         settings=config.warm_start,
@@ -184,7 +182,7 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
         tasks=suite.tasks(config.environment.train_split),
         expert=expert,
         rules=rollout_rules(config.rollout, config.agent, config.environment.name),
-        passes=PassOptions(training.max_logits, training.gradient_checkpointing, training.share_prefixes),
+        training=config.training,
         seed=config.run.seed,
         temperature=config.evaluation.temperature,
         reporter=reporter,

@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -39,30 +38,17 @@ _MAIN = "hgpo"
 _FOR_OTHERS = "base"
 
 
-@dataclass(frozen=True, slots=True)
-class Starter:
-    """The recipes of an environment. They download nothing but the language model.
-
-    Attributes:
-        tiny: name of the recipe that builds a tiny policy.
-        language_model: name of the recipe for a language model, with long prompts and small learning rates.
-    """
-
-    tiny: str
-    language_model: str
-
-
 _OWN = {
-    "alfworld": Starter("quickstart", "language-models/alfworld"),
-    "webshop": Starter("webshop-tiny", "language-models/webshop"),
+    "alfworld": ("quickstart", "language-models/alfworld"),
+    "webshop": ("webshop-tiny", "language-models/webshop"),
 }
 
 
-def starters() -> dict[str, Starter]:
-    """The recipes of `hgpo train --env`, by environment."""
+def starters() -> dict[str, tuple[str, str]]:
+    """The recipes of `hgpo train --env` for a tiny policy and for a language model, by environment."""
     names = [point.name for point in entry_points(group="hgpo.envs")]
-    found = {name: Starter(f"{name}-tiny", f"{name}-language-model") for name in names}
-    return {name: one for name, one in found.items() if {one.tiny, one.language_model} <= _recipes().keys()} | _OWN
+    found = {name: (f"{name}-tiny", f"{name}-language-model") for name in names}
+    return {name: pair for name, pair in found.items() if set(pair) <= _recipes().keys()} | _OWN
 
 
 def starter_recipe(environment: str, model: str = "tiny") -> Path:
@@ -71,8 +57,8 @@ def starter_recipe(environment: str, model: str = "tiny") -> Path:
     Raises:
         FileNotFoundError: the installation lacks its recipes.
     """
-    starter = starters()[environment]
-    name = starter.tiny if model == "tiny" else starter.language_model
+    tiny, language_model = starters()[environment]
+    name = tiny if model == "tiny" else language_model
     found = recipe_named(name)
     if found is None:
         raise FileNotFoundError(f"no recipe {name!r} in {_folder()}; install hgpo again")

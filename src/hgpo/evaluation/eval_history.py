@@ -89,13 +89,13 @@ class HeldOut:
         name: Of the evaluation: `before`, `update-20`, `after`.
         update: After how many updates, 0 for `before`.
         success: 0-1, with its 95 % interval.
-        panel: Description of the evaluation set: number of tasks, split, temperature, seeds.
+        evaluation_set: Description of the evaluation set: number of tasks, split, temperature, seeds.
     """
 
     name: str
     update: int
     success: Rate
-    panel: str
+    evaluation_set: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _gain(evaluations: list[Evaluation]) -> Rate | None:
     if len(evaluations) < 2:
         return None
     first, last = evaluations[0], evaluations[-1]
-    one_panel = (first.split, first.temperature, first.seeds) == (last.split, last.temperature, last.seeds)
-    return gain(first, last) if one_panel and first.tasks_won.keys() == last.tasks_won.keys() else None
+    one_set = (first.split, first.temperature, first.seeds) == (last.split, last.temperature, last.seeds)
+    return gain(first, last) if one_set and first.tasks_won.keys() == last.tasks_won.keys() else None
 
 
 def evaluation_figures(evaluation: Evaluation) -> dict[str, float]:

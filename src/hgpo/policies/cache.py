@@ -311,7 +311,9 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
     Example: `shared_tokens([[5, 6, 7], [5, 6, 8], [9]])` -> `[2, 2, 0]`.
     """
     order_N = sorted(range(len(prompts)), key=lambda index: prompts[index].astype(">i4").tobytes())
-    alike_N = np.array([_common(prompts[one], prompts[other]) for one, other in pairwise(order_N)], dtype=np.int64)
+    alike_N = np.array(
+        [common_prefix(prompts[one][:-1], prompts[other][:-1]) for one, other in pairwise(order_N)], dtype=np.int64
+    )
 
     def added(end: int) -> NDArray[np.int64]:
         """The negative savings of runs: all but one prompt of a run save the common beginning."""
@@ -325,8 +327,8 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
     return shared_U
 
 
-def _common(one: TokenIds, other: TokenIds) -> int:
-    """Number of tokens that both begin with, last tokens excluded."""
-    length = min(len(one), len(other)) - 1
-    differ = np.flatnonzero(one[:length] != other[:length])
-    return int(differ[0]) if len(differ) else max(length, 0)
+def common_prefix(one: TokenIds, other: TokenIds) -> int:
+    """Number of tokens that both begin with."""
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length

@@ -76,7 +76,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
 def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
     """The tokenizer of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _errors_with_source(source), _gguf_needed(options):
+    with _errors_with_source(source, options):
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         if "gguf_file" in options:  # transformers reads the start-of-turn token as the end token
             ends = AutoConfig.from_pretrained(name, **options).eos_token_id
@@ -88,7 +88,7 @@ def load_tokenizer(source: str | Path, *, revision: str | None = None) -> Any:
 def load_model_config(source: str | Path, *, revision: str | None = None) -> Any:
     """The configuration of a model; see `load_model` for the arguments and errors."""
     name, options = _locate(source, revision)
-    with _errors_with_source(source), _gguf_needed(options):
+    with _errors_with_source(source, options):
         return AutoConfig.from_pretrained(name, **options)
 
 
@@ -113,7 +113,7 @@ def load_model(
         dtype = "bfloat16" if where.type == "cuda" else "float32"
     name, options = _locate(source, revision)
     weights = {} if "gguf_file" in options else {"use_safetensors": True}
-    with _errors_with_source(source), _gguf_needed(options):
+    with _errors_with_source(source, options):
         model, found = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=getattr(torch, dtype),
@@ -171,8 +171,8 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
 
 
 @contextmanager
-def _errors_with_source(source: object) -> Iterator[None]:
-    """In the context, any error about an invalid file becomes one that names the model; transformers prints nothing."""
+def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[None]:
+    """In the context, errors name the model, or the packages that a .gguf file needs; transformers prints nothing."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -182,8 +182,12 @@ def _errors_with_source(source: object) -> Iterator[None]:
             raise
         problem = " ".join(str(error).split())
         raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
-    except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError):
-        raise
+    except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError) as error:
+        if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
+            raise
+        raise ValueError(
+            f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
+        ) from error
     except Exception as error:  # e.g. KeyError, RecursionError, or a bare Exception of the tokenizers
         problem = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -191,16 +195,3 @@ def _errors_with_source(source: object) -> Iterator[None]:
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
-
-
-@contextmanager
-def _gguf_needed(options: Mapping[str, Any]) -> Iterator[None]:
-    """In the context, the error of a missing package for .gguf files names what to install."""
-    try:
-        yield
-    except (ImportError, ValueError) as error:
-        if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
-            raise
-        raise ValueError(
-            f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
-        ) from error

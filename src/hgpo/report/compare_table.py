@@ -17,7 +17,7 @@ from hgpo.config import setting_values
 from hgpo.evaluation.result_files import Latency
 from hgpo.evaluation.statistics import Evaluation, Rate, gain, mean_interval, rate
 from hgpo.report.compare_entries import Entry
-from hgpo.utils.text import visible
+from hgpo.utils.text import counted, visible
 
 Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "whole"]
 Block = Literal["main", "task type", "trial", "cost"]
@@ -191,13 +191,9 @@ def _title(environment: str | None, evaluation: Evaluation) -> str:
     seeds = ", ".join(map(str, evaluation.seeds))
     return (
         f"{visible(environment or 'unknown environment', 60)}, {visible(evaluation.split, 60)}: "
-        f"{_count(evaluation.success.tasks, 'task')}, temperature {evaluation.temperature:g}, "
+        f"{counted(evaluation.success.tasks, 'task')}, temperature {evaluation.temperature:g}, "
         f"evaluation seed{'s' if len(evaluation.seeds) > 1 else ''} {seeds}"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
@@ -209,7 +205,7 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
     if len(shared) < max(map(len, lists)):
         sizes = f"of {len(lists[0]):,} of the reference and {len(lists[1]):,} of this row"
         if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
-            return Difference(None, remark=f"{_count(len(shared), 'task')} in common, {sizes}")
+            return Difference(None, remark=f"{counted(len(shared), 'task')} in common, {sizes}")
         remark = f"on the {len(shared)} tasks in common, {sizes}"
     ours, theirs = ({e.seed: _on(shared, [e]).success.mean for e in group} for group in (reference, others))
     if ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
@@ -217,7 +213,7 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
         if np.ptp(differences) > 1e-9:  # equal differences say nothing of the variation between seeds
             return Difference(*mean_interval(differences), f"{len(differences)} training seeds", remark)
     found = gain(_on(shared, reference), _on(shared, others))
-    return Difference(found.mean, found.low, found.high, _count(found.tasks, "task"), remark)
+    return Difference(found.mean, found.low, found.high, counted(found.tasks, "task"), remark)
 
 
 def _common(group: Sequence[Entry]) -> list[str]:

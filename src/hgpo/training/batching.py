@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgpo.policies.cache import common_prefix
 from hgpo.policies.weights import adapter_off, base_model
 
 
@@ -134,7 +135,7 @@ class _Row:
 
     def add(self, index: int, tokens: NDArray[np.int32], width: int) -> bool:
         """Add a sample; return False if it does not fit."""
-        shared = _common_prefix(self._last, tokens)
+        shared = common_prefix(self._last, tokens)
         new = len(tokens) - shared
         if self._size + new > width:
             return False
@@ -146,12 +147,6 @@ class _Row:
 
     def tree(self) -> PrefixTree:
         return PrefixTree(self._members, self._paths, np.concatenate(self._parts))
-
-
-def _common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
-    length = min(len(one), len(other))
-    differs = one[:length] != other[:length]
-    return int(differs.argmax()) if differs.any() else length
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,21 +54,6 @@ MAX_LOGITS = 2**26
 
 
 @dataclass(frozen=True, slots=True)
-class PassOptions:
-    """How forward and backward passes save memory.
-
-    Attributes:
-        max_logits: most logits in memory at a time.
-        recompute_layers: layers keep only their inputs, and compute the rest again in the backward pass.
-        share_prefixes: read common prefixes of samples once.
-    """
-
-    max_logits: int = MAX_LOGITS
-    recompute_layers: bool = False
-    share_prefixes: SharePrefixes = "auto"
-
-
-@dataclass(frozen=True, slots=True)
 class TokenLogProbs:
     """Per-token log-probs and entropies of B responses, padded on the right to T.
 

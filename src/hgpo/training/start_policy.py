@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hgpo.agents import AgentContext
-from hgpo.config import PolicySettings, WarmStartSettings
+from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.envs.base import Expert, Task
 from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
@@ -28,7 +28,6 @@ from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, make_backend_policy, with_adapter
-from hgpo.training.log_probs import PassOptions
 from hgpo.training.warm_start import WarmStart
 from hgpo.utils.files import flush, flush_tree
 from hgpo.utils.progress import Reporter
@@ -68,7 +67,7 @@ class StartBuilder:
         tasks: of the training split: demonstrations first, then probe tasks.
         expert: demonstrates.
         rules: of the episodes.
-        passes: memory of the forward and backward passes.
+        training: memory of the forward and backward passes.
         seed: of the run.
         temperature: of the probes.
         reporter: prints progress.
@@ -79,7 +78,7 @@ class StartBuilder:
     tasks: Sequence[Task]
     expert: Expert
     rules: RolloutRules
-    passes: PassOptions
+    training: TrainingSettings
     seed: int
     temperature: float
     reporter: Reporter
@@ -174,7 +173,7 @@ class StartBuilder:
                 reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} tasks without demonstrations")
                 return won
 
-            warm_start = WarmStart(language_model, settings, rng, self.passes)
+            warm_start = WarmStart(language_model, settings, rng, self.training)
             report = warm_start.run(self._pairs(demonstrations, language_model), success, show_update)
         if report.stopped != "target":
             reporter.say(

@@ -41,6 +41,7 @@ from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collected, Collector
 from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
+from hgpo.utils.text import counted
 
 _RECENT = 5  # updates whose mean time predicts that of the next ones
 
@@ -172,7 +173,7 @@ class Trainer:
         before = self._evaluate("before", 0, trackers)
         self._evaluate_if_due(trackers)  # a process may have died in it, after it had saved the checkpoint
         left = updates - self.state.progress.update
-        self.reporter.say(f"Training: {left} update{'' if left == 1 else 's'}")
+        self.reporter.say(f"Training: {counted(left, 'update')}")
         with self.reporter.counting("updates") as count:
             self.collector.note = lambda text: count(self.state.progress.update, updates, text)
             while self.state.progress.update < updates:

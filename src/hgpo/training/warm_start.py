@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.config import WarmStartSettings
+from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.weights import adapter_dropout
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import PassOptions, token_log_probs, within_memory
+from hgpo.training.log_probs import token_log_probs, within_memory
 from hgpo.training.losses import token_mean
 from hgpo.training.update import clip_gradients
 
@@ -66,8 +66,8 @@ class WarmStart:
     Args:
         language_model: the trained model.
         settings: target window, learning rate, batch size.
-        passes: memory of the forward and backward passes.
         rng: draws the batches.
+        training: memory of the forward and backward passes.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class WarmStart:
         language_model: LanguageModel,
         settings: WarmStartSettings,
         rng: np.random.Generator,
-        passes: PassOptions | None = None,
+        training: TrainingSettings | None = None,
     ) -> None:
         self._language_model = language_model
         self._model = language_model.model
-        self._passes = passes or PassOptions()
+        self._training = training or TrainingSettings()
         self._settings = settings
         self._trained = {name: weight for name, weight in self._model.named_parameters() if weight.requires_grad}
         self._rng = rng
@@ -151,7 +151,7 @@ class WarmStart:
             settings.micro_batch_tokens,
             lambda batches, width: self._accumulate(samples, batches, width),
             setting="warm_start.micro_batch_tokens",
-            share_prefixes=self._passes.share_prefixes,
+            share_prefixes=self._training.share_prefixes,
         )
         clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
@@ -172,8 +172,8 @@ class WarmStart:
                 [samples[row] for row in rows],
                 precision=self._language_model.limits.precision,
                 entropy="none",
-                max_logits=self._passes.max_logits,
-                recompute_layers=self._passes.recompute_layers,
+                max_logits=self._training.max_logits,
+                recompute_layers=self._training.gradient_checkpointing,
                 row_tokens=width,
             )
             loss = token_mean(-found.log_prob_BT, found.mask_BT, total_tokens)

@@ -41,7 +41,7 @@ def test_none_can_be_written_and_is_kept(tmp_path):
         ("rollout.tasks_per_update=1e26", "rollout.tasks_per_update: "),
         (f"training.updates={10**26}", "training.updates: Input should be less than or equal to 1000000000"),
         (f"rollout.group_size={10**26}", "rollout.group_size: Input should be less than or equal to 1000000000"),
-        ("evaluation.seeds=[1,1]", "give each seed once, not (1, 1)"),
+        ("evaluation.seeds=[1,1]", "give each value once, not (1, 1)"),
         ("agent.history_length=-1", "agent.history_length: Input should be greater than or equal to 0"),
         ("rollout.group_size=1", "rollout.group_size: Input should be greater than or equal to 2"),
         ("advantage.gamma=1.5", "advantage.gamma: Input should be less than or equal to 1"),

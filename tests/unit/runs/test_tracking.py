@@ -67,7 +67,7 @@ def test_verls_logger_has_some_of_its_own() -> None:
 
 
 def test_a_tracker_is_named_once() -> None:
-    with pytest.raises(ValueError, match="name each tracker once"):
+    with pytest.raises(ValueError, match="give each value once"):
         config(["wandb", "wandb"])
 
 

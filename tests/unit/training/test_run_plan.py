@@ -7,8 +7,7 @@ import torch
 
 from hgpo.config import Config, load_config
 from hgpo.config.recipes import starter_recipe
-from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import on_device, plan_lines
+from hgpo.training.run_plan import on_device, plan_lines, summarise_model
 
 TINY, LARGE = 100_000, 135_000_000
 CPU = torch.device("cpu")

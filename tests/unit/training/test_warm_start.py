@@ -5,7 +5,6 @@ from pydantic import ValidationError
 
 from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.policies.local import TransformersPolicy
-from hgpo.training.log_probs import PassOptions
 from hgpo.training.warm_start import WarmStart, encode_demonstrations
 from tiny_models import WORDS, generate, tiny_model
 
@@ -155,8 +154,8 @@ def test_holds_no_more_than_the_training_may():
         WarmStart(language_model, settings, np.random.default_rng(0), passes).run(DEMONSTRATIONS, lambda: 0.0)
         return dict(model.named_parameters()), max(logits), len(calls)
 
-    plain, plain_logits, plain_calls = trained(PassOptions())
-    sparing, logits, calls = trained(PassOptions(max_logits=200, recompute_layers=True))
+    plain, plain_logits, plain_calls = trained(TrainingSettings())
+    sparing, logits, calls = trained(TrainingSettings(max_logits=200, gradient_checkpointing=True))
     assert logits <= 200 < plain_logits
     assert calls > plain_calls  # the layers were computed once more in the backward pass
     for name, value in sparing.items():

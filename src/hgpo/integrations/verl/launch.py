@@ -50,8 +50,7 @@ from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import RunDirectory, create_run_directory, exclusive, open_run_directory
 from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
-from hgpo.training.memory import summarise_model
-from hgpo.training.run_plan import plan_lines
+from hgpo.training.run_plan import plan_lines, summarise_model
 from hgpo.utils.progress import Reporter
 
 logger = logging.getLogger(__name__)

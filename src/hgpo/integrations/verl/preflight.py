@@ -27,7 +27,7 @@ from hgpo.config import ConfigError
 from hgpo.config.settings import PolicySettings
 
 if TYPE_CHECKING:
-    from hgpo.training.memory import ModelSummary
+    from hgpo.training.run_plan import ModelSummary
 
 NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
@@ -156,7 +156,7 @@ def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: P
 
 def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
     """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
-    from hgpo.training.memory import described, summarise_model  # loads PyTorch
+    from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
 
     phases = estimate_gpu_memory(summarise_model(policy), verl_config, gpu)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))

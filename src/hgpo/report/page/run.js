@@ -14,7 +14,7 @@ function heldOutBox(run) {
     h("h2", {}, "Success on held-out tasks"),
     h("dl", { class: "facts" }, entries.map(([name, value, interval]) =>
       h("div", {}, h("dt", {}, name), h("dd", { id: `held-out-${name.split(" ")[0]}` }, value, h("span", { class: "note" }, ` ${interval}`))))),
-    h("p", { class: "note" }, visible(last.panel), "."));
+    h("p", { class: "note" }, visible(last.evaluation_set), "."));
 }
 
 function heldOutEntry(point) {

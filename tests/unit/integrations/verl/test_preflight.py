@@ -30,8 +30,8 @@ from hgpo.integrations.verl.preflight import (
     require_verl,
 )
 from hgpo.runs.metrics import GIB
-from hgpo.training import memory
-from hgpo.training.memory import ModelSummary
+from hgpo.training import run_plan
+from hgpo.training.run_plan import ModelSummary
 from qwen_sizes import QWEN
 
 VERSIONS = {"torch": "2.11.0", "vllm": "0.24.0", "flash-attn": "2.8.3", "transformers": "5.9.0"}
@@ -43,7 +43,7 @@ MACHINE = Machine("this machine", 16, (80 * 10**9,), VERSIONS)
 @pytest.fixture
 def sized(monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy's sizes are known."""
-    monkeypatch.setattr(memory, "summarise_model", lambda policy: QWEN["Qwen/Qwen2.5-1.5B-Instruct"])
+    monkeypatch.setattr(run_plan, "summarise_model", lambda policy: QWEN["Qwen/Qwen2.5-1.5B-Instruct"])
 
 
 def check(verl_config: VerlConfig, machine: Machine) -> list[Finding]:
