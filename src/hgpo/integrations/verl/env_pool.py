@@ -1,26 +1,30 @@
 """Episodes whose environments run in other processes: a pool of environment workers, and the engine as a policy.
 
-The pool belongs to the process and event loop that play the episodes. A worker that died, or ended itself since a step
-took too long, is replaced; its episodes raise `EpisodeLost`. Does not import verl.
+The pool belongs to the process and event loop that play the episodes. A worker that died, or whose oldest request
+exceeds the time-out, is killed and replaced; its episodes raise `EpisodeLost` with the reason. Requests of many
+episodes are written without waiting for answers, so that a turn of 64 environments costs one switch between processes.
+Does not import verl.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
 import logging
+import os
+import signal
+import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, fields
-from multiprocessing import get_context
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from hgpo.envs.base import StepResult
-from hgpo.integrations.verl import env_worker
 from hgpo.messages import Conversation
 from hgpo.policies.base import AsyncPolicy, Request, Response, TokenIds
 from hgpo.policies.chat import PromptEncoder
@@ -32,7 +36,9 @@ from hgpo.rollout.runner import play
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("prompt_ids", "token_ids", "log_probs")
-Answer = TypeVar("Answer")
+_LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
+_START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
+_ENDING_SECONDS = 5.0  # a process that left the group may keep the output open
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +152,45 @@ class WorkerSettings:
     max_steps: int
     step_timeout: float
 
+    def command(self) -> list[str]:
+        """The command line of the process."""
+        module = "hgpo.integrations.verl.env_worker"
+        return [sys.executable, "-m", module, self.name, json.dumps(self.options), str(self.max_steps)]
+
+
+@dataclass(slots=True)
+class _Request:
+    number: int
+    done: asyncio.Future[dict[str, Any]]
+
 
 @dataclass(slots=True)
 class _Worker:
-    """An executor of one process, and the future of its suite, which is "" or the reason for a failure."""
+    """One process and its unanswered requests, oldest first."""
 
-    executor: ProcessPoolExecutor
-    ready: Future[str]
-    lost: bool = False
+    process: asyncio.subprocess.Process
+    waiting: deque[_Request] = field(default_factory=deque)
+    lost: str = ""  # why the process is gone; empty while it runs
+    reader: asyncio.Task[None] | None = None
+    ending: asyncio.Task[None] | None = None
+    clock: asyncio.TimerHandle | None = None
 
 
 class EnvironmentPool:
-    """Starts episodes on the least busy of `workers` processes; a process that died is replaced when it is needed."""
+    """Starts episodes on the least busy of `workers` processes; each restarts when it is next needed."""
 
-    def __init__(self, settings: WorkerSettings, workers: int) -> None:
+    def __init__(
+        self, settings: WorkerSettings, workers: int, *, command: Callable[[WorkerSettings], list[str]] | None = None
+    ) -> None:
+        """`command` returns the command line of a worker; tests replace it."""
         if workers < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {workers}")
         self._settings = settings
+        self._command = command or WorkerSettings.command
         self._workers: list[_Worker | None] = [None] * workers
+        self._spawning: dict[int, asyncio.Task[_Worker]] = {}
         self._loads = [0] * workers
+        self._numbers = itertools.count()
         self._slots = itertools.count()
         self.replaced = 0
 
@@ -173,62 +199,126 @@ class EnvironmentPool:
         place = min(range(len(self._workers)), key=lambda position: self._loads[position])
         self._loads[place] += 1
         try:
-            worker = self._living(place)
-            if reason := await self._answer(worker, worker.ready):
-                worker.lost = True
-                raise EpisodeLost(f"an environment worker did not start: {reason}")
+            worker = await self._living(place)
             slot = next(self._slots)
-            answer = await self.ask(worker, env_worker.start, slot, split, index, seed)
+            answer = await self._ask(worker, {"slot": slot, "start": [split, index, seed]})
         except BaseException:
             self._loads[place] -= 1
             raise
         return RemoteEnvironment(self, worker, place, slot, answer["observation"], answer["info"])
 
-    async def ask(self, worker: _Worker, function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-        """The answer of a function of `env_worker`. `EpisodeLost` for an error of the environment or a lost worker."""
+    async def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            if worker is not None:
+                await self._end(worker, "the pool was closed")
+
+    async def _living(self, place: int) -> _Worker:
+        """The worker in this place; concurrent calls wait for the same new one."""
+        worker = self._workers[place]
+        if worker is not None and not worker.lost:
+            return worker
+        spawning = self._spawning.get(place)
+        if spawning is None:
+            if worker is not None:
+                self.replaced += 1
+                logger.warning("environment worker %d is replaced: %s", place, worker.lost)
+            spawning = self._spawning[place] = asyncio.create_task(self._spawn(place))
+            spawning.add_done_callback(lambda _: self._spawning.pop(place))
+        return await asyncio.shield(spawning)
+
+    async def _spawn(self, place: int) -> _Worker:
+        process = await asyncio.create_subprocess_exec(
+            *self._command(self._settings),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LONGEST_ANSWER,
+            start_new_session=True,  # processes that an environment forks end with the group
+        )
+        worker = _Worker(process)
         try:
-            future = worker.executor.submit(function, *arguments)
-        except RuntimeError as error:  # it is broken, or was closed
-            raise self._lost(worker) from error
-        answer = await self._answer(worker, future)
+            ready = await asyncio.wait_for(_read_line(process), _START_UP_SECONDS)
+        except TimeoutError:
+            await self._end(worker, f"not ready after {_START_UP_SECONDS:g} s")
+            raise EpisodeLost(f"an environment worker was not ready after {_START_UP_SECONDS:g} s") from None
+        except (ValueError, OSError) as error:
+            await self._end(worker, f"it did not start: {error}")
+            raise EpisodeLost(f"an environment worker did not start: {error}") from error
+        if not ready.get("ready"):
+            await self._end(worker, "it did not start")
+            raise EpisodeLost(
+                f"an environment worker did not start (exit status {process.returncode}): "
+                f"its own message is in the log. Environment {self._settings.name!r}, options {self._settings.options}"
+            )
+        worker.reader = asyncio.create_task(self._read(worker))
+        self._workers[place] = worker
+        return worker
+
+    async def _read(self, worker: _Worker) -> None:
+        """Pass answers to their requests, until the output ends or a line is no answer."""
+        reason = "its process died"
+        try:
+            while answer := await _read_line(worker.process):
+                self._complete(worker, answer)
+        except Exception as error:  # of any type: `_end` reports it to the waiting requests
+            reason = str(error) or repr(error)
+        await self._end(worker, reason)
+
+    def _complete(self, worker: _Worker, answer: dict[str, Any]) -> None:
+        """Complete the oldest request. `ValueError` for an answer to another one."""
+        number = answer.get("number")
+        if not worker.waiting:
+            raise ValueError(f"it answered request {number} when none was due")
+        if number != worker.waiting[0].number:
+            raise ValueError(f"it answered request {number} when {worker.waiting[0].number} was due")
+        request = worker.waiting.popleft()
+        self._set_clock(worker)
+        if not request.done.done():
+            request.done.set_result(answer)
+
+    def _set_clock(self, worker: _Worker) -> None:
+        """Start the time-out of the oldest request; those of later ones start when they are the oldest."""
+        if worker.clock is not None:
+            worker.clock.cancel()
+        worker.clock = None
+        if worker.waiting:
+            worker.clock = asyncio.get_running_loop().call_later(self._settings.step_timeout, self._expire, worker)
+
+    def _expire(self, worker: _Worker) -> None:
+        worker.lost = f"an environment took longer than {self._settings.step_timeout:g} s"
+        worker.ending = asyncio.get_running_loop().create_task(self._end(worker, worker.lost))
+
+    async def _ask(self, worker: _Worker, request: dict[str, Any]) -> dict[str, Any]:
+        if worker.lost:
+            raise EpisodeLost(f"its environment worker is gone: {worker.lost}")
+        number = next(self._numbers)
+        waiting = _Request(number, asyncio.get_running_loop().create_future())
+        worker.waiting.append(waiting)
+        if len(worker.waiting) == 1:
+            self._set_clock(worker)
+        await _write_line(worker.process, {"number": number, **request})
+        answer = await waiting.done
         if "error" in answer:
             raise EpisodeLost(f"the environment raised {answer['error']}")
         return answer
 
-    def free(self, place: int) -> None:
-        """An episode on this worker has ended."""
-        self._loads[place] -= 1
-
-    def close(self) -> None:
-        """End all processes."""
-        for worker in self._workers:
-            if worker is not None:
-                worker.executor.shutdown(wait=False, cancel_futures=True)
-
-    def _living(self, place: int) -> _Worker:
-        worker = self._workers[place]
-        if worker is None or worker.lost:
-            if worker is not None:
-                self.replaced += 1
-                logger.warning("environment worker %d is replaced", place)
-                worker.executor.shutdown(wait=False, cancel_futures=True)
-            executor, settings = ProcessPoolExecutor(1, mp_context=get_context("spawn")), self._settings
-            arguments = (settings.name, settings.options, settings.max_steps, settings.step_timeout)
-            worker = self._workers[place] = _Worker(executor, executor.submit(env_worker.prepare, *arguments))
-        return worker
-
-    async def _answer(self, worker: _Worker, future: Future[Answer]) -> Answer:
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))  # a cancelled caller must not cancel the others'
-        except BrokenProcessPool as error:
-            raise self._lost(worker) from error
-
-    def _lost(self, worker: _Worker) -> EpisodeLost:
-        worker.lost = True
-        return EpisodeLost(
-            f"its environment worker died, or took longer than verl.step_timeout = {self._settings.step_timeout:g} s; "
-            "the log of the agent workers has more"
-        )
+    async def _end(self, worker: _Worker, reason: str) -> None:
+        worker.lost = worker.lost or reason
+        if worker.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
+                os.killpg(worker.process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(worker.process.wait(), _ENDING_SECONDS)
+        status = worker.process.returncode
+        if worker.reader is not None and worker.reader is not asyncio.current_task():
+            worker.reader.cancel()
+        if worker.clock is not None:
+            worker.clock.cancel()
+        gone = f"its environment worker is gone: {worker.lost} (exit status {status})"
+        while worker.waiting:
+            request = worker.waiting.popleft()
+            if not request.done.done():
+                request.done.set_exception(EpisodeLost(gone))
 
 
 class RemoteEnvironment:
@@ -244,7 +334,7 @@ class RemoteEnvironment:
     async def step(self, command: str) -> StepResult:
         """One step. `EpisodeLost` if the worker died or exceeded the time-out, or the environment raised."""
         try:
-            answer = await self._pool.ask(self._worker, env_worker.step, self._slot, command)
+            answer = await self._pool._ask(self._worker, {"slot": self._slot, "step": command})
         except BaseException:
             self._finish()
             raise
@@ -257,9 +347,37 @@ class RemoteEnvironment:
         if not self._over:
             self._finish()
             if not self._worker.lost:
-                await self._pool.ask(self._worker, env_worker.drop, self._slot)
+                await self._pool._ask(self._worker, {"slot": self._slot, "drop": True})
 
     def _finish(self) -> None:
         if not self._over:
             self._over = True
-            self._pool.free(self._place)
+            self._pool._loads[self._place] -= 1
+
+
+async def _write_line(process: asyncio.subprocess.Process, request: dict[str, Any]) -> None:
+    """Send a request. Nothing is raised for a closed pipe: the reader of the answers reports it."""
+    assert process.stdin is not None
+    if process.stdin.is_closing():  # uvloop, which Ray's workers run on, raises RuntimeError for a write from here on
+        return
+    process.stdin.write((json.dumps(request) + "\n").encode())
+    with contextlib.suppress(ConnectionError):
+        await process.stdin.drain()
+
+
+async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    """The next answer; empty at the end of the output. `ValueError` for a line that is no answer."""
+    assert process.stdout is not None
+    try:
+        line = await process.stdout.readline()
+    except ValueError as error:
+        raise ValueError(f"it wrote a line of more than {_LONGEST_ANSWER} bytes") from error
+    if not line.endswith(b"\n"):
+        return {}
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not answer:
+        raise ValueError(f"it wrote {line[:80]!r}, which is no answer")
+    return answer

@@ -1,20 +1,24 @@
-"""The process that runs environments of many episodes, each in a slot; `env_pool` calls the functions here in it.
+"""The process that runs environments: one line of JSON per request on its input, one per answer on its output.
 
-It needs neither Ray nor torch. It ends, and with it the processes that environments forked, soon after its parent and
-when one request takes too long, even while an environment hangs.
+    {"number": 7, "slot": 3, "start": ["train", 17, 1234]}    start task 17 of split train with seed 1234 in slot 3
+    {"number": 8, "slot": 3, "step": "go to desk 1"}          one step of that environment
+    {"number": 9, "slot": 3, "drop": true}                    delete it
+
+Answers are `{"number": 7, "observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` in the order
+of the requests, or `{"number": 7, "error": "…"}`; an error in one environment does not affect the others. It is a child
+process, started as `python -m hgpo.integrations.verl.env_worker NAME OPTIONS_JSON MAX_STEPS`. It needs neither Ray nor
+torch, and unpickles nothing.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import math
+import json
 import os
-import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
 from hgpo.envs.env_checker import EnvContractError, safe_text
@@ -24,80 +28,53 @@ from hgpo.envs.wrappers import LimitedSuite
 # The keys of an environment's info that agents, memory and records read, and their types; others are not sent.
 _INFO: dict[str, Callable[[Any], Any]] = {
     "task": str,
-    "admissible_commands": lambda commands: list(map(str, commands)),
+    "admissible_commands": list,
     "won": bool,
     "score": float,
 }
-_CHECK_SECONDS = 0.2
+_PARENT_CHECK_SECONDS = 1.0
 
 
-class _Host:
-    """The state of this process."""
+class EnvironmentHost:
+    """Environments by slot."""
 
-    suite: LimitedSuite
-    step_timeout = 600.0  # a suite may read or generate thousands of tasks first
-    due = math.inf  # the time at which the request under way has taken too long
+    def __init__(self, suite: LimitedSuite) -> None:
+        self._suite = suite
+        self._environments: dict[int, Env] = {}
 
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out one request. An exception of an environment becomes an `error` in the answer."""
+        number, slot = request["number"], request["slot"]
+        try:
+            if "drop" in request:
+                self._environments.pop(slot, None)
+                return {"number": number}
+            if "start" in request:
+                return {"number": number, **self._start(slot, *request["start"])}
+            return {"number": number, **self._step(slot, request["step"])}
+        except Exception as error:  # of any type, from a user's environment; the agent worker reports it
+            self._environments.pop(slot, None)
+            reason = (
+                str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
+            )
+            return {"number": number, "error": reason}
 
-_environments: dict[int, Env] = {}  # by slot
-
-
-def prepare(name: str, options: dict[str, Any], max_steps: int, step_timeout: float) -> str:
-    """Build the suite; the first call in a process. Returns the reason of a failure, "" for none."""
-    os.setsid()
-    threading.Thread(target=_watch, args=(os.getppid(),), name="watch", daemon=True).start()
-    try:
-        with _limited():
-            _Host.suite = LimitedSuite(make(name, **options), max_steps)
-    except (Exception, SystemExit) as error:  # of any type, from a user's environment
-        return f"environment {name!r}, options {options}: {_reason(error)}"
-    _Host.step_timeout = step_timeout
-    return ""
-
-
-def start(slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
-    """Start task `index` of `split` in the slot; see `step`."""
-
-    def first() -> dict[str, Any]:
-        environment = _environments[slot] = _Host.suite.tasks(split)[index].make()
+    def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
+        environment = self._suite.tasks(split)[index].make()
         observation, info = environment.reset(seed=seed)
+        self._environments[slot] = environment
         return _answer(observation, 0.0, False, False, info)
 
-    return _tried(slot, first)
-
-
-def step(slot: int, command: str) -> dict[str, Any]:
-    """One step: observation, reward, terminated, truncated, info; or the `error` that the environment raised.
-
-    The environment is deleted when its episode has ended or it raised an error.
-    """
-    return _tried(slot, lambda: _answer(*_environments[slot].step(command)))
-
-
-def drop(slot: int) -> dict[str, Any]:
-    """Delete the environment in the slot."""
-    _environments.pop(slot, None)
-    return {}
-
-
-def _tried(slot: int, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        with _limited():
-            answer = work()
-    except (Exception, SystemExit) as error:  # of any type, from a user's environment; the agent worker reports it
-        answer = {"error": _reason(error)}
-    if answer.get("terminated") or answer.get("truncated") or "error" in answer:
-        drop(slot)
-    return answer
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
+    def _step(self, slot: int, command: str) -> dict[str, Any]:
+        answer = _answer(*self._environments[slot].step(command))
+        if answer["terminated"] or answer["truncated"]:
+            del self._environments[slot]
+        return answer
 
 
 def _answer(observation: str, reward: Any, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
     return {
-        "observation": str(observation),
+        "observation": observation,
         "reward": float(reward),
         "terminated": bool(terminated),
         "truncated": bool(truncated),
@@ -105,19 +82,39 @@ def _answer(observation: str, reward: Any, terminated: object, truncated: object
     }
 
 
-@contextmanager
-def _limited() -> Iterator[None]:
-    _Host.due = time.monotonic() + _Host.step_timeout
-    try:
-        yield
-    finally:
-        _Host.due = math.inf
+def end_with_parent() -> None:
+    """End this process soon after its parent, even while an environment hangs.
+
+    Polls, since Linux's parent-death signal is sent when the thread that started the process ends.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK_SECONDS)
+        os._exit(1)  # a hanging thread ends no other way
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
-def _watch(parent: int) -> None:
-    """Polls, since Linux's parent-death signal is sent when the thread that started the process ends."""
-    while os.getppid() == parent and time.monotonic() < _Host.due:
-        time.sleep(_CHECK_SECONDS)
-    if os.getppid() == parent:
-        faulthandler.dump_traceback()  # where it hangs
-    os.killpg(0, signal.SIGKILL)
+def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
+    """Answer until the input ends."""
+    for line in requests:
+        answers.write(json.dumps(host.answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Build the suite, report that it is ready, serve."""
+    end_with_parent()
+    name, options, max_steps = arguments
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
+    suite = LimitedSuite(make(name, **json.loads(options)), int(max_steps))
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
+    serve(sys.stdin, answers, EnvironmentHost(suite))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

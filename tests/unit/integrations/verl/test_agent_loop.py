@@ -80,7 +80,7 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
             return await loop.run({"temperature": 1.0}, **ROW)
         finally:
             if StepwiseAgentLoop.shared is not None:
-                StepwiseAgentLoop.shared.pool.close()
+                await StepwiseAgentLoop.shared.pool.close()
 
     return asyncio.run(asyncio.wait_for(test(), 120))
 

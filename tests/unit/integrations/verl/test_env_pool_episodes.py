@@ -83,7 +83,7 @@ def play_again(
         try:
             return await play_remotely(Assignment(ids, "train", 1, seed=0), pool, engine_policy(policy, engine), rules)
         finally:
-            pool.close()
+            await pool.close()
 
     turns = asyncio.run(asyncio.wait_for(test(), 60))
     assert len({asked["request_id"] for asked in engine.asked}) == 1  # one for all turns of an episode

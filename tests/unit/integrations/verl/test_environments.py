@@ -15,11 +15,10 @@ import pytest
 
 from corridor import CorridorSuite
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.integrations.verl import env_worker
 from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost, WorkerSettings
+from hgpo.integrations.verl.env_worker import EnvironmentHost
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
-LOST = "died, or took longer than verl.step_timeout"
 TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
 import os, time
@@ -70,7 +69,6 @@ class SlowSuite(FickleSuite):
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
     (tmp_path / "fickle.py").write_text(MISBEHAVING, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(TESTS)]))
-    monkeypatch.syspath_prepend(str(tmp_path))
     return WorkerSettings("fickle:FickleSuite", {}, max_steps=5, step_timeout=30.0)
 
 
@@ -100,7 +98,7 @@ def test_an_episode_is_played_as_in_this_process(settings: WorkerSettings) -> No
         assert [(episode.observation, episode.info)] == expected
         for action, step in zip(actions, expected_steps, strict=True):
             assert await episode.step(action) == (*step[:4], {**step[4]})
-        pool.close()
+        await pool.close()
 
     run(test)
 
@@ -116,7 +114,7 @@ def test_many_environments_share_few_processes(settings: WorkerSettings) -> None
         for episode in episodes:
             await episode.close()
         assert pool._loads == [0, 0]
-        pool.close()
+        await pool.close()
 
     run(test)
 
@@ -128,26 +126,51 @@ def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
         truncated = [(await episode.step("on"))[3] for _ in range(5)]
         assert truncated == [False, False, False, False, True]
         assert pool._loads == [0]
-        pool.close()
+        await pool.close()
 
     run(test)
 
 
-@pytest.mark.parametrize("command", ["die", "hang", "fork"])
-def test_a_worker_that_dies_or_hangs_is_replaced(settings: WorkerSettings, command: str, loops: Loops) -> None:
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("die", "its process died"), ("hang", "took longer than 1 s"), ("fork", "took longer than 1 s")],
+)
+def test_a_worker_that_dies_or_hangs_is_replaced(
+    settings: WorkerSettings, command: str, reason: str, loops: Loops
+) -> None:
     async def test() -> None:
         pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
         victim, neighbour = [await pool.start("train", 0, seed=n) for n in range(2)]
-        with pytest.raises(EpisodeLost, match=LOST):
+        with pytest.raises(EpisodeLost, match=reason):
             await victim.step(command)
-        with pytest.raises(EpisodeLost, match=LOST):
+        with pytest.raises(EpisodeLost, match=reason):
             await neighbour.step("on")
         fresh = await pool.start("train", 1, seed=9)
         assert (await fresh.step("on"))[0] == "seen"
         assert pool.replaced == 1
         await fresh.close()
         assert pool._loads == [0]
-        pool.close()
+        await pool.close()
+
+    run(test, loops)
+
+
+def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: WorkerSettings, loops: Loops) -> None:
+    """Where the input is known to be closed before the reader of the output had its turn, Ray's loop refuses writes."""
+
+    async def test() -> None:
+        pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
+        worker = await pool._living(0)
+        assert worker.reader is not None
+        assert worker.process.stdin is not None
+        worker.reader.cancel()  # its turn does not come
+        worker.process.kill()
+        while not worker.process.stdin.is_closing():
+            await asyncio.sleep(0.01)
+        with pytest.raises(EpisodeLost, match="is gone"):
+            await pool.start("train", 0, seed=0)
+        assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
+        await pool.close()
 
     run(test, loops)
 
@@ -157,12 +180,11 @@ def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerS
         pool = EnvironmentPool(settings, 1)
         episode = await pool.start("train", 0, seed=0)
         assert pool._workers[0] is not None
-        [pid] = pool._workers[0].executor._processes
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EpisodeLost, match=LOST):
+        os.kill(pool._workers[0].process.pid, signal.SIGKILL)
+        with pytest.raises(EpisodeLost, match="its process died"):
             await episode.step("on")
         assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
-        pool.close()
+        await pool.close()
 
     run(test, loops)
 
@@ -176,7 +198,7 @@ def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: Worke
         began = time.monotonic()
         await asyncio.gather(*[episode.step("on") for episode in episodes])
         assert time.monotonic() - began >= 1.5
-        pool.close()
+        await pool.close()
 
     run(test)
 
@@ -192,7 +214,7 @@ def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str
             await victim.step(command)
         assert (await neighbour.step("on"))[0] == "seen"
         assert pool.replaced == 0
-        pool.close()
+        await pool.close()
 
     run(test)
 
@@ -200,7 +222,7 @@ def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str
 def test_a_worker_that_cannot_start_says_what_it_was_given() -> None:
     async def test() -> None:
         pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
-        with pytest.raises(EpisodeLost, match=r"(?s)did not start.*no-such-environment"):
+        with pytest.raises(EpisodeLost, match=r"did not start.*no-such-environment"):
             await pool.start("train", 0, seed=0)
 
     run(test)
@@ -223,32 +245,96 @@ def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(setti
         episode = await pool.start("train", 0, seed=0)
         info = {"task": "7", "admissible_commands": ["on"], "won": True, "score": 0.5}
         assert await episode.step("numpy") == ("seen", 1.0, False, False, info)
-        pool.close()
+        await pool.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('"x" * 2**27', "a line of more than 67108864 bytes"),
+        ('"[1, 2]"', r"wrote b'\[1, 2\]\\n', which is no answer"),
+        ('"null"', "which is no answer"),
+        ('"{oops"', "which is no answer"),
+        ('"[" * 100_000', "which is no answer"),
+        ('\'{"number": 0, "observation": "", "info": {}}\\n{"number": 1}\'', "answered request 1 when none was due"),
+    ],
+)
+def test_a_worker_that_cannot_be_understood_is_replaced(settings: WorkerSettings, line: str, reason: str) -> None:
+    babbler = f"""
+import sys
+print('{{"ready": true}}', flush=True)
+sys.stdin.readline()
+print({line}, flush=True)
+sys.stdin.read()
+"""
+
+    async def test() -> None:
+        patient = replace(settings, step_timeout=30.0)  # 128 MiB of nothing take their time on a busy machine
+        pool = EnvironmentPool(patient, 1, command=lambda _: [sys.executable, "-c", babbler])
+
+        async def play() -> None:
+            episode = await pool.start("train", 0, seed=0)
+            await asyncio.sleep(0.5)  # an answer that nobody asked for costs the worker when it comes
+            await episode.step("on")
+
+        with pytest.raises(EpisodeLost, match=reason):
+            await play()
+        pool._command = WorkerSettings.command
+        assert (await pool.start("train", 0, seed=4)).observation == "seed 4"
+        assert pool.replaced == 1
+        await pool.close()
+
+    run(test)
+
+
+def test_a_worker_that_babbles_at_its_start_did_not_start(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", "print([])"])
+        with pytest.raises(EpisodeLost, match="did not start: it wrote"):
+            await pool.start("train", 0, seed=0)
+        assert pool._loads == [0]
 
     run(test)
 
 
 def test_a_worker_does_not_outlive_its_parent(settings: WorkerSettings) -> None:
-    """Killed while an environment hangs."""
+    """Killed while an environment hangs, so that the worker does not read its input, where it would see the end."""
+    requests = ['{"number": 0, "slot": 0, "start": ["train", 0, 0]}', '{"number": 1, "slot": 0, "step": "hang"}']
     parent = f"""
-import asyncio
-from hgpo.integrations.verl.env_pool import EnvironmentPool, WorkerSettings
-
-async def main():
-    pool = EnvironmentPool({settings!r}, 1)
-    episode = await pool.start("train", 0, seed=0)
-    print("hangs", flush=True)
-    await episode.step("hang")
-
-asyncio.run(main())
+import subprocess, time
+worker = subprocess.Popen({settings.command()!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+worker.stdout.readline()
+worker.stdin.write({requests[0]!r} + "\\n" + {requests[1]!r} + "\\n")
+worker.stdin.flush()
+worker.stdout.readline()
+print("hangs", flush=True)
+time.sleep(60)
 """
-    # All hold the error output, which ends when the last of them does.
+    # Both hold the error output, which ends when the last of them does.
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    while process.stdout.readline() != b"hangs\n":
-        assert process.poll() is None
+    assert process.stdout.readline() == b"hangs\n"
     process.kill()
     process.communicate(timeout=15)
+
+
+def test_an_answer_to_another_request_is_not_believed(settings: WorkerSettings) -> None:
+    liar = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"number": -1}), flush=True)
+"""
+
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", liar])
+        with pytest.raises(EpisodeLost, match="answered request -1 when 0 was due"):
+            await pool.start("train", 0, seed=0)
+        await pool.close()
+
+    run(test)
 
 
 def test_a_pool_without_workers_is_refused(settings: WorkerSettings) -> None:
@@ -256,5 +342,8 @@ def test_a_pool_without_workers_is_refused(settings: WorkerSettings) -> None:
         EnvironmentPool(settings, 0)
 
 
-def test_a_step_in_an_empty_slot_is_an_error() -> None:
-    assert env_worker.step(99, "look")["error"].startswith("KeyError")
+def test_text_survives_whatever_it_holds() -> None:
+    host = EnvironmentHost(LimitedSuite(CorridorSuite(), 8))
+    answer = host.answer({"number": 0, "slot": 1, "start": ["train", 0, 0]})
+    assert answer["observation"] == "you are at place 0"
+    assert host.answer({"number": 1, "slot": 2, "step": "look"})["error"].startswith("KeyError")
