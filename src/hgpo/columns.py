@@ -8,14 +8,13 @@ from __future__ import annotations
 import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from enum import Enum
 from itertools import chain, count
 from operator import ne
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hgpo.keys import IDENTITY_REMEDY, is_compared_by_identity
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -30,6 +29,7 @@ LARGEST_WHOLE = 2**53 - 1
 _ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = (tuple, frozenset)
 _KEY_REMEDY = "turn each row into a tuple or text"
+IDENTITY_REMEDY = "turn it into text or a tuple"
 _IDENTITY = f"is compared by identity as a key: {IDENTITY_REMEDY}"
 
 
@@ -140,6 +140,12 @@ def _intern_integers(column: NDArray[Any]) -> tuple[IntArray, tuple[Hashable, ..
     number_U = np.empty(len(sorted_U), dtype=np.int64)
     number_U[by_appearance_U] = np.arange(len(sorted_U))
     return number_U[inverse_N], tuple(sorted_U[by_appearance_U].tolist())
+
+
+def is_compared_by_identity(kind: type) -> bool:
+    """Whether objects of a class are equal only to themselves; None and members of an enumeration are values."""
+    equality: Any = kind.__eq__
+    return equality is object.__eq__ and not issubclass(kind, (Enum, type(None)))
 
 
 def _fail_at_first_unhashable(name: str, column: list[Any]) -> None:

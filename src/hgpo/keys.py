@@ -19,11 +19,12 @@ from uuid import UUID
 
 import numpy as np
 
+from hgpo.columns import IDENTITY_REMEDY, is_compared_by_identity
+
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _WRITTEN = (date, time, timedelta, Decimal, UUID, PurePath)
 """Types of the standard library whose text says everything about a value."""
 _EXACT_IN_FLOAT64 = 2**53
-IDENTITY_REMEDY = "turn it into text or a tuple"
 
 
 def comparison_key(value: Any) -> Hashable:
@@ -72,12 +73,6 @@ def canonical_json(value: Any) -> str:
         ValueError: The value contains an object that can be compared by identity only.
     """
     return json.dumps(_json_value(value), sort_keys=True, ensure_ascii=False)
-
-
-def is_compared_by_identity(kind: type) -> bool:
-    """Whether objects of a class are equal only to themselves; None and members of an enumeration are values."""
-    equality: Any = kind.__eq__
-    return equality is object.__eq__ and not issubclass(kind, (Enum, type(None)))
 
 
 def _json_value(value: Any) -> Any:

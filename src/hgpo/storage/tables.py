@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ from hgpo.storage.schema import (
 from hgpo.utils.files import naming, whole_file
 
 _NO_OBJECT = ("object", "not an object; a row is an object of columns")
+_ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{.*)?", re.DOTALL)
 _INT64 = range(-(2**63), 2**63)
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types that Arrow cannot take rows of, and the types with the same values."""
@@ -58,12 +60,19 @@ def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
             version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
             if version != str(SCHEMA_VERSION).encode():
                 raise StorageError(other_version(version.decode("utf-8", "replace")), path)
-            table = file.read([name for name in file.schema_arrow.names if wanted is None or name in wanted])
+            table = file.read(_selected(file.schema_arrow.names, wanted))
         table.validate(full=True)  # checks that texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"no row can be read; it is not a parquet file or is damaged ({error})", path) from error
     fields = [pa.field(field.name, _VIEWED.get(field.type, field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, table.schema.metadata))
+
+
+def _selected(found: Sequence[str], wanted: Collection[str] | None) -> list[str]:
+    """The columns to read: all if one that every batch needs is missing, since the error lists what there is."""
+    if wanted is None or not set(BATCH_COLUMNS) <= set(found):
+        return list(found)
+    return [name for name in found if name in wanted]
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
@@ -95,7 +104,7 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
 def _parsed_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
     """Number and `parsed_line` of each line; a first line that begins an array is `[]`."""
     for number, line in enumerate(lines, start=1):
-        if number == 1 and line.lstrip(codecs.BOM_UTF8).lstrip().startswith(b"["):
+        if number == 1 and _ARRAY_BEGINS.fullmatch(line):
             yield number, []
         if not line.isspace():
             yield number, parsed_line(line)
@@ -153,7 +162,7 @@ def read_json_lines(
     """
     rows, numbers = read_lines(path, problems)
     found = list(dict.fromkeys(chain.from_iterable(rows)))
-    names = found if wanted is None else [name for name in found if name in wanted]
+    names = _selected(found, wanted)
     if rows and not names:
         raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
     complete = set(map(len, rows)) == {len(found)}  # true for nearly all files, and faster

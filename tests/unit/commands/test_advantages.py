@@ -203,9 +203,9 @@ def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:
             "x.jsonl line 2: column 'penalty': missing value, though other rows have one",
         ),
         (({}, {"trajectory": None}), "x.jsonl line 2: column 'trajectory': missing value"),
-        (({"observation": ["hall"]},), "x.jsonl line 1: column 'observation': value of type list cannot be a key"),
+        (({"group": ["hall"]},), "x.jsonl line 1: column 'group': value of type list cannot be a key"),
         (({}, {}), "x.jsonl line 2: column 'step': trajectory 'a' already has step 0 in "),
-        (({"step": 1},), "x.jsonl line 1: column 'step': trajectory 'a' has step 1 but no step 0"),
+        (({"step": 2},), "x.jsonl line 1: column 'step': trajectory 'a' has step 2 but no step 0"),
     ],
 )
 def test_a_mistake_in_a_file_names_file_line_and_column(

@@ -44,7 +44,8 @@ def test_a_damaged_page_is_refused(tmp_path, rows):
 def test_text_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "1.parquet"
     texts = pa.array([b"fine", b"caf\xe9"]).view(pa.string())
-    pq.write_table(pa.table({"response": texts, "step": [0, 1]}), path)
+    ids = {name: [0, 1] for name in ("group", "trajectory", "step", "observation", "reward")}
+    pq.write_table(pa.table({"response": texts, **ids}), path)
     with pytest.raises(StorageError, match=r"1\.parquet: no row can be read.* UTF8"):
         read_parquet(path)
     assert read_parquet(path, {"step"})["step"].to_pylist() == [0, 1]  # the texts are not needed
