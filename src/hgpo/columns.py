@@ -84,7 +84,7 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     if isinstance(column, (str, bytes, bytearray, Mapping, Set)) or column is None:
         raise ValueError(f"column {name!r}: expected a sequence with one value per step, got {type(column).__name__}")
     try:
-        array = np.asarray(column) if hasattr(column, "__array__") else None
+        array = as_array(column) if hasattr(column, "__array__") else None
         values = list(column) if array is None else None
     except Exception as error:
         raise ValueError(f"column {name!r}: cannot be read as a sequence ({error})") from error
@@ -97,6 +97,15 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     if isinstance(column, np.ma.MaskedArray):
         _check_unmasked(name, column)
     return array
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """An array-like as numpy's; a torch tensor without its gradient, and bfloat16, which numpy lacks, as float32."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+    return np.asarray(value)
 
 
 def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:

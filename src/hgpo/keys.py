@@ -19,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from hgpo.columns import IDENTITY_REMEDY, is_compared_by_identity
+from hgpo.columns import IDENTITY_REMEDY, as_array, is_compared_by_identity
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _WRITTEN = (date, time, timedelta, Decimal, UUID, PurePath)
@@ -104,7 +104,7 @@ def _json_object(value: Any) -> Any:
     if all(hasattr(value, name) for name in ("mode", "size", "tobytes")):  # a PIL image
         return {"image": [value.mode, list(value.size), sha256(value.tobytes()).hexdigest()]}
     if _is_array_like(kind):
-        return _json_array(_as_array(value))
+        return _json_array(as_array(value))
     if hasattr(value, "model_dump"):
         return {kind.__qualname__: _json_value(value.model_dump())}
     if is_dataclass(value):
@@ -119,15 +119,6 @@ def _json_array(array: np.ndarray[Any, Any]) -> Any:
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) + 0.0  # -0.0 equals 0.0
     return {"array": [list(array.shape), sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]}
-
-
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
-    """An array-like as numpy's; torch's bfloat16, which numpy lacks, as float32."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            value = value.float()
-    return np.asarray(value)
 
 
 def _is_array_like(kind: type) -> bool:

@@ -42,7 +42,22 @@ _IN_ALL_ROWS_OR_NONE = {
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
 _ARRAY = re.compile(r"\s*(?:array\(|tensor\()?\[")
-_LEFT_OUT = re.compile(r"[\d.\]'\"e],?\s+\.\.\.,?\s+[-\d.\['\"naif]")
+_LEFT_OUT = re.compile(r"(?:[\d.\]'\"]|True|False|nan|inf),?\s+\.\.\.,?\s+(?:[-\d.\['\"]|True|False|nan|inf)")
+_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|(?P<word>[A-Za-z]{2,})")
+_WORDS_OF_ARRAYS = {
+    "array",
+    "tensor",
+    "dtype",
+    "torch",
+    "float",
+    "bfloat",
+    "int",
+    "uint",
+    "True",
+    "False",
+    "nan",
+    "inf",
+}
 """How numpy and torch print arrays, and what they write in place of the middle."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
@@ -129,7 +144,9 @@ def _check_complete(values: Mapping[str, Any]) -> None:
 
 
 def _is_cut(text: str) -> bool:
-    return bool(_ARRAY.match(text) and _LEFT_OUT.search(text))
+    if not (_ARRAY.match(text) and _LEFT_OUT.search(text)):
+        return False
+    return {match["word"] for match in _WORDS.finditer(text)} <= {None, *_WORDS_OF_ARRAYS}
 
 
 def undamaged_trajectories(

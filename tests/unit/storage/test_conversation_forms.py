@@ -75,6 +75,7 @@ def test_equal_calls_are_equal_actions(tmp_path: Path, other: dict[str, Any]) ->
 
 @pytest.mark.parametrize("other", OTHER_ACTION.values(), ids=OTHER_ACTION)
 def test_other_calls_are_other_actions(tmp_path: Path, other: dict[str, Any]) -> None:
+    """As always."""
     [[one], [another]] = steps_of(tmp_path, [user("hello"), ONE], [user("hello"), other])
     assert one["action"] != another["action"]
 
@@ -90,9 +91,9 @@ SAME_OBSERVATION = {
     ),
     "a picture": (picture(LONG), picture(LONG)),
     "a picture's id": (picture(LONG, id="file-1"), picture(LONG, id="file-2")),
-    "text and one part": ("ok", [{"type": "text", "text": "ok"}]),
+    "text and one part (always so)": ("ok", [{"type": "text", "text": "ok"}]),
     "OpenAI's responses": ("ok", [{"type": "input_text", "text": "ok"}]),
-    "key order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "key order (always so)": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
 }
 OTHER_OBSERVATION = {
     "another picture": (picture(LONG), picture(LONG[:-1] + "B")),
@@ -111,6 +112,7 @@ def test_equal_contents_are_equal_observations(tmp_path: Path, pair: tuple[Any, 
 
 @pytest.mark.parametrize("pair", OTHER_OBSERVATION.values(), ids=OTHER_OBSERVATION)
 def test_other_contents_are_other_observations(tmp_path: Path, pair: tuple[Any, Any]) -> None:
+    """As always."""
     [[one], [other]] = steps_of(tmp_path, *([user(content), agent("go")] for content in pair))
     assert one["observation"] != other["observation"]
 
@@ -130,11 +132,11 @@ FORMS = {
         [user("hall"), THOUGHT, ONE, user("ok"), agent("go")],
         [("hall", 'I look it up.\n[{"arguments": {"day": "may", "seat": 1}, "name": "book"}]'), ("ok", "go")],
     ),
-    "several results in a row": (
+    "several results in a row (always so)": (
         [user("hall"), agent("go"), user("a"), {"role": "tool", "tool_call_id": "x", "content": "b"}, agent("take")],
         [("hall", "go"), ("a\nb", "take")],
     ),
-    "an empty turn": ([user("hall"), agent(None), user("a"), agent("take")], [("hall", ""), ("a", "take")]),
+    "an empty turn (always so)": ([user("hall"), agent(None), user("a"), agent("take")], [("hall", ""), ("a", "take")]),
     "ShareGPT's roles": (
         [
             {"from": "system", "value": "rules"},

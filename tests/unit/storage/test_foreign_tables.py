@@ -1,0 +1,190 @@
+"""Tables as other libraries and trainers write them: pandas, polars, datasets, DuckDB, verl."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hgpo.cli.main import main
+from hgpo.steps import StepBatch
+
+GROUP = ["a", "a", "a", "a"]
+TRAJECTORY = [0, 0, 1, 1]
+STEP = [0, 1, 0, 1]
+ROOM = ["hall", "kitchen", "hall", "cellar"]
+REWARD = [0.0, 1.0, 0.0, 0.0]
+EXPECTED = [0.475, 0.0, -0.475, 0.0]
+"""Advantages of HGPO with mode mean_norm; only the hall occurs twice."""
+
+
+def table(**columns: Any) -> pa.Table:
+    usual = {"group": GROUP, "trajectory": TRAJECTORY, "step": STEP, "observation": ROOM, "reward": REWARD}
+    return pa.table({**usual, **columns})
+
+
+def advantages(tmp_path: Path, *words: str, name: str = "steps.parquet") -> list[float]:
+    out = tmp_path / "out.parquet"
+    command = ["advantages", str(tmp_path / name), "--option", "mode=mean_norm", "-o", str(out), "--force", *words]
+    assert main(command) == 0
+    return [round(value, 6) for value in pq.read_table(out)["advantage"].to_pylist()]
+
+
+ROOMS = [[room, "north"] for room in ROOM]
+STRUCTS = [{"room": room, "doors": [1, 2]} for room in ROOM]
+COLUMNS = {
+    "string_view, of polars (always read)": {"observation": pa.array(ROOM, pa.string_view())},
+    "large_string (always read)": {"observation": pa.array(ROOM, pa.large_string())},
+    "categories of pandas (always read)": {"observation": pa.array(ROOM).dictionary_encode()},
+    "binary (always read)": {"observation": pa.array([room.encode() for room in ROOM])},
+    "binary_view (always read)": {"observation": pa.array([room.encode() for room in ROOM], pa.binary_view())},
+    "list": {"observation": pa.array(ROOMS, pa.list_(pa.string()))},
+    "large_list, of polars": {"observation": pa.array(ROOMS, pa.large_list(pa.string()))},
+    "fixed_size_list, of datasets": {"observation": pa.array(ROOMS, pa.list_(pa.string(), 2))},
+    "list_view, of DuckDB": {"observation": pa.array(ROOMS, pa.list_view(pa.string()))},
+    "large_list_view": {"observation": pa.array(ROOMS, pa.large_list_view(pa.string()))},
+    "struct": {"observation": pa.array(STRUCTS)},
+    "list of structs": {"observation": pa.array([[one] for one in STRUCTS])},
+    "map": {"observation": pa.array([[("room", room)] for room in ROOM], pa.map_(pa.string(), pa.string()))},
+    "messages as prompt": {"prompt": pa.array([[{"role": "user", "content": room}] for room in ROOM])},
+    "nested actions": {"action": pa.array([{"name": "go", "arguments": "{}"}] * 4)},
+    "float16 (always read)": {"reward": pa.array(np.array(REWARD, np.float16))},
+    "decimals of DuckDB (always read)": {"reward": pa.array([Decimal(str(value)) for value in REWARD])},
+    "steps as floats of pandas (always read)": {"step": pa.array([float(step) for step in STEP])},
+    "unsigned steps (always read)": {"step": pa.array(STEP, pa.uint8())},
+    "steps from 1": {"step": [step + 1 for step in STEP]},
+    "trajectory ids of numbers and text (always read)": {"trajectory": ["0", "0", "1", "1"]},
+}
+
+
+@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+def test_every_type_of_arrow_is_read(tmp_path: Path, columns: dict[str, Any]) -> None:
+    pq.write_table(table(**columns), tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED
+    assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(tmp_path / "report.html")]) == 0
+
+
+KINDS_OF_LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda kind: pa.list_(kind, 2)]
+
+
+@pytest.mark.parametrize(
+    "kind", KINDS_OF_LISTS, ids=["list (always read)", "large", "view", "large view", "fixed size"]
+)
+def test_trajectories_in_every_kind_of_list(tmp_path: Path, kind: Any) -> None:
+    step = pa.struct({"observation": pa.string(), "action": pa.string(), "reward": pa.float64()})
+    steps = [
+        [{"observation": ROOM[row], "action": "go", "reward": REWARD[row]} for row in rows] for rows in ((0, 1), (2, 3))
+    ]
+    lines = pa.table({"group": ["a", "a"], "trajectory": [0, 1], "steps": pa.array(steps, kind(step))})
+    pq.write_table(lines, tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED
+
+
+NESTED = {
+    "mappings in another order": ([{"a": 1, "b": 2}, 1, {"b": 2, "a": 1}, 2], [2, 1, 2, 1]),
+    "a missing key is no null": ([{"a": 1}, 1, {"a": 1, "b": None}, 2], [1, 1, 1, 1]),
+    "lists": ([["hall", 1], 1, ["hall", 1.0], 2], [2, 1, 2, 1]),
+    "text and mappings": (["hall", {"room": 1}, "hall", {"room": 2}], [2, 1, 2, 1]),
+}
+
+
+@pytest.mark.parametrize(("observations", "sizes"), NESTED.values(), ids=NESTED)
+def test_nested_values_of_json_lines(tmp_path: Path, observations: list[Any], sizes: list[int]) -> None:
+    rows = table().drop_columns(["observation"]).to_pylist()
+    lines = [
+        {**row, "observation": str(seen) if isinstance(seen, int) else seen}
+        for row, seen in zip(rows, observations, strict=True)
+    ]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    advantages(tmp_path, name="steps.jsonl")
+    assert pq.read_table(tmp_path / "out.parquet")["level_0_size"].to_pylist() == sizes
+
+
+def test_a_trajectory_may_be_an_id_within_its_group(tmp_path: Path) -> None:
+    rows = [{**row, "group": group, "reward": row["reward"] + group} for group in (1, 2) for row in table().to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED * 2
+    report = tmp_path / "report.html"
+    assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(report)]) == 0
+
+
+def test_an_array_of_records_of_pandas(tmp_path: Path) -> None:
+    (tmp_path / "steps.json").write_text(json.dumps(table().to_pylist()), encoding="utf-8")
+    assert advantages(tmp_path, name="steps.json") == EXPECTED
+
+
+def test_one_file_per_update_is_one_batch_per_update(tmp_path: Path) -> None:
+    folder = tmp_path / "updates"
+    folder.mkdir()
+    for update in (1, 2):
+        pq.write_table(table(observation=pa.array(ROOM, pa.string_view())), folder / f"{update}.parquet")
+    assert advantages(tmp_path, name="updates") == EXPECTED * 2
+
+
+PRINTED = {
+    "numpy": "[[0 0 0 ... 0 0 0]\n [0 0 0 ... 0 0 0]]",
+    "numpy's rows": "[[0 1]\n [0 1]\n ...\n [0 1]\n [0 1]]",
+    "numpy's floats": "[0.1 0.2 ... -0.3 1e-05]",
+    "numpy's repr": "array([0, 0, 0, ..., 0, 0, 0])",
+    "numpy's text": "['wall' 'wall' ... 'floor' 'wall']",
+    "torch": "tensor([[0., 0., 0.,  ..., 0., 0., 0.]])",
+    "torch's rows": "tensor([[0, 1],\n        ...,\n        [0, 1]])",
+    "booleans": "[ True False ... False  True]",
+}
+
+
+@pytest.mark.parametrize("text", PRINTED.values(), ids=PRINTED)
+def test_printed_arrays_without_their_middle_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    pq.write_table(table(observation=["hall", text, "hall", text]), tmp_path / "steps.parquet")
+    assert main(["advantages", str(tmp_path / "steps.parquet")]) == 2
+    assert "row 1: column 'observation': " in (told := capsys.readouterr().err)
+    assert "is a printed array without its middle" in told
+    assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(tmp_path / "report.html")]) != 0
+    assert "is a printed array without its middle" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[search] ... [SEP] ...", "Wait ... what?", "[1 2 3]", "[hall] you see ... a door"])
+def test_other_texts_with_dots_are_read(tmp_path: Path, text: str) -> None:
+    """As always."""
+    pq.write_table(table(observation=[text, "kitchen", text, "cellar"]), tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED
+
+
+def test_a_missing_column_lists_the_keys_found_and_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(table().rename_columns(["uid", "rollout", "t", "obs", "r"]), tmp_path / "steps.parquet")
+    for command in (["advantages"], ["inspect", "-o", str(tmp_path / "report.html")]):
+        assert main([command[0], str(tmp_path / "steps.parquet"), *command[1:]]) == 2
+        told = capsys.readouterr().err
+        assert "no column group, trajectory, step, observation, reward. There are uid, rollout, t, obs, r" in told
+        assert "--column group=KEY" in told
+    pairs = ("group=uid", "trajectory=rollout", "step=t", "observation=obs", "reward=r")
+    assert advantages(tmp_path, *(word for pair in pairs for word in ("--column", pair))) == EXPECTED
+
+
+def test_scalars_and_arrays_of_numpy_and_torch() -> None:
+    torch = pytest.importorskip("torch")
+    columns = {"group": GROUP, "trajectory": TRAJECTORY, "step": STEP, "observation": ROOM}
+    for reward in (
+        [np.float32(value) for value in REWARD],
+        [torch.tensor(value) for value in REWARD],
+        [torch.tensor(value, dtype=torch.bfloat16) for value in REWARD],
+        torch.tensor(REWARD, dtype=torch.bfloat16),
+        torch.tensor(REWARD, dtype=torch.float16, requires_grad=True),
+        np.array(REWARD, np.float16),
+    ):
+        assert StepBatch.from_columns(**columns, reward=reward).reward.tolist() == REWARD
+    for step in ([np.uint8(value) for value in STEP], torch.tensor(STEP, dtype=torch.int32), np.array(STEP, np.int8)):
+        assert StepBatch.from_columns(**{**columns, "step": step}, reward=REWARD).step.tolist() == STEP
+    keys = [np.str_("a")] * 4, np.array(GROUP), [np.int64(7)] * 4
+    for group in keys:
+        assert StepBatch.from_columns(**{**columns, "group": group}, reward=REWARD).group.tolist() == [0] * 4
+    success = torch.tensor([True, True, False, False])
+    assert StepBatch.from_columns(**columns, reward=REWARD, success=success).success is not None
