@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from chat_server import ChatServer, Reply
 from torture.damage import DAMAGES
 from torture.invoking import Invocation, invoke
 from torture.outcomes import Outcome
@@ -30,6 +31,8 @@ def hostile(folder: Path, rng: Random) -> Iterator[Outcome]:
     inputs: list[Callable[[Path, Path, Path, Random], Outcome]] = [
         games,
         steps,
+        conversations,
+        replies,
         shops,
         recipes,
         models,
@@ -58,6 +61,67 @@ def steps(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
     (cwd / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     words = rng.choice([["advantages", "steps.jsonl"], ["inspect", "steps.jsonl"], ["play", "steps.jsonl"]])
     return judged(f"{words[0]} of odd rows: {json.dumps(rows)[:300]}", invoke(words, cwd))
+
+
+def conversations(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
+    """Conversations in which parts of messages hold anything at all, as lines or as an array."""
+    call = {"id": "c", "function": {"name": "go", "arguments": '{"to": "hall"}'}}
+    talk: list[object] = [
+        {"role": "system", "content": "rules"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "hall"}, {"type": "image_url", "image_url": {"url": "x"}}],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "kitchen"},
+        {"from": "gpt", "value": "take"},
+    ]
+    lines = [{"group": 0, "trajectory": number, "reward": 1, "messages": _changed(talk, rng)} for number in range(2)]
+    name = rng.choice(["talk.jsonl", "talk.json"])
+    text = json.dumps(lines) if name == "talk.json" else "".join(json.dumps(line) + "\n" for line in lines)
+    (cwd / name).write_text(text, encoding="utf-8")
+    verb = rng.choice(["advantages", "inspect"])
+    return judged(f"{verb} of {name}: {json.dumps(lines)[:300]}", invoke([verb, name], cwd))
+
+
+def replies(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
+    """A server whose completions hold anything at all, sometimes with a status of failure."""
+    message = {"role": "assistant", "content": "Action: look", "tool_calls": None, "refusal": None}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    completion = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "usage": usage}
+    completion |= {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    body = json.dumps(rng.choice([_changed(completion, rng), {"error": {"message": hostile_text(rng), "code": 402}}]))
+    reply = Reply(body.encode("utf-8", "replace"), rng.choice([200, 200, 200, 400, 404, 500]))
+    words = [
+        "--env",
+        "corridor:CorridorSuite",
+        "--split",
+        "held_out",
+        "--agent",
+        "react",
+        "--games",
+        "2",
+        "-o",
+        "e.json",
+    ]
+    with ChatServer(lambda asked: reply) as server:
+        asked = ["eval", "m", "--server", server.url, *words, "environment.max_steps=2", "policy.options.retries=0"]
+        return judged(f"reply {reply.status} {body[:300]}", invoke(asked, cwd))
+
+
+def _changed(value: object, rng: Random) -> object:
+    """The value with one part of it, at any depth, replaced or left out."""
+    if isinstance(value, (dict, list)) and value and rng.random() < 0.8:
+        keys = sorted(value) if isinstance(value, dict) else range(len(value))
+        key = rng.choice(list(keys))
+        if rng.random() < 0.2:
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            kept = [(name, part) for name, part in pairs if name != key]
+            return dict(kept) if isinstance(value, dict) else [part for _, part in kept]
+        changed = dict(value) if isinstance(value, dict) else list(value)
+        changed[key] = _changed(value[key], rng)  # type: ignore[index]
+        return changed
+    return hostile_value(rng)
 
 
 def shops(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
