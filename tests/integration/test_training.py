@@ -142,6 +142,7 @@ def lucky_when_drawn_anew(*arguments, label, **options):
     ]
 
 
+@pytest.mark.slow
 def test_groups_that_are_drawn_anew_do_not_flatter_the_policy(tmp_path, monkeypatch):
     """What is trained on was picked by its outcome, so the figures are those of everything that was played."""
     monkeypatch.setattr(collecting, "collect", lucky_when_drawn_anew)

@@ -45,6 +45,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, suffix: str) -> Non
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FIGURE_FORMATS)
 def test_a_file_is_the_same_each_time_and_takes_texts_as_they_are(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')

@@ -44,6 +44,7 @@ def test_games_through_the_server_make_the_same_requests(games: ServedGames, req
     assert sorted(asked, key=seed_of) == sorted(requests.bodies, key=seed_of)
 
 
+@pytest.mark.slow
 def test_both_ways_are_measured(games: ServedGames) -> None:
     found = measure(games, at_once=3, rounds=2)
     assert found.steps == games.steps
@@ -70,6 +71,7 @@ def test_what_is_added_is_the_median_of_the_differences_within_rounds() -> None:
     assert one.milliseconds == pytest.approx((5.0, 4.0, 2.0))
 
 
+@pytest.mark.slow
 def test_the_status_says_whether_the_demand_is_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

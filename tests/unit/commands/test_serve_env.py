@@ -32,6 +32,7 @@ def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.Ca
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
     pytest.importorskip("websockets", reason="pip install 'hgpo[openenv]' to serve")

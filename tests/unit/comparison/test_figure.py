@@ -38,6 +38,7 @@ def test_a_label_is_one_line_and_names_are_drawn_as_they_are(entries: tuple[Entr
     assert any("frac" in text for text in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".PNG"])
 def test_it_is_the_same_each_time(entries: tuple[Entry, ...], tmp_path: Path, suffix: str) -> None:
     paths = [tmp_path / f"{name}{suffix}" for name in ("first", "second")]

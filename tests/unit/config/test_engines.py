@@ -53,6 +53,7 @@ def names(root: type[BaseModel] = Config) -> set[str]:
     return {name for name, _, _ in leaves(root(warm_start=WarmStartSettings(enabled=True)))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_reads_what_is_said_of_it_and_nothing_else(engine: str) -> None:
     """A setting that is missing here: read it (verl: map it in integrations/verl), or name it in config/loading.py."""

@@ -113,6 +113,7 @@ def test_log_probs_are_those_of_a_fresh_forward_pass(family):
     assert_scored_alike(model, prompts, sample(model, prompts, uniform_BT, 0.7), 0.7)
 
 
+@pytest.mark.slow
 def test_prompts_are_read_in_parts_of_similar_length():
     model, prompts = large_enough_to_read_in_parts(), random_prompts(60, longest=60)
     shapes = []

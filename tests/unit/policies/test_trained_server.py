@@ -182,6 +182,7 @@ def adapter_names(served):
     return [event.removeprefix("load ") for event in served.events if event.startswith("load ")]
 
 
+@pytest.mark.slow
 def test_each_update_is_played_with_the_adapter_that_the_last_one_made(finished):
     run, served, directory = finished
     first, second, last = adapter_names(served)
@@ -262,6 +263,7 @@ def test_what_stands_around_prompts_is_what_the_run_says(folder, tmp_path):
         tokenizer_file.write_text(before)
 
 
+@pytest.mark.slow
 def test_connections_end_with_the_event_loop_that_they_belong_to(folder, tmp_path, caplog):
     """Every collection has a loop of its own."""
     served = ServedModel(folder)

@@ -159,6 +159,7 @@ def test_state_that_is_not_json_is_refused_before_writing(tmp_path: Path, state:
     assert names(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path, before: int) -> None:
     """While checkpoint 2 is written, either replacing one of the same number or the only other one."""

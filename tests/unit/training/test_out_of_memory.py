@@ -67,6 +67,7 @@ def assert_same(parameters, expected, tolerance):
         torch.testing.assert_close(value, expected[name], atol=tolerance, rtol=0, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute_layers", [False, True])
 @pytest.mark.parametrize("fails", [fails_forward, fails_backward])
 def test_the_update_is_the_one_of_the_smaller_micro_batches(fails, recompute_layers, caplog):

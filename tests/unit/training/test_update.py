@@ -54,6 +54,7 @@ def test_micro_batch_size_does_not_change_the_update():
             torch.testing.assert_close(value, parameters(reference_model)[name], atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nor_does_it_with_any_loss_and_aggregation_under_correction(loss, aggregation):

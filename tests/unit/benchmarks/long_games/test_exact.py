@@ -147,6 +147,7 @@ def test_equal_keys_are_equal_pasts(made: tuple[Game, FloatArray]) -> None:
     assert len(set(past.values())) == len(past)
 
 
+@pytest.mark.slow
 def test_instances_differ_and_come_again(family: str, made: tuple[Game, FloatArray]) -> None:
     first, again, other = made[1], instance(family, 0)[1], instance(family, 1)[1]
     assert (first == again).all()

@@ -131,6 +131,7 @@ def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "reason"),
     [("die", "its process died"), ("hang", "took longer than 1 s"), ("fork", "took longer than 1 s")],
@@ -155,6 +156,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced(
     run(test, loops)
 
 
+@pytest.mark.slow
 def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: WorkerSettings, loops: Loops) -> None:
     """Where the input is known to be closed before the reader of the output had its turn, Ray's loop refuses writes."""
 
@@ -250,6 +252,7 @@ def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(setti
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
