@@ -15,7 +15,7 @@ from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
 QUICK = settings(max_examples=60, deadline=None)
-LONG = settings(max_examples=2000, deadline=None)
+LONG = settings(max_examples=600, deadline=None)
 
 options = st.fixed_dictionaries(
     {

@@ -65,7 +65,7 @@ def test_hgpo_equals_the_loops(batch: Columns, gamma: float, options: dict[str, 
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(columns(), gammas, hgpo_options)
 def test_hgpo_equals_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_against_reference(batch, gamma, options)

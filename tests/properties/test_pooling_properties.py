@@ -16,7 +16,7 @@ from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
 QUICK = settings(max_examples=60, deadline=None)
-LONG = settings(max_examples=2000, deadline=None)
+LONG = settings(max_examples=600, deadline=None)
 
 shared = {
     "history_length": st.integers(0, 4),
