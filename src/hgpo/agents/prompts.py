@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry
+from hgpo.utils.thoughts import thought_spans, without_thoughts
 
 MAX_ACTION_CHARACTERS = 512
 _CJK = re.compile("[\u4e00-\u9fff]")
@@ -150,21 +151,44 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
     a CJK character. Without a tag the last `fallback_characters` of the response are the action (30 for ALFWorld, 20
     for WebShop in the published recipe).
+
+    Unlike the published code, an `<action>` inside a thought is no action: a thinking model considers several.
     """
     lowered = response.lower()
-    text, closed, _ = lowered.partition("<action>")[2].partition("</action>")  # a pattern would search from every tag
+    answer = _from_its_action(lowered)
+    text, closed, _ = answer.partition("<action>")[2].partition("</action>")  # a pattern would search from every tag
+    thought = "<think>" in lowered and "</think>" in lowered
     if not closed:
-        return ParsedAction(clean_action(lowered[-fallback_characters:]), False, "no <action></action>")
+        fault = "no <think></think>" if answer != lowered and not thought else "no <action></action>"
+        return ParsedAction(clean_action(answer[-fallback_characters:]), False, fault)
     action = clean_action(text)
-    if "<think>" not in lowered or "</think>" not in lowered:
+    if not thought:
         return ParsedAction(action, False, "no <think></think>")
     if _CJK.search(response):
         return ParsedAction(action, False, "CJK characters")
     return ParsedAction(action, True)
 
 
+def _from_its_action(lowered: str) -> str:
+    """A response from its first `<action>` outside thoughts, or its text outside them if there is none.
+
+    The whole response if no thought before has an `<action>`.
+    """
+    place = first = lowered.find("<action>")
+    for start, end in thought_spans(lowered) if first >= 0 else ():
+        if start <= place < end:
+            place = lowered.find("<action>", end)
+    if place == first:
+        return lowered
+    return lowered[place:] if place >= 0 else without_thoughts(lowered)
+
+
 def parse_bare(response: str) -> ParsedAction:
-    """For models that respond with the command alone: the whole response, lower-cased, is the action."""
+    """For models that respond with the command alone: the whole response, lower-cased, is the action.
+
+    Thoughts between tags are left out.
+    """
+    response = without_thoughts(response)
     if len(response) > MAX_ACTION_CHARACTERS:
         return ParsedAction(clean_action(response[:MAX_ACTION_CHARACTERS].lower()), False, "too long")
     action = clean_action(response.lower())

@@ -18,13 +18,14 @@ from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message
+from hgpo.utils.thoughts import without_thoughts
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 MAX_REMEMBERED_CHARACTERS = 2_000
-"""Of one response; later prompts leave out the rest."""
+"""Of one response; later prompts leave out the rest, but not its action."""
 MOST_LESSONS = 3
 """Most lessons in a prompt, as in section 4 of the paper."""
 _QUESTION = (
@@ -81,13 +82,14 @@ class ReactTemplate:
         return "\n\nPossible commands: " + ", ".join(command for command in context.admissible if command != "help")
 
     def parse(self, response: str) -> ParsedAction:
-        """The command of the first line that begins with `Action:`.
+        """The command of the first line that begins with `Action:`, outside a thinking model's thoughts.
 
         Without one the last line is the action, and the response is invalid.
         """
-        found = _ACTION.search(response)
+        answer = without_thoughts(response)
+        found = _ACTION.search(answer)
         if found is None:
-            lines = [line for line in response.splitlines() if line.strip()]
+            lines = [line for line in answer.splitlines() if line.strip()]
             return ParsedAction(_command(lines[-1] if lines else ""), False, "no Action:")
         action = _command(found.group(1))
         return ParsedAction(action, bool(action), "" if action else "empty Action:")
@@ -102,10 +104,17 @@ def _command(text: str) -> str:
 
 
 def remembered(response: str, action: str) -> str:
-    """A response as later prompts repeat it: up to its first action, since models then invent observations."""
-    found = _ACTION.search(response)
-    text = response[: found.end()] if found else response
-    return text.strip()[:MAX_REMEMBERED_CHARACTERS] or f"Action: {action}"
+    """A response as later prompts repeat it: up to its first action, since models then invent observations.
+
+    Without thoughts, which chat templates leave out, too. A text that is too long loses its end, but not its action.
+    """
+    answer = without_thoughts(response)
+    found = _ACTION.search(answer)
+    text = (answer[: found.end()] if found else answer).strip()
+    command = f"Action: {action}"
+    if found and len(text) > MAX_REMEMBERED_CHARACTERS:
+        return f"{text[: MAX_REMEMBERED_CHARACTERS - len(command) - 1]}\n{command}"
+    return text[:MAX_REMEMBERED_CHARACTERS] or command
 
 
 def as_example(example: WorkedExample) -> str:

@@ -142,8 +142,9 @@ class EnginePolicy:
         log_probs = np.asarray(written.log_probs, dtype=np.float32)
         if not np.isfinite(log_probs).all():
             raise FloatingPointError("the model returned non-finite log-probs: check its weights for NaN or inf")
-        [text] = self.language_model.encoder.decode([token_ids])
-        return Response(text, prompt_ids, token_ids, log_probs, finished=int(token_ids[-1]) in self._end_tokens)
+        encoder = self.language_model.encoder
+        [text], finished = encoder.decode([token_ids]), int(token_ids[-1]) in self._end_tokens
+        return Response(text, prompt_ids, token_ids, log_probs, finished, in_thought=encoder.opens_thought)
 
     async def _generate(self, request: GenerationRequest) -> GenerationOutput:
         """Add a request to the engine and wait for its output."""

@@ -76,6 +76,7 @@ class Response:
         finished: whether it has an end token, so that it was not cut at the response limit.
         details: further values of an engine that its trainer uses; empty for most.
         usage: tokens, requests, seconds and cost; None if the policy does not report them.
+        in_thought: whether the prompt opened a thought, as chat templates of some thinking models do.
     """
 
     text: str
@@ -85,6 +86,7 @@ class Response:
     finished: bool
     details: Mapping[str, Any] = field(default_factory=dict)
     usage: RequestUsage | None = None
+    in_thought: bool = False
 
 
 class PromptTooLong(ValueError):

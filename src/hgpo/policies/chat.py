@@ -12,6 +12,7 @@ import numpy as np
 
 from hgpo.messages import Conversation, Message, as_text, messages_of
 from hgpo.policies.base import PromptTooLong, TokenIds
+from hgpo.utils.thoughts import opens_thought
 
 _KEPT_PROMPTS = 1024
 
@@ -33,6 +34,11 @@ class PromptEncoder:
     """Encodes prompts with a chat template; if it does not support conversations, as one user message.
 
     Prompts are untrusted: a control token in their text becomes ordinary text. An encoder is a `PromptCounter`.
+
+    Attributes:
+        tokenizer: a tokenizer of transformers.
+        max_prompt_tokens: most tokens of a prompt.
+        opens_thought: whether prompts end with the opening tag of a thought.
     """
 
     def __init__(self, tokenizer: Any, max_prompt_tokens: int, chat: Chat | None = None) -> None:
@@ -51,7 +57,7 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self.max_prompt_tokens = max_prompt_tokens
         self._chat = chat or Chat()
-        _check_chat(tokenizer, self._chat)
+        self.opens_thought = opens_thought(_check_chat(tokenizer, self._chat))
         self._control_tokens = _control_token_pattern(tokenizer)
         self._takes_turns = _takes_turns(tokenizer, self._chat)
         self._recent: dict[Conversation, TokenIds] = {}
@@ -137,8 +143,8 @@ def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat
     return texts
 
 
-def _check_chat(tokenizer: Any, chat: Chat) -> None:
-    """Reject options and a system message that the template would ignore."""
+def _check_chat(tokenizer: Any, chat: Chat) -> str:
+    """A prompt; options and a system message that the template would ignore are rejected."""
     unread = [name for name in chat.options if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template))]
     if unread:
         raise ValueError(
@@ -153,6 +159,7 @@ def _check_chat(tokenizer: Any, chat: Chat) -> None:
         ) from error
     if chat.system_prompt and chat.system_prompt not in text:
         raise ValueError("policy.system_prompt: the model's chat template ignores a system message; leave it out")
+    return text
 
 
 def _takes_turns(tokenizer: Any, chat: Chat) -> bool:

@@ -123,9 +123,10 @@ class TransformersPolicy:
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )
-        texts = self.language_model.encoder.decode([response.token_ids for response in sampled])
+        encoder = self.language_model.encoder
+        texts, thinks = encoder.decode([response.token_ids for response in sampled]), encoder.opens_thought
         return [
-            Response(text, prompt, response.token_ids, response.log_probs, response.finished)
+            Response(text, prompt, response.token_ids, response.log_probs, response.finished, in_thought=thinks)
             for text, prompt, response in zip(texts, prompts, sampled, strict=True)
         ]
 

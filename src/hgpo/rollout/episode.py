@@ -20,6 +20,7 @@ from hgpo.messages import as_text
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt, RolloutRules, make_key
 from hgpo.rollout.records import StepRecord
+from hgpo.utils.thoughts import closes_thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ class Episode:
         )
 
     def answer(self, prompt: Prompt, response: Response) -> Answer:
-        """The response with the action that is to be carried out."""
+        """The response with the action that is to be carried out; an unclosed thought holds none."""
+        if response.in_thought and not closes_thought(response.text):
+            return Answer(prompt, response, ParsedAction("", False, "unclosed thought"))
         return Answer(prompt, response, self._rules.template.parse(response.text))
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:

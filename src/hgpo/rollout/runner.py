@@ -34,6 +34,7 @@ from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage
+from hgpo.utils.thoughts import without_thoughts
 
 MAX_LESSON_CHARACTERS = 1_000
 Result = TypeVar("Result")
@@ -388,7 +389,7 @@ async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, tr
     [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)
     response = await player.policy.respond(request, temperature=temperature)
     trials.usage.append(usage_of(response))
-    return " ".join(response.text.split())[:MAX_LESSON_CHARACTERS]
+    return " ".join(without_thoughts(response.text).split())[:MAX_LESSON_CHARACTERS]
 
 
 def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:

@@ -129,7 +129,8 @@ class EnginePolicy:
             raise RuntimeError(f"the engine returned {len(log_probs)} log-probs for {len(tokens)} tokens")
         [text] = self._encoder.decode([tokens])
         finished = len(tokens) < self._limit or self._encoder.ends(tokens)
-        return Response(text, prompt_ids, tokens, log_probs, finished, output.extra_fields)
+        thinks = self._encoder.opens_thought
+        return Response(text, prompt_ids, tokens, log_probs, finished, output.extra_fields, in_thought=thinks)
 
 
 class EpisodeLost(RuntimeError):
