@@ -51,8 +51,11 @@ class IncompleteModelError(ValueError):
     """A model lacks weights or has surplus ones; the message names them."""
 
 
-def check_source(source: str | Path, *, revision: str | None = None) -> None:
+def check_source(source: str | Path, *, revision: str | None = None) -> Any:
     """Reject a missing model without loading weights.
+
+    Returns:
+        Its tokenizer; None for a .gguf file, whose tokenizer takes as long to load as the weights.
 
     Raises:
         ValueError: no such folder, file or hub name, or a folder without weights.
@@ -65,8 +68,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
                 raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
     try:
         load_model_config(source, revision=revision)
-        if "gguf_file" not in options:  # its tokenizer takes as long to load as the weights
-            load_tokenizer(source, revision=revision)
+        return None if "gguf_file" in options else load_tokenizer(source, revision=revision)
     except OSError as error:
         reason = str(error).splitlines()[0]
         where = "" if folder.exists() else ": no such folder exists, and the hub has no such model"
