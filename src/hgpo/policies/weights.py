@@ -310,6 +310,34 @@ def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
     return sum(deltas, start=weight.detach())
 
 
+def cast(model: Any, dtype: torch.dtype) -> Any:
+    """Convert the weights of `model` in place, as if it had been loaded in `dtype`; returns it.
+
+    Buffers that are not stored with the weights keep their type: rotary frequencies in bfloat16 are off by up to
+    0.4 %, which is another position thousands of tokens into a prompt.
+    """
+    computed = [
+        (module, name, module._buffers[name])
+        for module in model.modules()
+        for name in module._non_persistent_buffers_set & module._buffers.keys()
+    ]
+    model.to(dtype)
+    for module, name, buffer in computed:
+        module._buffers[name] = buffer
+    return model
+
+
+def restore_rotary(model: Any) -> None:
+    """Compute the float32 frequencies of rotary embeddings again, in place, in a model that was cast as a whole."""
+    for module in model.modules():
+        frequencies = {  # Gemma 3 has some for each kind of layer
+            name: buffer for name, buffer in module.named_buffers(recurse=False) if name.endswith("inv_freq")
+        }
+        if any(buffer.dtype != torch.float32 for buffer in frequencies.values()) and hasattr(module, "config"):
+            for name, buffer in type(module)(module.config).named_buffers(recurse=False):
+                setattr(module, name, buffer)
+
+
 def autocast(model: Any, precision: Precision) -> torch.autocast:
     """A context in which `model` computes in bfloat16 or in its weights' type; see `computes_in_bfloat16`.
 
