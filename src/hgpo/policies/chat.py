@@ -57,6 +57,8 @@ class PromptEncoder:
         self._control_tokens = _control_token_pattern(tokenizer)
         self._keeps_turns: dict[tuple[str, ...], bool] = {}  # by the roles of a conversation
         self._recent: dict[Conversation, TokenIds] = {}
+        if not self._ids([_probe(0, 1)])[0]:
+            raise ValueError(f"{_called(tokenizer)}'s tokenizer has no vocabulary: tokenizer.json is missing or empty")
 
     def encode_prompts(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """Token ids of each prompt, up to the start of the response. The arrays are read-only.
@@ -218,13 +220,19 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """All tokens that end a turn, ascending: chat models list several in their generation config.
 
     Raises:
-        ValueError: neither names one.
+        ValueError: none is named, or one is no token id.
     """
     configured = getattr(model.generation_config, "eos_token_id", None)
-    tokens = set(configured if isinstance(configured, list) else [configured]) | {tokenizer.eos_token_id}
-    tokens.discard(None)
+    if configured is None and (config := getattr(model, "config", None)) is not None:
+        configured = getattr(config.get_text_config(), "eos_token_id", None)
+    listed = [*(configured if isinstance(configured, list) else [configured]), tokenizer.eos_token_id]
+    if wrong := [token for token in listed if not isinstance(token, int | None)]:
+        raise ValueError(f"{_called(tokenizer)}: eos_token_id in generation_config.json is {wrong[0]!r}, no token id")
+    tokens = {token for token in listed if token is not None and token >= 0}  # some models have -1 for none
     if not tokens:
-        raise ValueError("neither the model nor its tokenizer names an end-of-sequence token")
+        raise ValueError(
+            f"{_called(tokenizer)}: neither generation_config.json nor the tokenizer names an end-of-sequence token"
+        )
     return sorted(tokens)
 
 

@@ -66,6 +66,10 @@ def check_source(source: str | Path, *, revision: str | None = None) -> Any:
         for needed in ("config.json", "*.safetensors"):
             if not any(folder.glob(needed)):
                 raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
+        for index in folder.glob("*.safetensors.index.json"):
+            shards = set(re.findall(r'"([^"/]+\.safetensors)"', index.read_text(encoding="utf-8")))
+            if missing := sorted(shard for shard in shards if not (folder / shard).is_file()):
+                raise ValueError(f"{source} has no {', '.join(missing)}, which {index.name} lists: it is incomplete")
     try:
         load_model_config(source, revision=revision)
         return None if "gguf_file" in options else load_tokenizer(source, revision=revision)
@@ -186,7 +190,9 @@ def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[
         raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
     except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError) as error:
         if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
-            raise
+            if type(error) is not ValueError or str(source) in str(error):
+                raise
+            raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
         raise ValueError(
             f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
         ) from error

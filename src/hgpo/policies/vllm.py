@@ -19,7 +19,7 @@ import torch
 from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, computing_type
 from hgpo.policies.backends import Backend
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.weights import adapts_tied_weights, base_model, merged_weights, untie
+from hgpo.policies.weights import base_model, merged_weights, shares_head, untie
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096
@@ -130,7 +130,7 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
         known = base.config.to_dict() | {"architectures": [type(base).__name__]}
         known.pop("quantization_config", None)  # of a .gguf file; the trained weights are dequantised
         config = type(base.config).from_dict(known)
-        if adapts_tied_weights(model):
+        if not shares_head(model):
             untie(config)
         config.save_pretrained(folder)
         settings = EngineArgs(

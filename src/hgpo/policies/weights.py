@@ -205,20 +205,25 @@ def merge_adapter(model: Any) -> Any:
     """
     if not has_adapter(model):
         return model
-    if adapts_tied_weights(model):
-        base = base_model(model)
-        head = base.get_output_embeddings()
+    base = base_model(model)
+    head = base.get_output_embeddings()
+    if head is not None and not shares_head(model):
         head = getattr(head, "base_layer", head)
         head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
         untie(base.config)
     return model.merge_and_unload()
 
 
-def adapts_tied_weights(model: Any) -> bool:
-    """Whether an adapter is on embeddings or on an output layer that share one weight, which merging must separate."""
+def shares_head(model: Any) -> bool:
+    """Whether embeddings and output layer are one weight also once adapters are merged.
+
+    A configuration may say so of a model that is stored with two.
+    """
     base = base_model(model)
     ends = base.get_input_embeddings(), base.get_output_embeddings()
-    return None not in ends and ends[0].weight is ends[1].weight and any(hasattr(end, "base_layer") for end in ends)
+    if None in ends or any(hasattr(end, "base_layer") for end in ends):
+        return False
+    return ends[0].weight is ends[1].weight
 
 
 def untie(config: Any) -> None:
@@ -266,7 +271,7 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of a causal language model, with adapters merged.
 
     Tied weights come once, under the name that the module lists first; with an adapter on one of them, under each name
-    (`adapts_tied_weights`). Tensors without an adapter are the module's own; do not write to them. With a LoRA adapter
+    (`shares_head`). Tensors without an adapter are the module's own; do not write to them. With a LoRA adapter
     of peft, a weight is W + ΔW, computed lazily in the wider of both types. Base and adapter do not change: merging in
     place and unmerging would not restore a bfloat16 base.
 

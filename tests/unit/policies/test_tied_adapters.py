@@ -14,13 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hgpo.policies.loading import load_model
 from hgpo.policies.weights import (
     Adapter,
-    adapts_tied_weights,
     add_adapter,
     base_model,
     load_adapter,
     merge_adapter,
     merged_weights,
     save_adapter,
+    shares_head,
     untie,
 )
 from hgpo.training.batching import Sample
@@ -95,7 +95,7 @@ def test_a_merged_model_computes_what_the_adapter_computed(
     tmp_path: Path, family: str, targets: str, tied: bool
 ) -> None:
     model = adapted(family, targets, tied=tied)
-    assert adapts_tied_weights(model) is tied
+    assert not shares_head(model)
     expected = logits(model)
     assert (expected - logits(build(family, tied=tied))).abs().max() > 0.1
     merged = merge_adapter(model)
@@ -118,8 +118,8 @@ def test_weights_for_a_sampler_compute_it_in_a_model_with_separate_weights(famil
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     plain = build(family, tied=True)
     assert "lm_head.weight" not in dict(merged_weights(plain))
-    assert not adapts_tied_weights(plain)
-    assert not adapts_tied_weights(add_adapter(plain, Adapter(2, 4), seed=0))
+    assert shares_head(plain)
+    assert shares_head(add_adapter(plain, Adapter(2, 4), seed=0))
 
 
 @pytest.mark.parametrize("targets", TARGETS)
