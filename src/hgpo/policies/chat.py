@@ -15,6 +15,7 @@ from hgpo.policies.base import PromptTooLong, TokenIds
 from hgpo.utils.thoughts import opens_thought
 
 _KEPT_PROMPTS = 1024
+_PROBES = 200  # sentences in the probe of a template: some cut long texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,22 @@ class PromptEncoder:
             chat: system prompt and template options.
 
         Raises:
-            ValueError: there is no chat template, or it ignores an option or the system message.
+            ValueError: there is no chat template, it ignores an option or the system message, or it leaves out or
+                changes the prompt.
         """
         if not tokenizer.chat_template:
-            raise ValueError("the tokenizer has no chat template; use an instruction-tuned model")
+            raise ValueError(f"{_called(tokenizer)} has no chat template; use an instruction-tuned model")
         self.tokenizer = tokenizer
         self.max_prompt_tokens = max_prompt_tokens
         self._chat = chat or Chat()
-        self.opens_thought = opens_thought(_check_chat(tokenizer, self._chat))
+        self._as_parts = _check_chat(tokenizer, self._chat)
+        [shown] = _as_chats(tokenizer, [messages_of("?")], self._chat, self._as_parts)
+        self.opens_thought = opens_thought(shown)
         self._control_tokens = _control_token_pattern(tokenizer)
-        self._takes_turns = _takes_turns(tokenizer, self._chat)
+        self._keeps_turns: dict[tuple[str, ...], bool] = {}  # by the roles of a conversation
         self._recent: dict[Conversation, TokenIds] = {}
+        if not self._ids([_probe(0, 1)])[0]:
+            raise ValueError(f"{_called(tokenizer)}'s tokenizer has no vocabulary: tokenizer.json is missing or empty")
 
     def encode_prompts(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """Token ids of each prompt, up to the start of the response. The arrays are read-only.
@@ -89,7 +95,7 @@ class PromptEncoder:
     def _encode(self, prompts: list[Conversation]) -> list[TokenIds]:
         if not prompts:
             return []
-        texts = _as_chats(self.tokenizer, [self.messages(prompt) for prompt in prompts], self._chat)
+        texts = _as_chats(self.tokenizer, [self.messages(prompt) for prompt in prompts], self._chat, self._as_parts)
         encoded = [np.asarray(ids, dtype=np.int32) for ids in self._ids(texts)]
         for ids in encoded:
             ids.setflags(write=False)
@@ -108,8 +114,22 @@ class PromptEncoder:
 
     def messages(self, prompt: Conversation) -> tuple[Message, ...]:
         """The messages of a prompt for the chat template."""
-        turns = messages_of(prompt if self._takes_turns else as_text(prompt))
+        turns = messages_of(prompt)
+        if len(turns) > 1 and not self._keeps(tuple(turn.role for turn in turns)):
+            turns = messages_of(as_text(prompt))
         return tuple(Message(message.role, self._escaped(encodable(message.text))) for message in turns)
+
+    def _keeps(self, roles: tuple[str, ...]) -> bool:
+        """Whether the template shows all turns of a conversation with these roles, in their order."""
+        if roles not in self._keeps_turns:
+            turns = tuple(Message(role, _probe(index, 1)) for index, role in enumerate(roles))  # type: ignore[arg-type]
+            try:
+                [text] = _as_chats(self.tokenizer, [turns], self._chat, self._as_parts)
+            except Exception:  # templates raise any exception
+                text = ""
+            places = [text.find(turn.text) for turn in turns]
+            self._keeps_turns[roles] = -1 not in places and places == sorted(places)
+        return self._keeps_turns[roles]
 
     def decode(self, responses: Sequence[TokenIds]) -> list[str]:
         """The text of each response without control tokens."""
@@ -131,11 +151,15 @@ class PromptEncoder:
         return self._control_tokens.sub(lambda match: f"{match[0][:1]} {match[0][1:]}", text)
 
 
-def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat) -> list[str]:
-    """The whole text of each prompt, up to the start of the response."""
-    before = [{"role": "system", "content": chat.system_prompt}] if chat.system_prompt else []
+def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat, as_parts: bool) -> list[str]:
+    """The whole text of each prompt, up to the start of the response; `as_parts`: content is a list of parts."""
+
+    def entry(role: str, text: str) -> dict[str, Any]:
+        return {"role": role, "content": [{"type": "text", "text": text}] if as_parts else text}
+
+    before = [entry("system", chat.system_prompt)] if chat.system_prompt else []
     texts: list[str] = tokenizer.apply_chat_template(
-        [[*before, *({"role": one.role, "content": one.text} for one in prompt)] for prompt in prompts],
+        [[*before, *(entry(one.role, one.text) for one in prompt)] for prompt in prompts],
         add_generation_prompt=True,
         tokenize=False,
         **chat.options,
@@ -143,47 +167,80 @@ def _as_chats(tokenizer: Any, prompts: Sequence[tuple[Message, ...]], chat: Chat
     return texts
 
 
-def _check_chat(tokenizer: Any, chat: Chat) -> str:
-    """A prompt; options and a system message that the template would ignore are rejected."""
-    unread = [name for name in chat.options if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template))]
+def _check_chat(tokenizer: Any, chat: Chat) -> bool:
+    """Reject options, a system message and prompts that the template would ignore or change.
+
+    Templates may trim spaces around a text.
+
+    Returns:
+        Whether the template shows a message only if its content is a list of parts, as those of vision models do.
+    """
+    name = f"{_called(tokenizer)}'s chat template"
+    template = str(tokenizer.chat_template)  # or several by name
+    unread = [option for option in chat.options if not re.search(rf"\b{re.escape(option)}\b", template)]
     if unread:
-        raise ValueError(
-            f"policy.chat_template_options: the model's chat template does not read {', '.join(unread)}; leave it out"
+        raise ValueError(f"policy.chat_template_options: {name} does not read {', '.join(unread)}; leave it out")
+    problems = []
+    for as_parts in (False, True):
+        try:
+            [text] = _as_chats(tokenizer, [messages_of(_probe(0, _PROBES))], chat, as_parts)
+        except Exception as error:  # templates raise any exception
+            problems.append(
+                f"{name} fails ({type(error).__name__}: {error}); check policy.chat_template_options "
+                "and policy.system_prompt, which not every template takes"
+            )
+            continue
+        problem = _problem(name, text, chat)
+        if not problem:
+            return as_parts
+        problems.append(problem)
+    raise ValueError(problems[0])
+
+
+def _problem(name: str, text: str, chat: Chat) -> str:
+    """What the template did not show of the prompt or the system message; empty: it shows both."""
+    folded = " ".join(text.lower().split())
+    for what, wanted in (("the prompt", _probe(0, _PROBES)), ("a system message", chat.system_prompt.strip())):
+        if wanted in text:
+            continue
+        if " ".join(wanted.lower().split()) in folded:
+            return f"{name} changes letter case or spaces in {what}: correct chat_template.jinja, or use another model"
+        if what == "a system message":
+            return f"policy.system_prompt: {name} ignores a system message; leave it out"
+        return (
+            f"{name} leaves out {what}, or a part of it (the text of a message with role user): every prompt would be "
+            "alike. Correct chat_template.jinja in the model's folder, or use another model"
         )
-    try:
-        [text] = _as_chats(tokenizer, [messages_of("?")], chat)
-    except Exception as error:  # templates raise any exception
-        raise ValueError(
-            f"the model's chat template fails ({type(error).__name__}: {error}); check policy.chat_template_options "
-            "and policy.system_prompt, which not every template takes"
-        ) from error
-    if chat.system_prompt and chat.system_prompt not in text:
-        raise ValueError("policy.system_prompt: the model's chat template ignores a system message; leave it out")
-    return text
+    return ""
 
 
-def _takes_turns(tokenizer: Any, chat: Chat) -> bool:
-    """Whether the template keeps all turns of a conversation in their order."""
-    turns = (Message("user", "first?"), Message("assistant", "second."), Message("user", "third?"))
-    try:
-        [text] = _as_chats(tokenizer, [turns], chat)
-    except Exception:  # templates raise any exception
-        return False
-    places = [text.find(turn.text) for turn in turns]
-    return -1 not in places and places == sorted(places)
+def _probe(index: int, sentences: int) -> str:
+    """A text that no template has and that changes if it is cut, spaced or cased otherwise."""
+    return " ".join(f"Put Mug {index}.{number}  on\nthe Desk." for number in range(sentences))
+
+
+def _called(tokenizer: Any) -> str:
+    """A tokenizer's folder or hub name."""
+    return str(getattr(tokenizer, "name_or_path", "") or "the model")
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """All tokens that end a turn, ascending: chat models list several in their generation config.
 
     Raises:
-        ValueError: neither names one.
+        ValueError: none is named, or one is no token id.
     """
     configured = getattr(model.generation_config, "eos_token_id", None)
-    tokens = set(configured if isinstance(configured, list) else [configured]) | {tokenizer.eos_token_id}
-    tokens.discard(None)
+    if configured is None and (config := getattr(model, "config", None)) is not None:
+        configured = getattr(config.get_text_config(), "eos_token_id", None)
+    listed = [*(configured if isinstance(configured, list) else [configured]), tokenizer.eos_token_id]
+    if wrong := [token for token in listed if not isinstance(token, int | None)]:
+        raise ValueError(f"{_called(tokenizer)}: eos_token_id in generation_config.json is {wrong[0]!r}, no token id")
+    tokens = {token for token in listed if token is not None and token >= 0}  # some models have -1 for none
     if not tokens:
-        raise ValueError("neither the model nor its tokenizer names an end-of-sequence token")
+        raise ValueError(
+            f"{_called(tokenizer)}: neither generation_config.json nor the tokenizer names an end-of-sequence token"
+        )
     return sorted(tokens)
 
 

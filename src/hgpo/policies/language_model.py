@@ -136,7 +136,7 @@ def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> Non
     """
     known = model.config.get_text_config().vocab_size
     [empty_prompt] = encoder.encode_prompts([""])
-    needed = max(tokenizer.vocab_size, int(empty_prompt.max()) + 1)
+    needed = max(tokenizer.vocab_size, int(empty_prompt.max(initial=-1)) + 1)
     if needed > known:
         raise ValueError(
             f"the tokenizer has {needed:,} tokens and the model embeds {known:,}: tokenizer and model do not match"

@@ -51,8 +51,11 @@ class IncompleteModelError(ValueError):
     """A model lacks weights or has surplus ones; the message names them."""
 
 
-def check_source(source: str | Path, *, revision: str | None = None) -> None:
+def check_source(source: str | Path, *, revision: str | None = None) -> Any:
     """Reject a missing model without loading weights.
+
+    Returns:
+        Its tokenizer; None for a .gguf file, whose tokenizer takes as long to load as the weights.
 
     Raises:
         ValueError: no such folder, file or hub name, or a folder without weights.
@@ -63,10 +66,13 @@ def check_source(source: str | Path, *, revision: str | None = None) -> None:
         for needed in ("config.json", "*.safetensors"):
             if not any(folder.glob(needed)):
                 raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
+        for index in folder.glob("*.safetensors.index.json"):
+            shards = set(re.findall(r'"([^"/]+\.safetensors)"', index.read_text(encoding="utf-8")))
+            if missing := sorted(shard for shard in shards if not (folder / shard).is_file()):
+                raise ValueError(f"{source} has no {', '.join(missing)}, which {index.name} lists: it is incomplete")
     try:
         load_model_config(source, revision=revision)
-        if "gguf_file" not in options:  # its tokenizer takes as long to load as the weights
-            load_tokenizer(source, revision=revision)
+        return None if "gguf_file" in options else load_tokenizer(source, revision=revision)
     except OSError as error:
         reason = str(error).splitlines()[0]
         where = "" if folder.exists() else ": no such folder exists, and the hub has no such model"
@@ -184,7 +190,9 @@ def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[
         raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
     except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError) as error:
         if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
-            raise
+            if type(error) is not ValueError or str(source) in str(error):
+                raise
+            raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
         raise ValueError(
             f'a .gguf file needs the packages gguf and accelerate: pip install "hgpo[gguf]" ({error})'
         ) from error

@@ -19,7 +19,7 @@ import torch
 from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, computing_type
 from hgpo.policies.backends import Backend
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.weights import base_model, merged_weights
+from hgpo.policies.weights import base_model, merged_weights, shares_head, untie
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096
@@ -78,7 +78,7 @@ class VllmEngine:
         self._max_tokens = language_model.limits.response_tokens
         self._end_tokens = language_model.end_tokens
         self._eager = arguments["enforce_eager"]
-        self._engine = _start(base_model(language_model.model), arguments)
+        self._engine = _start(language_model.model, arguments)
 
     def add(self, key: str, request: GenerationRequest) -> None:
         """Add a request."""
@@ -126,9 +126,13 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
     from vllm.usage.usage_lib import UsageContext
 
     with tempfile.TemporaryDirectory(prefix="hgpo-vllm-") as folder:
-        known = model.config.to_dict() | {"architectures": [type(model).__name__]}
+        base = base_model(model)
+        known = base.config.to_dict() | {"architectures": [type(base).__name__]}
         known.pop("quantization_config", None)  # of a .gguf file; the trained weights are dequantised
-        type(model.config).from_dict(known).save_pretrained(folder)
+        config = type(base.config).from_dict(known)
+        if not shares_head(model):
+            untie(config)
+        config.save_pretrained(folder)
         settings = EngineArgs(
             model=folder,
             load_format="dummy",

@@ -199,8 +199,37 @@ def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
 
 
 def merge_adapter(model: Any) -> Any:
-    """A plain model that computes the same as `model`, whose adapter is merged in place."""
-    return model.merge_and_unload() if has_adapter(model) else model
+    """A plain model that computes the same as `model`, whose adapter is merged in place.
+
+    If the adapter changes the embeddings or an output layer tied to them, the output layer gets weights of its own.
+    """
+    if not has_adapter(model):
+        return model
+    base = base_model(model)
+    head = base.get_output_embeddings()
+    if head is not None and not shares_head(model):
+        head = getattr(head, "base_layer", head)
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        untie(base.config)
+    return model.merge_and_unload()
+
+
+def shares_head(model: Any) -> bool:
+    """Whether embeddings and output layer are one weight also once adapters are merged.
+
+    A configuration may say so of a model that is stored with two.
+    """
+    base = base_model(model)
+    ends = base.get_input_embeddings(), base.get_output_embeddings()
+    if None in ends or any(hasattr(end, "base_layer") for end in ends):
+        return False
+    return ends[0].weight is ends[1].weight
+
+
+def untie(config: Any) -> None:
+    """Set a configuration of transformers to separate weights of embeddings and output layer."""
+    for part in (config, config.get_text_config()):
+        part.tie_word_embeddings = False
 
 
 def fingerprint(model: Any) -> str:
@@ -241,15 +270,16 @@ def _recorded_base(folder: Path) -> str:
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of a causal language model, with adapters merged.
 
-    Tied weights come once, under the name that the module lists first. Tensors without an adapter are the module's own;
-    do not write to them. With a LoRA adapter of peft, a weight is W + ΔW, computed lazily in the wider of both types.
-    Base and adapter do not change: merging in place and unmerging would not restore a bfloat16 base.
+    Tied weights come once, under the name that the module lists first; with an adapter on one of them, under each name
+    (`shares_head`). Tensors without an adapter are the module's own; do not write to them. With a LoRA adapter
+    of peft, a weight is W + ΔW, computed lazily in the wider of both types. Base and adapter do not change: merging in
+    place and unmerging would not restore a bfloat16 base.
 
     Args:
         model: a model of transformers, or a `peft.PeftModel`.
 
     Raises:
-        ValueError: an adapter is more than ΔW (DoRA, biases, whole trained modules), or its weight is tied to another.
+        ValueError: an adapter is more than ΔW (DoRA, biases, whole trained modules).
     """
     base, adapted = _adapted_layers(model)
     kept: dict[int, str] = {}  # name by tensor id, which tied names share
@@ -258,11 +288,9 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         if layer is not None and not stored.startswith(f"{layer}.base_layer."):
             continue  # the adapter's own
         name = stored.replace(".base_layer.", ".") if layer is not None else stored
-        if id(tensor) in kept:
-            if layer is not None or _layer_around(kept[id(tensor)], adapted) is not None:
-                raise ValueError(f"{name} is tied to {kept[id(tensor)]}: an adapter of either cannot be merged")
+        first = kept.setdefault(id(tensor), name)
+        if first != name and layer is None and _layer_around(first, adapted) is None:
             continue
-        kept[id(tensor)] = name
         is_adapted = layer is not None and name == f"{layer}.weight"
         yield name, _merged(tensor, adapted[str(layer)]) if is_adapted else tensor.detach()
 
@@ -308,6 +336,34 @@ def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
     adapters = [] if layer.disable_adapters else layer.active_adapters
     deltas = [layer.get_delta_weight(adapter) for adapter in adapters if adapter not in layer.merged_adapters]
     return sum(deltas, start=weight.detach())
+
+
+def cast(model: Any, dtype: torch.dtype) -> Any:
+    """Convert the weights of `model` in place, as if it had been loaded in `dtype`; returns it.
+
+    Buffers that are not stored with the weights keep their type: rotary frequencies in bfloat16 are off by up to
+    0.4 %, which is another position thousands of tokens into a prompt.
+    """
+    computed = [
+        (module, name, module._buffers[name])
+        for module in model.modules()
+        for name in module._non_persistent_buffers_set & module._buffers.keys()
+    ]
+    model.to(dtype)
+    for module, name, buffer in computed:
+        module._buffers[name] = buffer
+    return model
+
+
+def restore_rotary(model: Any) -> None:
+    """Compute the float32 frequencies of rotary embeddings again, in place, in a model that was cast as a whole."""
+    for module in model.modules():
+        frequencies = {  # Gemma 3 has some for each kind of layer
+            name: buffer for name, buffer in module.named_buffers(recurse=False) if name.endswith("inv_freq")
+        }
+        if any(buffer.dtype != torch.float32 for buffer in frequencies.values()) and hasattr(module, "config"):
+            for name, buffer in type(module)(module.config).named_buffers(recurse=False):
+                setattr(module, name, buffer)
 
 
 def autocast(model: Any, precision: Precision) -> torch.autocast:

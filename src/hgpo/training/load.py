@@ -10,7 +10,7 @@ import torch
 from hgpo.config import ConfigError, LoraSettings, PolicySettings
 from hgpo.policies.backends import check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
-from hgpo.policies.chat import Chat
+from hgpo.policies.chat import Chat, PromptEncoder
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
 from hgpo.policies.loading import check_source
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
@@ -29,7 +29,7 @@ def use_threads(threads: int | None) -> None:
 
 
 def check_model(policy: PolicySettings) -> None:
-    """Reject a language model that does not exist; see `hgpo.policies.loading.check_source`.
+    """Reject a language model that does not exist, or whose chat template cannot be used; no weights are loaded.
 
     Raises:
         ConfigError: names what is missing.
@@ -37,9 +37,14 @@ def check_model(policy: PolicySettings) -> None:
     if policy.model == "tiny":
         return
     try:
-        check_source(policy.model, revision=policy.revision)
+        tokenizer = check_source(policy.model, revision=policy.revision)
     except ValueError as error:
         raise ConfigError(f"policy.model: {error}") from error
+    try:
+        if tokenizer is not None:
+            PromptEncoder(tokenizer, policy.max_prompt_tokens, chat_of(policy))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:

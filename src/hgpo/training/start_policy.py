@@ -20,7 +20,7 @@ from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
-from hgpo.policies.weights import Precision, computes_in_bfloat16, has_adapter, merge_adapter
+from hgpo.policies.weights import Precision, cast, computes_in_bfloat16, has_adapter, merge_adapter
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.records import outcomes
 from hgpo.rollout.runner import collect, demonstrate
@@ -53,7 +53,7 @@ def reference_model(start: LanguageModel, trained: LanguageModel, precision: Pre
         return trained.model
     model = copy.deepcopy(start.model) if start is trained else start.model
     if computes_in_bfloat16(precision, model.device, model.config):
-        model = model.to(torch.bfloat16)
+        model = cast(model, torch.bfloat16)
     return model.requires_grad_(False)
 
 

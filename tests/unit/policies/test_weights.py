@@ -99,7 +99,6 @@ def test_an_adapter_that_is_switched_off_or_merged_already_is_not_added_again() 
         ({"use_dora": True}, r"q_proj is not plain LoRA"),
         ({"lora_bias": True, "target_modules": ["q_proj"]}, r"q_proj is not plain LoRA"),
         ({"modules_to_save": ["norm"]}, r"input_layernorm is trained besides the adapter"),
-        ({"target_modules": ["embed_tokens"]}, r"lm_head.weight is tied to model.embed_tokens.weight"),
     ],
 )
 def test_what_is_no_sum_of_weights_is_refused(options: dict[str, Any], message: str) -> None:

@@ -1,8 +1,14 @@
 """What the divergence is measured from."""
 
+import numpy as np
+import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from hgpo.policies.weights import Adapter, add_adapter
+from hgpo.policies.loading import load_model
+from hgpo.policies.weights import Adapter, add_adapter, base_model, restore_rotary
+from hgpo.training.batching import Sample
+from hgpo.training.log_probs import response_log_probs
 from hgpo.training.start_policy import reference_model
 from tiny_models import tiny_model
 
@@ -28,3 +34,106 @@ def test_a_model_with_an_adapter_is_its_own():
     start = tiny_model()
     trained = start.changed(lambda model: add_adapter(model, Adapter(2, 4), seed=0))
     assert reference_model(start, trained) is trained.model
+
+
+FAMILIES = {
+    "qwen2": {},
+    "llama": {},
+    "llama3 scaling": {
+        "model_type": "llama",
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 1024,
+        },
+    },
+    "mistral": {"sliding_window": 1024},
+    "qwen3": {"head_dim": 32},
+    "gemma3_text": {
+        "head_dim": 32,
+        "sliding_window": 1024,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "query_pre_attn_scalar": 32,
+    },
+    "phi3": {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1},
+    "olmo2": {},
+}
+PROMPT, RESPONSE, VOCABULARY = 3_400, 100, 160
+
+
+def rotary_model(family):
+    options = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 128,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 8_192,
+        "initializer_range": 0.1,
+        **FAMILIES[family],
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(options.pop("model_type", family), **options)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def frequencies(model):
+    return {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["a copy", "the start itself"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copied):
+    start = tiny_model()
+    start.__dict__["model"] = rotary_model(family)  # as loaded; its vocabulary is not the tokenizer's
+    trained = start if copied else tiny_model()
+    expected = frequencies(start.model)
+    found = frequencies(reference_model(start, trained, "bfloat16"))
+    assert expected
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_start_policy_does_not_diverge_from_itself_at_3500_tokens(family):
+    start = tiny_model()
+    start.__dict__["model"] = rotary_model(family)
+    rng = np.random.default_rng(0)
+    prompt, response = (rng.integers(3, VOCABULARY, size).astype(np.int32) for size in (PROMPT, RESPONSE))
+    samples = [Sample(prompt, response, np.zeros(RESPONSE, np.float32), 0.0)]
+    models = start.model, reference_model(start, start, "bfloat16")
+    own, reference = (response_log_probs(model, samples, precision="bfloat16")[0] for model in models)
+    difference = reference - own
+    k3 = float((np.exp(difference) - difference - 1).mean())
+    assert k3 < 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_was_cast_as_a_whole_gets_its_frequencies_back(family):
+    model = rotary_model(family)
+    expected = frequencies(model)
+    restore_rotary(model.to(torch.bfloat16))
+    found = frequencies(model)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("copy", ["loaded", "with an adapter", "recomputing layers", "in float32 again"])
+def test_other_copies_keep_them_already(family, copy, tmp_path):
+    model = rotary_model(family)
+    model.save_pretrained(tmp_path)
+    expected = frequencies(model)
+    found = load_model(tmp_path, device="cpu", dtype="bfloat16")
+    if copy == "with an adapter":
+        found = base_model(add_adapter(found, Adapter(2, 4), seed=0))
+    elif copy == "recomputing layers":
+        found.gradient_checkpointing_enable()
+    elif copy == "in float32 again":
+        found.float()
+    assert found.dtype == (torch.float32 if copy == "in float32 again" else torch.bfloat16)
+    assert all(torch.equal(buffer, expected[name]) for name, buffer in frequencies(found).items())

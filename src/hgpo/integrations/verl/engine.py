@@ -29,6 +29,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
 from hgpo.integrations.verl.queue import is_padding
+from hgpo.policies.weights import restore_rotary
 from hgpo.training.losses import sampler_mismatch
 
 _FIELDS = ("response_mask", "old_log_probs", "rollout_log_probs")
@@ -85,15 +86,6 @@ def leave_fused_head_to_root(model: Any, layers: list[str]) -> list[Any]:
         return targets
     heads = {id(module) for name, module in model.named_modules() if name.rpartition(".")[2] == _HEAD}
     return [module for module in targets if id(module) not in heads]
-
-
-def restore_rotary(model: Any) -> None:
-    """Compute the float32 frequencies of a cast model's rotary embeddings again, in place."""
-    for module in model.modules():
-        cast = getattr(module, "inv_freq", None)
-        if isinstance(cast, torch.Tensor) and cast.dtype != torch.float32 and hasattr(module, "config"):
-            for name, buffer in type(module)(module.config).named_buffers(recurse=False):
-                setattr(module, name, buffer)
 
 
 def build_module(engine: Any) -> Any:

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 from hgpo.config import Config
 from hgpo.integrations.verl.config import mapped_settings
+from hgpo.policies.weights import restore_rotary
 from hgpo.training.losses import (
     AGGREGATIONS,
     LOSSES,
@@ -238,7 +239,7 @@ def test_a_bfloat16_reference_sees_the_positions_that_the_policy_sees() -> None:
     hidden = torch.zeros(1, POSITIONS, 64)
     cosines, _ = policy.model.rotary_emb(hidden, positions)
     assert (reference.model.rotary_emb(hidden, positions)[0] - cosines).abs().max() > 1  # other positions altogether
-    engine.restore_rotary(reference)
+    restore_rotary(reference)
     torch.testing.assert_close(reference.model.rotary_emb(hidden, positions)[0], cosines, rtol=0, atol=0)
     assert reference.lm_head.weight.dtype == torch.bfloat16
 
@@ -246,5 +247,5 @@ def test_a_bfloat16_reference_sees_the_positions_that_the_policy_sees() -> None:
 def test_a_float32_model_is_left_alone() -> None:
     built = model(tied=True)
     before = built.model.rotary_emb.inv_freq
-    engine.restore_rotary(built)
+    restore_rotary(built)
     assert built.model.rotary_emb.inv_freq is before
