@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,8 @@ def split_ranges(scheme: Scheme) -> Mapping[str, tuple[int, int | None]]:
 
 def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int, ...]:
     """The goal numbers of one split; `ValueError` if there are none."""
-    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in split_ranges(scheme).items()}
+    in_order = sorted(split_ranges(scheme).items(), key=itemgetter(1))
+    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in in_order}
     chosen = ranges[split]
     if not chosen:
         first = split_ranges(scheme)[split][0]
