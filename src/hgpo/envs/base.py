@@ -19,6 +19,8 @@ from typing import Annotated, Any, Protocol, Union, get_origin, overload
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
+from hgpo.utils.text import counted
+
 logger = logging.getLogger(__name__)
 
 Info = Mapping[str, Any]
@@ -115,7 +117,8 @@ class TaskSplits:
             self._made[split] = self._make[split]()
             left_out = counted_reasons(self._skipped.get(split, {}))
             if left_out:
-                logger.warning("split %r has %d tasks; left out: %s", split, len(self._made[split]), left_out)
+                tasks = counted(len(self._made[split]), "task")
+                logger.warning("split %r has %s; left out: %s", split, tasks, left_out)
         return self._made[split]
 
     def skipped(self, split: str) -> Mapping[str, int]:

@@ -113,7 +113,7 @@ def test_games_that_are_left_out_are_counted_and_said_once(
     suite = alfworld_suite(tmp_path)
     assert [task.id for task in suite.tasks("train")] == [f"train/{HEAT}-2/trial_1"]
     assert suite.skipped("train") == {reason: 1}
-    assert caplog.messages == [f"split 'train' has 1 tasks; left out: 1 {reason}"]
+    assert caplog.messages == [f"split 'train' has 1 task; left out: 1 {reason}"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])

@@ -291,7 +291,7 @@ def test_goals_without_attributes_are_left_out_and_said(
         for _ in range(2):
             suite.tasks("test")
     told = [record.message for record in caplog.records if "left out" in record.message]
-    assert told[1:] == [f"split 'test' has 1 tasks; left out: {', '.join(f'1 {reason}' for reason in reasons)}"]
+    assert told[1:] == [f"split 'test' has 1 task; left out: {', '.join(f'1 {reason}' for reason in reasons)}"]
 
 
 def few_goals(folder: Path, number: int) -> Path:
