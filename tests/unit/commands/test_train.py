@@ -62,8 +62,8 @@ def test_a_warm_start_says_why_it_goes_back(tmp_path: Path, monkeypatch: pytest.
         "  warm start: success 100.0 % on 1 task without demonstrations",
         "  100.0 % exceeds warm_start.target_high = 2.0 %, which leaves too little to learn: "
         "back to supervised update 0; next evaluation after 1 update",
-        "  the warm start ended (budget: warm_start.max_updates = 9 are used up) with the model of supervised update 3, "
-        "at 100.0 %, outside its target of 1.0 % to 2.0 %",
+        "  the warm start ended (budget: warm_start.max_updates = 9 are used up) with the model of supervised "
+        "update 3, at 100.0 %, outside its target of 1.0 % to 2.0 %",
     ]
 
 
