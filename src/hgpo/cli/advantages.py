@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         for steps in stored
     ]
     if arguments.output is not None:
-        write_table(arguments.output, with_advantages(stored, computed))
+        table = with_advantages(stored, computed)
+        write_table(arguments.output, table)
     summaries = {
         steps.update: summarise_levels(steps.batch, advantages)
         for steps, advantages in zip(stored, computed, strict=True)
@@ -107,6 +108,14 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(described | {"batches": batches}, indent=2) + "\n")
     else:
         print_summaries(arguments.estimator, summaries)
+    if arguments.output is not None:
+        added = [name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)]
+        names = dict.fromkeys(re.sub(r"^(episode|level_\d+)_.*", r"\1_…", name) for name in added)
+        # --json prints nothing else on standard output
+        (sys.stderr if arguments.json else sys.stdout).write(
+            f"Wrote {arguments.output}: {counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}, "
+            f"{len(added)} of them computed: {', '.join(names)}\n"
+        )
     return 0
 
 

@@ -31,6 +31,15 @@ examples:
   hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
 
+progress, a line for about 15 of the updates (docs/reference/metrics.md has the other figures):
+  update 20/100   index of the update, and number of updates
+  success         share of the update's training episodes that were won, at rollout.temperature
+  reward          mean sum of an episode's training rewards
+  KL              k3 estimate of the divergence from the start policy, if training.kl_coefficient > 0
+  clip            share of response tokens without gradient because their ratio was clipped
+  groups 12/4     mean size of a step's group at each level of the estimator: levels 0, 1, …, then the episode level
+  tokens/s        prompt and response tokens per second of the update; then the estimated time to the last update
+
 recipes that come with hgpo and with installed environments:
 """
 

@@ -7,6 +7,7 @@ can make any number of identical environments.
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,10 @@ from types import UnionType
 from typing import Annotated, Any, Protocol, Union, get_origin, overload
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
+
+from hgpo.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 Info = Mapping[str, Any]
 StepResult = tuple[str, float, bool, bool, Info]
@@ -71,7 +76,7 @@ class TaskSuite(Protocol):
     """A family of tasks with named splits; what `hgpo.envs.make` returns.
 
     A suite may also have `expert() -> Expert`, which a warm start needs, and `description`, a mapping that runs store
-    with the options (such as a version).
+    with the options (such as a version). `skipped(split)` counts what a split leaves out, by reason: see `TaskSplits`.
     """
 
     @property
@@ -85,15 +90,19 @@ class TaskSuite(Protocol):
 
 
 class TaskSplits:
-    """A suite whose splits are made on first use.
+    """A suite whose splits are made on first use, when a warning says once what is left out.
 
     Args:
         make: split -> function that makes its tasks, the training split first; called once at most.
+        skipped: split -> number of records left out, by reason; complete once the split is made.
     """
 
-    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]]) -> None:
+    def __init__(
+        self, make: Mapping[str, Callable[[], Sequence[Task]]], skipped: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
         self._make = dict(make)
         self._made: dict[str, Sequence[Task]] = {}
+        self._skipped = skipped or {}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -106,7 +115,21 @@ class TaskSplits:
             raise ValueError(f"unknown split {split!r}; this suite has {', '.join(self._make)}")
         if split not in self._made:
             self._made[split] = self._make[split]()
+            left_out = counted_reasons(self._skipped.get(split, {}))
+            if left_out:
+                tasks = counted(len(self._made[split]), "task")
+                logger.warning("split %r has %s; left out: %s", split, tasks, left_out)
         return self._made[split]
+
+    def skipped(self, split: str) -> Mapping[str, int]:
+        """The number of games or other records of a split that are left out, by reason."""
+        self.tasks(split)
+        return self._skipped.get(split, {})
+
+
+def counted_reasons(reasons: Mapping[str, int]) -> str:
+    """`{"sliced object": 2}` as `"2 sliced object"`."""
+    return ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
 
 
 class TasksByNumber(Sequence[Task]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite
+from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite, counted_reasons
 from hgpo.envs.env_checker import (
     BREAKS,
     EnvContractError,
@@ -111,12 +111,17 @@ class LimitedSuite:
 
         Raises:
             EnvContractError: they are not a sequence.
+            ValueError: there are none; says what was left out.
         """
         tasks = self._checked(f"tasks({split!r})", lambda: self.suite.tasks(split))
         if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
             raise EnvContractError(
                 f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
             )
+        if not len(tasks):
+            skipped = getattr(self.suite, "skipped", None)
+            left_out = "" if skipped is None else counted_reasons(skipped(split))
+            raise ValueError(f"split {split!r} has no tasks{f'; left out: {left_out}' if left_out else ''}")
         return _LimitedTasks(tasks, self.max_steps)
 
     def expert(self) -> Expert | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +105,9 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     ):
         if path.exists():
             reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
-    stored = f"    hgpo advantages {run.path} --estimator gigpo" if run.rollouts.exists() else ""
-    reporter.say(f"Next: hgpo eval {run.path} --seeds 1 2 3{stored}")
+    path = shlex.quote(str(run.path))
+    report = f"hgpo inspect {path}    " if run.rollouts.exists() else ""  # it needs stored steps
+    reporter.say(f"Next: {report}hgpo eval {path} --seeds 1 2 3")
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:

@@ -31,6 +31,7 @@ from hgpo.training.load import limits_of, load_language_model, make_backend_poli
 from hgpo.training.warm_start import WarmStart
 from hgpo.utils.files import flush, flush_tree
 from hgpo.utils.progress import Reporter
+from hgpo.utils.text import counted
 
 # Combined with the run's seed. The second pass of the task order draws the same numbers for an unrelated purpose; any
 # other value would change every measured run.
@@ -170,14 +171,28 @@ class StartBuilder:
                 rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
                 steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
                 won = float(np.mean([episode.won for episode in outcomes(steps)]))
-                reporter.say(f"  warm start: success {percent(won)} on {len(probe_tasks)} tasks without demonstrations")
+                tasks = counted(len(probe_tasks), "task")
+                reporter.say(f"  warm start: success {percent(won)} on {tasks} without demonstrations")
                 return won
 
+            def show_rollback(won: float, update: int, interval: int) -> None:
+                reporter.say(
+                    f"  {percent(won)} exceeds warm_start.target_high = {percent(settings.target_high)}, which leaves "
+                    f"too little to learn: back to supervised update {update}; next evaluation after "
+                    f"{counted(interval, 'update')}"
+                )
+
             warm_start = WarmStart(language_model, settings, rng, self.training)
-            report = warm_start.run(self._pairs(demonstrations, language_model), success, show_update)
+            pairs = self._pairs(demonstrations, language_model)
+            report = warm_start.run(pairs, success, show_update, show_rollback)
         if report.stopped != "target":
+            reasons = {
+                "overshoot": "one more update exceeds the target",
+                "budget": f"warm_start.max_updates = {settings.max_updates} are used up",
+            }
             reporter.say(
-                f"  the warm start ended ({report.stopped}) at {percent(report.success)}, outside its target of "
+                f"  the warm start ended ({report.stopped}: {reasons[report.stopped]}) with the model of supervised "
+                f"update {report.update}, at {percent(report.success)}, outside its target of "
                 f"{percent(settings.target_low)} to {percent(settings.target_high)}"
             )
         return {

@@ -94,6 +94,7 @@ class WarmStart:
         demonstrations: Sequence[tuple[Conversation, str]],
         evaluate: Callable[[], float],
         on_update: Callable[[int, float], None] = lambda taken, loss: None,
+        on_rollback: Callable[[float, int, int], None] = lambda success, update, interval: None,
     ) -> WarmStartReport:
         """Imitate (prompt, response) pairs.
 
@@ -101,6 +102,8 @@ class WarmStart:
             demonstrations: the pairs.
             evaluate: the success rate in [0, 1] of the model at this moment; called every `evaluate_every` updates.
             on_update: called after every update, those rolled back included, with the number of updates and the loss.
+            on_rollback: called after every rollback, with the success rate that was too high, the update that the
+                model is at again, and the number of updates to the next evaluation.
 
         Raises:
             ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
@@ -128,6 +131,7 @@ class WarmStart:
             elif self._update - below.update > 1:
                 self._restore(below)
                 interval = max(1, interval // 2)
+                on_rollback(success, below.update, interval)
             else:
                 stopped = "overshoot"
                 break

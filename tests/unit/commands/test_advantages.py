@@ -50,6 +50,28 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return printed.err
 
 
+@pytest.mark.parametrize("name", ["out.parquet", "out.jsonl"])
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("files", [1, 2])
+def test_it_says_what_it_wrote(
+    rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, as_json: bool, files: int
+) -> None:
+    folder, output = tmp_path / "folder", tmp_path / name
+    folder.mkdir()
+    for number in range(files):
+        (folder / f"{number}.jsonl").write_bytes(rollouts.read_bytes())
+    advantages(folder, "--option", "history_length=1", "-o", output, *["--json"] * as_json)
+    printed = capsys.readouterr()
+    (said,) = [line for line in (printed.err if as_json else printed.out).splitlines() if line.startswith("Wrote")]
+    width = len({*rows(output)[0]} - {"schema_version"})
+    assert said == (
+        f"Wrote {output}: {7 * files} rows, {width} columns, 18 of them computed: "
+        "advantage, return, level_0_…, level_1_…"
+    )
+    if as_json:
+        json.loads(printed.out)
+
+
 def published(*words: object) -> tuple[object, ...]:
     return (*words, "--gamma", 0.5, "--option", "preset=verl-agent", "--option", "mode=mean_norm")
 

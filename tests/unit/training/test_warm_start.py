@@ -39,9 +39,9 @@ def accuracy_of(language_model):
     return evaluate
 
 
-def run(language_model, settings=SETTINGS, evaluate=None):
+def run(language_model, settings=SETTINGS, evaluate=None, **callbacks):
     evaluate = evaluate or accuracy_of(language_model)
-    return WarmStart(language_model, settings, np.random.default_rng(0)).run(DEMONSTRATIONS, evaluate)
+    return WarmStart(language_model, settings, np.random.default_rng(0)).run(DEMONSTRATIONS, evaluate, **callbacks)
 
 
 def test_learns_the_demonstrations_and_stops_in_the_window():
@@ -82,9 +82,11 @@ def test_overshooting_rolls_back_and_takes_smaller_steps():
         return [0.1, 0.8, 0.2, 0.4][len(seen) - 1]
 
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
-    report = run(language_model, settings, evaluate)
+    rollbacks = []
+    report = run(language_model, settings, evaluate, on_rollback=lambda *said: rollbacks.append(said))
     assert report.stopped == "target"
     assert [probe.update for probe in report.probes] == [8, 16, 12, 16]
+    assert rollbacks == [(0.8, 8, 4)]
     assert report.update == 16
     assert report.updates_taken == 24
     assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])

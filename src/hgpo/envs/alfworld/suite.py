@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, GeneratedGames, check_task_types
-from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, load_game, read_bounded
+from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, GameFileError, is_solvable, load_game
 from hgpo.envs.base import Count, Seed, Task, TaskSplits, expanded_path
 
-_SOLVABLE = re.compile(rb'"solvable":\s*true\b')
+_OTHER_TYPE = "pick_and_place_with_movable_recep"
+_TRAJECTORY = "traj_data.json"
 
 
 def split_folder(data_dir: Path, split: str) -> Path | None:
@@ -32,19 +33,28 @@ def find_games(folder: Path, split: str, task_types: Collection[str], skipped: C
     """Every playable game in a split's folder once, in `fair_order`.
 
     Games not marked as solvable, and tasks with sliced objects or of other types than the six are left out, as in the
-    original environment, and counted in `skipped` by reason. A task's id is its path,
-    `<split>/<task folder>/<trial>`; its kind is the first part of the task folder's name.
+    original environment, and counted in `skipped` by reason. A task's id is its path, `<split>/<task folder>/<trial>`.
+    Its kind is the first part of the task folder's name; in folders of other names the `task_type` in `traj_data.json`,
+    or else the type of the game's goal.
+
+    Raises:
+        GameFileError: a file is damaged; names it.
     """
     tasks: list[Task] = []
     paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
     for name in fair_order(paths):
         path = paths[name]
-        kind = name.partition("-")[0]
-        reason = _reason_to_skip(path, name, kind)
-        if reason:
-            skipped[reason] += 1
-        elif kind in task_types:
-            tasks.append(Task(f"{split}/{name}", kind, partial(_make_env, str(path))))
+        kind = _type_outside(path, name)
+        if kind is not None and kind not in TASK_TYPES:
+            skipped[f"other task type ({kind})"] += 1
+        elif "Sliced" in name:
+            skipped["sliced object"] += 1
+        elif not is_solvable(path):
+            skipped["not marked solvable"] += 1
+        else:
+            kind = _load_cached(str(path)).goal.task_type if kind is None else kind
+            if kind in task_types:
+                tasks.append(Task(f"{split}/{name}", kind, partial(_make_env, str(path))))
     return tuple(tasks)
 
 
@@ -56,13 +66,19 @@ def fair_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
-def _reason_to_skip(path: Path, name: str, kind: str) -> str | None:
-    if kind not in TASK_TYPES:
-        return "other task type"
-    if "Sliced" in name:
-        return "sliced object"
-    # A search takes a tenth of the time of parsing; within a JSON string the quotes would be escaped.
-    return None if _SOLVABLE.search(read_bounded(path)) else "not marked solvable"
+def _type_outside(path: Path, name: str) -> str | None:
+    """The task type that a folder's name or `traj_data.json` states; None if neither does."""
+    for part in reversed(name.split("/")):
+        kind = part.partition("-")[0]
+        if kind in TASK_TYPES or kind == _OTHER_TYPE:
+            return kind
+    stated = path.with_name(_TRAJECTORY)
+    try:
+        return str(json.loads(stated.read_bytes())["task_type"]) if stated.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise GameFileError(
+            f"{stated}: its task_type cannot be read ({error!r}); repair the file or remove it"
+        ) from error
 
 
 @lru_cache(maxsize=512)
@@ -76,17 +92,6 @@ def _make_env(path: str) -> AlfworldEnv:
 
 class AlfworldSuite(TaskSplits):
     """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
-
-    def __init__(
-        self, make: Mapping[str, Callable[[], Sequence[Task]]], skipped: Mapping[str, Mapping[str, int]] | None = None
-    ) -> None:
-        super().__init__(make)
-        self._skipped = skipped or {}
-
-    def skipped(self, split: str) -> Mapping[str, int]:
-        """The number of games of a split that are left out, by reason."""
-        self.tasks(split)
-        return self._skipped.get(split, {})
 
     def expert(self) -> Expert:
         """The expert for demonstrations; its commands need a short memory only."""

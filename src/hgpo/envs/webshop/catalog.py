@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
@@ -21,7 +22,7 @@ from pydantic import TypeAdapter
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
-from hgpo.envs.webshop.product import Product, iterate_records, read_mapping, read_products
+from hgpo.envs.webshop.product import Product, iterate_records, read_facts, read_mapping, read_products
 from hgpo.utils.files import flush_tree, scratch_folder
 
 SCHEMA_VERSION = 1
@@ -34,7 +35,8 @@ class Catalog:
     """The read-only data that all sessions of a shop share.
 
     `products`, `prices` (one drawn for each product) and `goals` (in the official order) are sequences; `index`
-    searches products; `nouns` is the name of the noun tagger for the title score.
+    searches products; `nouns` is the name of the noun tagger for the title score. `left_out` counts the records that
+    were left out, by reason.
 
     Example:
         >>> catalog = Catalog.load("items_shuffle_1000.json", "items_ins_v2_1000.json", seed=1234)  # doctest: +SKIP
@@ -49,6 +51,7 @@ class Catalog:
         *,
         index: SearchIndex | None = None,
         nouns: str = "blank",
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
         if not products:
             raise ValueError("a catalogue needs at least one product")
@@ -56,6 +59,7 @@ class Catalog:
         self.prices = prices
         self.goals = goals
         self.nouns = nouns
+        self.left_out = dict(left_out or {})
         self.noun_tagger = noun_tagger(nouns)
         self.index = build_index(products) if index is None else index
         self._listings: dict[str, Mapping[str, list[int]]] = {}
@@ -81,18 +85,23 @@ class Catalog:
             ValueError: a file is malformed; names file and record.
         """
         noun_tagger(nouns)  # reject an unknown tagger before reading
-        facts = read_mapping(Path(attributes))
+        facts, left_out = read_facts(Path(attributes)), Counter[str]()
         records = iterate_records(Path(products))
-        found = tuple(read_products(records, facts, source=str(products)))
+        found = tuple(read_products(records, facts, source=str(products), left_out=left_out))
         if not found:
             raise ValueError(f"{products}: no product with an id of 1 to 10 characters")
         rng = goal_rules.official_generator(seed)
         prices = goal_rules.draw_prices(found, rng)
-        if human_goals is None:
-            goals = goal_rules.synthetic_goals(found, prices, facts, rng)
-        else:
-            goals = goal_rules.human_goals(found, prices, read_mapping(Path(human_goals)), rng)
-        return cls(found, np.array(prices), tuple(goal_rules.in_official_order(goals)), nouns=nouns)
+        goals_file, make_goals = attributes, goal_rules.synthetic_goals
+        if human_goals is not None:
+            goals_file, make_goals = human_goals, goal_rules.human_goals
+        written = facts if human_goals is None else read_mapping(Path(human_goals))
+        try:
+            goals = make_goals(found, prices, written, rng, left_out)
+        except ValueError as error:
+            raise ValueError(f"{goals_file}: {error}") from error
+        order = tuple(goal_rules.in_official_order(goals))
+        return cls(found, np.array(prices), order, nouns=nouns, left_out=left_out)
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
         """Write everything to a new folder, atomically, with `about` as its identity.
@@ -107,7 +116,7 @@ class Catalog:
             TextArray.of(map(_encode, self.goals)).save(temporary / "goals")
             np.save(temporary / "prices.npy", np.asarray(self.prices, np.float64), allow_pickle=False)
             self.index.save(temporary)
-            meta = {"schema_version": SCHEMA_VERSION, "about": dict(about or {})}
+            meta = {"schema_version": SCHEMA_VERSION, "about": dict(about or {}), "left_out": self.left_out}
             (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
             flush_tree(temporary)
             os.replace(temporary, folder)
@@ -133,7 +142,7 @@ class Catalog:
             index = SearchIndex.open(folder, documents=len(products))
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
-        return cls(products, prices, goals, index=index, nouns=nouns)
+        return cls(products, prices, goals, index=index, nouns=nouns, left_out=meta.get("left_out"))
 
     def having(self, field: str, value: str) -> list[int]:
         """Positions of the products whose `category`, `query` or one of whose `attributes` is `value`."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from hgpo.envs.webshop.product import Product
+from hgpo.envs.webshop.product import Product, as_text, given, is_pairs, option_pairs, option_value, texts
 
 NounTagger = Callable[[str], tuple[str, ...]]
 
@@ -194,59 +194,90 @@ def draw_prices(products: Iterable[Product], rng: random.Random) -> list[float]:
     ]
 
 
+NO_ATTRIBUTES = "goals without attributes"
+
+
 def synthetic_goals(
-    products: Sequence[Product], prices: Sequence[float], attributes: Mapping[str, Any], rng: random.Random
+    products: Sequence[Product],
+    prices: Sequence[float],
+    attributes: Mapping[str, Any],
+    rng: random.Random,
+    left_out: Counter[str] | None = None,
 ) -> list[Goal]:
     """One goal per combination of options of each product with an instruction in `attributes`.
 
-    A goal's weight is the mean of 1 / (number of goals with the attribute) over its attributes.
+    A goal's weight is the mean of 1 / (number of goals with the attribute) over its attributes. An instruction without
+    attributes is left out and counted in `left_out`.
     """
     goals: list[Goal] = []
     for number, product in enumerate(products):
         facts = attributes.get(product.asin, {})
-        instruction = facts.get("instruction")
+        instruction = given(facts, "instruction")
         if instruction is None:
             continue
-        wanted = facts.get("instruction_attributes")
-        if not wanted or not are_texts(wanted):
-            raise ValueError(f"product {product.asin}: an instruction without a list of texts, instruction_attributes")
+        wanted = texts(given(facts, "instruction_attributes") or (), f"instruction_attributes of {product.asin}")
+        if not wanted:
+            _count(left_out, NO_ATTRIBUTES)
+            continue
+        instruction = as_text(instruction, f"instruction of {product.asin}")
         price_upper, price_text = draw_price_limit(prices[number], rng)
         names = sorted(product.options)
         for values in itertools.product(*(product.options[name] for name in names)):
             options = dict(zip(names, values, strict=True))
             wanted_options = ", and ".join(f"{name}: {value}" for name, value in options.items())
             text = f"{instruction}{' with ' + wanted_options if wanted_options else ''}{price_text}"
-            goals.append(Goal(number, product.asin, text, tuple(wanted), options, price_upper))
+            goals.append(Goal(number, product.asin, text, wanted, options, price_upper))
     return _weighted_by_rarity(goals)
 
 
 def human_goals(
-    products: Sequence[Product], prices: Sequence[float], instructions: Mapping[str, Any], rng: random.Random
+    products: Sequence[Product],
+    prices: Sequence[float],
+    instructions: Mapping[str, Any],
+    rng: random.Random,
+    left_out: Counter[str] | None = None,
 ) -> list[Goal]:
-    """The goals that people wrote, all of the same weight; one without attributes is left out.
+    """The goals that people wrote, all of the same weight; one without attributes is left out and counted.
 
-    `instructions` maps ids to lists of `instruction`, `instruction_attributes` and `instruction_options`.
+    `instructions` maps ids to lists of `instruction`, `instruction_attributes` and `instruction_options`: values, or
+    names with their values, which the reward compares as (name, value).
     """
     goals: list[Goal] = []
     for number, product in enumerate(products):
-        for written in instructions.get(product.asin, ()):
+        entry = instructions.get(product.asin, ())
+        for place, written in enumerate([entry] if isinstance(entry, Mapping) else entry):
             try:
-                wanted, options = tuple(written["instruction_attributes"]), list(written["instruction_options"])
-                text = written["instruction"].strip(".")
-                if not (are_texts(wanted) and are_texts(options)):
-                    raise TypeError("instruction_attributes and instruction_options are lists of texts")
-            except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"human instructions of {product.asin}: {error!r}") from error
-            if not wanted:
-                continue
+                wanted = texts(written["instruction_attributes"] or (), "instruction_attributes")
+                if not wanted:
+                    _count(left_out, NO_ATTRIBUTES)
+                    continue
+                options = _wanted_options(given(written, "instruction_options"))
+                text = as_text(written["instruction"], "instruction").strip(".")
+            except (KeyError, TypeError, ValueError) as error:
+                detail = f"no {error}" if isinstance(error, KeyError) else error
+                raise ValueError(f"human instructions of {product.asin}, number {place}: {detail}") from error
             price_upper, price_text = draw_price_limit(prices[number], rng)
             goals.append(Goal(number, product.asin, text + price_text, wanted, options, price_upper))
     return goals
 
 
-def are_texts(value: object) -> bool:
-    """Whether a value is a list of strings."""
-    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+def _wanted_options(contents: Any) -> Mapping[str, str] | list[str]:
+    """The options of a goal: a list of values, or a mapping (also written as a list of pairs) of names to values."""
+    key = "instruction_options"
+    if not contents or not (isinstance(contents, Mapping) or is_pairs(contents)):
+        return list(texts(contents or (), key))
+    options: dict[str, str] = {}
+    for name, value in option_pairs(contents, key):
+        if name in options:
+            raise ValueError(f"{key} has {name!r} twice; write a list of values")
+        single = value[0] if isinstance(value, list) and len(value) == 1 else value
+        options[name] = option_value(single, f"{key}: the value of {name!r}")
+    return options
+
+
+def _count(left_out: Counter[str] | None, reason: str) -> None:
+    if left_out is not None:
+        left_out[reason] += 1
 
 
 def in_official_order(goals: Sequence[Goal]) -> list[Goal]:

@@ -1,15 +1,19 @@
-"""Products, and how they are read from the official catalogue files.
+"""Products, and how they are read from catalogue files: the official ones and those of other collections.
 
-Large JSON files are read record by record. Errors name the file and the record.
+Large JSON files are read record by record. Errors name the file and the record. Numbers are read as their text; null
+and NaN, as pandas writes it, as nothing.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,37 +22,76 @@ _LARGEST_RECORD = 1 << 26
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
-    """A JSON object whose values are objects or lists. `ValueError` for anything else."""
-    with _opened(path) as file:
-        try:
+    """One entry, an object or a list, per product id, from a JSON object; null entries are left out.
+
+    A list of records, or one record per line, is read by the `asin` of each; those of one id become a list.
+    `ValueError` for anything else.
+    """
+    content: Any
+    try:
+        with _opened(path) as file:
             content = json.load(file)
-        except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):
             raise ValueError(f"{path}: not valid JSON ({error})") from error
+        content = list(iterate_records(path))
+    except _UNREADABLE as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    if isinstance(content, list) or (isinstance(content, dict) and isinstance(content.get("asin"), str)):
+        return _by_id(path, content if isinstance(content, list) else [content])
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}, expected an object with one entry per product")
     for key, value in content.items():
-        if not isinstance(value, dict | list):
+        if not isinstance(value, dict | list | None):
             raise ValueError(f"{path}: the entry of {key!r} is {type(value).__name__}, expected an object or a list")
-    return content
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _by_id(path: Path, records: list[Any]) -> Mapping[str, Any]:
+    found: dict[str, list[Any]] = {}
+    for number, record in enumerate(records):
+        if not isinstance(record, dict) or given(record, "asin") is None:
+            raise ValueError(f"{path}, element {number}: expected an object with the id of its product, 'asin'")
+        found.setdefault(as_text(record["asin"], f"{path}, element {number}: asin"), []).append(record)
+    return {asin: several[0] if len(several) == 1 else several for asin, several in found.items()}
+
+
+def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The file of attributes: per product id an object with `attributes` and perhaps an instruction.
+
+    A list of texts is taken for the attributes alone. `ValueError` names the file and the product.
+    """
+    facts = {}
+    for asin, entry in read_mapping(path).items():
+        found = {"attributes": entry} if isinstance(entry, list) else entry
+        where = f"{path}: attributes of {asin}"
+        if any(isinstance(value, Mapping) for value in entry):
+            raise ValueError(f"{where}: a list of {len(entry)} objects; if people wrote these goals, use human_goals")
+        if given(found, "attributes") is not None:
+            texts(found["attributes"], where)
+        facts[asin] = found
+    return facts
 
 
 def iterate_records(path: Path) -> Iterator[Any]:
-    """The elements of a JSON list, one at a time, with the memory of a few elements.
+    """The elements of a JSON list, or the objects of a file with one per line, with the memory of a few elements.
 
-    `ValueError` for an invalid list, with the number of the element.
+    The file may be compressed by gzip. `ValueError` for invalid content, with the number of the element.
     """
-    with _opened(path) as file:
-        reader = _Reader(file)
-        number = 0
-        try:
-            reader.take("[", "a list of products")
-            while reader.next_character() != "]":
-                if number:
+    number = 0
+    try:
+        with _opened(path) as file:
+            reader = _Reader(file)
+            listed = reader.next_character() != "{"
+            if listed:
+                reader.take("[", "a list of products, or one product per line")
+            while reader.next_character() != ("]" if listed else ""):
+                if listed and number:
                     reader.take(",", "a comma or the end of the list")
                 yield reader.value()
                 number += 1
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, _NotAList) as error:
-            raise ValueError(f"{path}, element {number}: not a valid JSON list ({error})") from error
+    except (json.JSONDecodeError, _NotAList, *_UNREADABLE) as error:
+        raise ValueError(f"{path}, element {number}: not a valid JSON list ({error})") from error
 
 
 class _NotAList(Exception):
@@ -101,14 +144,21 @@ class _Reader:
 def _opened(path: Path) -> TextIO:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; WebShop's setup script downloads its catalogue files")
-    return path.open(encoding="utf-8")
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8-sig") if compressed else path.open(encoding="utf-8-sig")
 
+
+_UNREADABLE = (UnicodeDecodeError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error)
 
 MAX_ID_LENGTH = 10
 UNKNOWN_PRICE = 100.0
 """The price of a product without one in the official simulator."""
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _NOT_A_PRICE = re.compile(r"[^\d.]")
+_CURRENCY = r"(?:[^\w\s.,-]|[A-Z]{3}|Rs\.?)?"
+_PRICE = rf"{_CURRENCY}\s*((?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)\s*{_CURRENCY}"
+_PRICES = re.compile(rf"\s*{_PRICE}(?:\s*(?:to|[-–—])\s*{_PRICE})?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,85 +198,158 @@ class Product:
     def indexed_text(self) -> str:
         """The text for the search index: title, description, first bullet point and options."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
-        return " ".join([self.title, self.description, self.bullet_points[0], options]).lower()
+        return " ".join([self.title, self.description, *self.bullet_points[:1], options]).lower()
 
 
 def read_products(
-    records: Iterable[Any], attributes: Mapping[str, Any], *, source: str = "products"
+    records: Iterable[Any],
+    attributes: Mapping[str, Any],
+    *,
+    source: str = "products",
+    left_out: Counter[str] | None = None,
 ) -> Iterator[Product]:
     """The official file's records as products; a second record of an id, and one without a usable id, is left out.
 
     `attributes` maps ids to `{"attributes": [...]}`. A record that is not as it should be is a `ValueError` that
-    names `source`, the record's number and what is wrong.
+    names `source`, the record's number and what is wrong. `left_out` counts the records left out, by reason.
     """
     seen: set[str] = set()
+    left_out = Counter() if left_out is None else left_out
     for number, record in enumerate(records):
+        name = f"{source}, record {number}"
         try:
-            asin = _text(record, "asin")
-            if asin == "nan" or not asin or len(asin) > MAX_ID_LENGTH or asin in seen:
+            asin = _text(record, "asin") if not _is_nan(record) else "nan"
+            if asin == "nan" or not asin or len(asin) > MAX_ID_LENGTH:
+                left_out[f"products without an id of 1 to {MAX_ID_LENGTH} characters"] += 1
+                continue
+            if asin in seen:
+                left_out["products with the id of an earlier one"] += 1
                 continue
             seen.add(asin)
+            name = f"{name} ({asin})"
             yield _product(asin, record, attributes.get(asin, {}))
         except (KeyError, TypeError, ValueError) as error:
             detail = f"no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"{source}, record {number}: {detail}") from error
+            raise ValueError(f"{name}: {detail}") from error
 
 
-def parse_prices(text: object) -> tuple[float, ...]:
-    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; nothing -> `(100.0,)`; no price in it: `ValueError`."""
-    if not text:
+def _is_nan(record: Any) -> bool:
+    asin = record.get("asin") if isinstance(record, Mapping) else None
+    return isinstance(asin, float) and isnan(asin)
+
+
+def parse_prices(value: object) -> tuple[float, ...]:
+    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; nothing -> `(100.0,)`; no price in it: `ValueError`.
+
+    Also read: a number, a list of the ends of a range, and text without `$` such as `"12.50 EUR"`.
+    """
+    if not value or value != value:
         return (UNKNOWN_PRICE,)
-    if not isinstance(text, str):
-        raise ValueError(f"pricing {text!r} is {type(text).__name__}, not text; write '$12.50'")
-    found = [_NOT_A_PRICE.sub("", part) for part in text.split("$")[1:]]
+    if isinstance(value, list):
+        found = value if all(_is_number(price) for price in value) else []
+    elif isinstance(value, str):
+        plain = None if "$" in value else _PRICES.fullmatch(value)
+        found = [price for price in plain.groups() if price] if plain else value.split("$")[1:]
+        found = [_NOT_A_PRICE.sub("", part) for part in found]
+    else:
+        found = [value] if _is_number(value) else []
     try:
-        prices = tuple(float(part) for part in found)[:2]
-    except ValueError:
+        prices = tuple(float(price) for price in found)[:2]
+    except (ValueError, OverflowError):
         prices = ()
-    if not prices or not all(map(isfinite, prices)):
-        raise ValueError(f"pricing {text!r} holds no price; write '$12.50' or '$12.50 to $20', or leave it empty")
+    if not prices or not all(isfinite(price) and price >= 0 for price in prices):
+        raise ValueError(f"pricing {value!r} holds no price; write '$12.50' or '$12.50 to $20', or leave it empty")
     return prices
 
 
 def _product(asin: str, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Product:
-    bullets = record["small_description"]
+    """Without a text that pages alone show, a product has an empty one; the reward needs the name and the query."""
+    bullets, attributes = given(record, "small_description"), given(facts, "attributes")
     return Product(
         asin=asin,
         title=_text(record, "name"),
-        description=_text(record, "full_description"),
-        bullet_points=_strings(bullets, "small_description") if isinstance(bullets, list) else (str(bullets),),
-        options=_options(record["customization_options"]),
+        description=_text(record, "full_description", ""),
+        bullet_points=texts([bullets] if not isinstance(bullets, list) else bullets, "small_description")
+        if bullets is not None
+        else (),
+        options=_options(given(record, "customization_options")),
         prices=parse_prices(record.get("pricing")),
-        attributes=_strings(facts["attributes"], "attributes") if "attributes" in facts else NO_ATTRIBUTES,
-        category=_text(record, "category"),
+        attributes=NO_ATTRIBUTES if attributes is None else texts(attributes, "attributes"),
+        category=_text(record, "category", ""),
         query=_text(record, "query").lower().strip(),
-        product_category=_text(record, "product_category"),
+        product_category=_text(record, "product_category", ""),
     )
 
 
 def _options(contents: Any) -> dict[str, tuple[str, ...]]:
     """`{"Color": [{"value": "Navy/Red"}]}` -> `{"color": ("navy | red",)}`; a name without values is left out."""
+    options = {}
+    for name, values in option_pairs(contents, "customization_options"):
+        if values is None or values != values:
+            continue
+        several = values if isinstance(values, list) else [values]
+        found = (option_value(value, f"customization_options, {name!r}: a value") for value in several)
+        options[name.lower()] = tuple(value.strip().replace("/", " | ").lower() for value in found)
+    return options
+
+
+def option_pairs(contents: Any, key: str) -> list[tuple[str, Any]]:
+    """The names of options and what each has, of a mapping or of a list of pairs; nothing is an empty list."""
     if not contents:
-        return {}
-    if not isinstance(contents, Mapping):
-        raise ValueError(f"customization_options is {type(contents).__name__}; it maps names to lists of values")
-    return {
-        name.lower(): tuple(content["value"].strip().replace("/", " | ").lower() for content in values)
-        for name, values in contents.items()
-        if values is not None
-    }
+        return []
+    pairs = list(contents.items()) if isinstance(contents, Mapping) else contents
+    if not is_pairs(pairs):
+        raise ValueError(f"{key} is {type(contents).__name__}; it maps names to lists of values")
+    return [(as_text(name, f"{key}: a name"), values) for name, values in pairs]
 
 
-def _text(record: Any, key: str) -> str:
+def is_pairs(contents: Any) -> bool:
+    """Whether something is a list of pairs."""
+    return isinstance(contents, list) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in contents)
+
+
+def option_value(content: Any, what: str) -> str:
+    """The text of `"navy"`, `12` or `{"value": "navy"}`."""
+    return as_text(content["value"] if isinstance(content, Mapping) else content, what)
+
+
+def given(record: Mapping[str, Any], key: str) -> Any:
+    """The value of a key; None without one, for null and for NaN."""
+    value = record.get(key)
+    return None if isinstance(value, float) and isnan(value) else value
+
+
+def _text(record: Any, key: str, default: str | None = None) -> str:
     if not isinstance(record, Mapping):
         raise ValueError(f"a product is a JSON object, not {type(record).__name__}")
-    value = record[key]
+    value = given(record, key)
+    value = default if value is None else value
+    if value is None:
+        raise ValueError(f"no {key!r}; every product needs its 'asin', 'name' and 'query'")
+    return as_text(value, key)
+
+
+def as_text(value: Any, what: str) -> str:
+    """A text, or the text of a number; `ValueError` for anything else, which names `what`."""
+    if _is_number(value):
+        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not isinstance(value, str):
-        raise ValueError(f"{key} is {type(value).__name__}, not text")
+        raise ValueError(f"{what} is {type(value).__name__}, not text")
     return value
 
 
-def _strings(values: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{key} is not a list of texts")
-    return tuple(values)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def texts(values: Any, what: str) -> tuple[str, ...]:
+    """A list of texts or numbers as texts; `ValueError` for anything else, which names `what`."""
+    if isinstance(values, str):
+        raise ValueError(
+            f"{what} is not a list of texts but the text {values[:60]!r}; write [{json.dumps(values[:60])}]"
+        )
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{what} is not a list of texts but {type(values).__name__}")
+    return tuple(
+        as_text(value, f"{what} is not a list of texts: element {place}") for place, value in enumerate(values)
+    )

@@ -6,9 +6,12 @@ product lists an option twice; training goals with the text of a held-out goal a
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,26 +24,46 @@ from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import ShopSize, generate_catalog, named_size
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 
+logger = logging.getLogger(__name__)
+
 SCHEMES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
     "official": {"train": (1500, None), "validation": (500, 1500), "test": (0, 500)},
     "verl-agent": {"train": (500, None), "validation": (0, 500)},
 }
 
 
-def split_names(scheme: str) -> tuple[str, ...]:
-    """The splits of a scheme, the training split first; `ValueError` for an unknown scheme."""
+Scheme = str | Mapping[str, Count]
+
+
+def split_ranges(scheme: Scheme) -> Mapping[str, tuple[int, int | None]]:
+    """Split -> first goal and end, the training split first; `ValueError` for an unknown scheme.
+
+    A mapping has the numbers of goals of the held-out splits, which follow each other from goal 0.
+    """
+    if isinstance(scheme, Mapping):
+        if not scheme or "train" in scheme:
+            raise ValueError(f"split_scheme={dict(scheme)}; name held-out splits only: goals after them are `train`")
+        ends = list(itertools.accumulate(scheme.values()))
+        held_out = dict(zip(scheme, itertools.pairwise([0, *ends]), strict=True))
+        return {"train": (ends[-1], None), **held_out}
     if scheme not in SCHEMES:
-        raise ValueError(f"split_scheme={scheme!r}; choose one of {', '.join(SCHEMES)}")
-    return tuple(SCHEMES[scheme])
+        raise ValueError(f"split_scheme={scheme!r}; choose one of {', '.join(SCHEMES)}, or {{test = 50}} and the like")
+    return SCHEMES[scheme]
 
 
-def split_goals(goals: Sequence[Goal], scheme: str, split: str) -> tuple[int, ...]:
+def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int, ...]:
     """The goal numbers of one split; `ValueError` if there are none."""
-    ranges = {name: range(len(goals))[slice(*SCHEMES[scheme][name])] for name in split_names(scheme)}
+    in_order = sorted(split_ranges(scheme).items(), key=itemgetter(1))
+    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in in_order}
     chosen = ranges[split]
     if not chosen:
-        first = SCHEMES[scheme][split][0]
-        raise ValueError(f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals")
+        first = split_ranges(scheme)[split][0]
+        numbers = ", ".join(f"{name} {len(numbers)}" for name, numbers in ranges.items())
+        fitting = ", ".join(f"{name} = {len(goals) // 5}" for name in ranges if name != "train")
+        raise ValueError(
+            f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals ({numbers}); "
+            f"choose a split that has some, or other ranges, such as split_scheme={{{fitting}}}"
+        )
     if split != "train":
         return tuple(chosen)
     held_out = {_content(goals[number]) for name in ranges if name != "train" for number in ranges[name]}
@@ -51,8 +74,8 @@ def _content(goal: Goal) -> tuple[str, str]:
     return goal.asin, goal.instruction
 
 
-PRODUCT_FILES = ("items_shuffle.json", "items_shuffle_1000.json")
-ATTRIBUTE_FILES = ("items_ins_v2.json", "items_ins_v2_1000.json")
+PRODUCT_FILES = ("items_shuffle.json", "items_shuffle_1000.json", "items_shuffle*.json*")
+ATTRIBUTE_FILES = ("items_ins_v2.json", "items_ins_v2_1000.json", "items_ins*.json*")
 HUMAN_FILE = "items_human_ins.json"
 
 
@@ -108,27 +131,35 @@ def find_files(
                 f"{folder} is a saved catalogue with its goals; leave out products, attributes, human_goals"
             )
         return CatalogSource(folder=str(folder), nouns=nouns)
-    human = HUMAN_FILE if human_goals is True else human_goals or None
+    human = None if human_goals is True else human_goals or None
     return CatalogSource(
         products=_choose(folder, products, PRODUCT_FILES, "products"),
         attributes=_choose(folder, attributes, ATTRIBUTE_FILES, "attributes"),
-        human_goals="" if human is None else _choose(folder, human, (HUMAN_FILE,), "human_goals"),
+        human_goals=_choose(folder, human, (HUMAN_FILE, "items_human*.json*"), "human_goals") if human_goals else "",
         seed=seed,
         nouns=nouns,
     )
 
 
 def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str], option: str) -> str:
-    """The file named by an option, also relative to the folder, or the first official one that exists."""
+    """The file named by an option, also relative to the folder, or the first official one that exists.
+
+    The last of `usual` is a pattern; a folder with several such files is a `ValueError`.
+    """
     tried = [] if named is None else [expanded_path(named)]
     if folder is not None:
-        tried += [folder / name for name in (usual if named is None else (named,))]
+        tried += [folder / name for name in (usual[:-1] if named is None else (named,))]
     for path in tried:
         if path.is_file():
             return str(path)
+    found = sorted(folder.glob(usual[-1])) if folder is not None and named is None else []
+    if len(found) > 1:
+        raise ValueError(f"{option}: {folder} has {', '.join(path.name for path in found)}; name one with {option}=")
+    if found:
+        return str(found[0])
     raise FileNotFoundError(
         f"{option}: no such file: {', '.join(map(str, tried)) or 'none named'}. The official files come with WebShop's "
-        "setup script; without any, shops are generated"
+        f"setup script; name others with {option}=; without any, shops are generated"
     )
 
 
@@ -167,8 +198,13 @@ _UNSEEN_SHOPS = 1_000_000
 class WebShopSuite(TaskSplits):
     """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
 
-    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
-        super().__init__(make)
+    def __init__(
+        self,
+        make: Mapping[str, Callable[[], Sequence[Task]]],
+        description: Mapping[str, Any],
+        skipped: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        super().__init__(make, skipped)
         self.description = dict(description)
 
     def expert(self) -> Expert:
@@ -183,7 +219,7 @@ def webshop_suite(
     attributes: str | Path | None = None,
     human_goals: bool | str | Path = False,
     keep_in: str | Path | None = None,
-    split_scheme: str = "official",
+    split_scheme: Scheme = "official",
     size: str | Mapping[str, Any] | ShopSize | None = None,
     train_goals: Count | None = None,
     valid_seen_goals: Count | None = None,
@@ -196,10 +232,11 @@ def webshop_suite(
     """A suite of shopping tasks, in the official catalogue or in generated shops.
 
     **Official files.** `data_dir` holds `items_shuffle*.json` and `items_ins_v2*.json` (or name them with
-    `products` and `attributes`), or is a folder that `Catalog.save` wrote. `human_goals`: the goals that people
-    wrote, from `items_human_ins.json` there or from the named file. `keep_in`: a folder where the first run saves the
-    catalogue; later runs map it and start at once. `split_scheme`: "official" (train,
-    validation, test) or "verl-agent" (train, validation). Prices and goals are drawn by `seed`.
+    `products` and `attributes`), or is a folder that `Catalog.save` wrote. Files may have one record per line and be
+    compressed by gzip. `human_goals`: the goals that people wrote, from `items_human_ins.json` there or from the named
+    file. `keep_in`: a folder where the first run saves the catalogue; later runs map it and start at once.
+    `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation), or the numbers of goals of
+    the held-out splits, such as `{"test": 50}`, for catalogues with few goals. Prices and goals are drawn by `seed`.
 
     **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
     the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
@@ -264,13 +301,19 @@ def _make_env(source: CatalogSource, goal: int, options: Mapping[str, Any]) -> W
     return WebShopEnv(source.open(), goal=goal, **options)
 
 
-def _official_suite(source: CatalogSource, scheme: str, mode: str, max_steps: int | None) -> WebShopSuite:
-    all_goals, options = source.open().goals, {"observation_mode": mode, "max_steps": max_steps}
-    splits = {}
-    for name in split_names(scheme):
-        goals = split_goals(all_goals, scheme, name)
-        splits[name] = partial(_SplitTasks, name, len(goals), source, goals, options)
-    return WebShopSuite(splits, {**asdict(source), "split_scheme": scheme, "observation_mode": mode})
+def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps: int | None) -> WebShopSuite:
+    catalog, options = source.open(), {"observation_mode": mode, "max_steps": max_steps}
+    splits = {name: partial(_official_tasks, source, scheme, name, options) for name in split_ranges(scheme)}
+    description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
+    return WebShopSuite(splits, description, dict.fromkeys(splits, catalog.left_out))
+
+
+def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: Mapping[str, Any]) -> _SplitTasks:
+    goals = split_goals(source.open().goals, scheme, split)
+    first, end = split_ranges(scheme)[split]
+    if end is not None and len(goals) < end - first:
+        logger.warning("split %r has %d goals, not %d: the catalogue has no more", split, len(goals), end - first)
+    return _SplitTasks(split, len(goals), source, goals, options)
 
 
 def _generated_suite(

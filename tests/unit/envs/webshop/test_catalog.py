@@ -50,19 +50,19 @@ def test_a_catalogue_without_instructions_has_no_goals(tmp_path: Path) -> None:
     ("products", "attributes", "message"),
     [
         ("", {}, "element 0: not a valid JSON list .*the file ends"),
-        ('{"a": 1}', {}, "expected a list of products, found '{'"),
+        ('{"a": 1}', {}, "record 0: no 'asin'"),
         ('[{"asin": "B1"', {}, "element 0: not a valid JSON list"),
         ('[{"asin": "nan"}', {}, "expected a comma or the end of the list"),
         ('[{"asin": "nan"} {}]', {}, "element 1: .*expected a comma"),
         ('[{"asin": "nan"},]', {}, "element 1: not a valid JSON list"),
         ("[]", {}, "no product with an id"),
         ("[3]", {}, "record 0: a product is a JSON object"),
-        ([RECORD], "[1, 2]", "holds a list, expected an object"),
+        ([RECORD], "[1, 2]", "element 0: expected an object with the id of its product"),
         ([RECORD], "{", "not valid JSON"),
         ([RECORD], "[" * 100_000, "not valid JSON"),
         ("[" * 100_000, {}, "not a valid JSON list"),
         ([RECORD], {"B1": 3}, "entry of 'B1' is int"),
-        ([RECORD], {"B1": {"attributes": "blue"}}, "attributes is not a list of texts"),
+        ([RECORD], {"B1": {"attributes": "blue"}}, "attributes of B1 is not a list of texts but the text 'blue'"),
     ],
 )
 def test_malformed_files_are_named(tmp_path: Path, products: Any, attributes: Any, message: str) -> None:

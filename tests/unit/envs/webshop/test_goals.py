@@ -77,16 +77,14 @@ def test_human_goals() -> None:
     assert (goals[0].options, goals[0].weight) == (["blue"], 1.0)
 
 
-@pytest.mark.parametrize("attributes", [None, [], "blue", True, [[]], [1]])
+@pytest.mark.parametrize("attributes", ["blue", True, [[]], [None]])
 def test_goals_need_a_list_of_texts(attributes: object) -> None:
     facts = {"MUG1": {"instruction": "Find", "instruction_attributes": attributes}}
-    with pytest.raises(ValueError, match="MUG1: an instruction without a list of texts, instruction_attributes"):
+    with pytest.raises(ValueError, match="instruction_attributes of MUG1 is not a list of texts"):
         synthetic_goals((MUG,), (10.0,), facts, random.Random(0))
-    if attributes:  # a person's goal without attributes is left out
-        written = {"MUG1": [{"instruction": "a", "instruction_attributes": attributes, "instruction_options": []}]}
-        if attributes != "blue":
-            with pytest.raises(ValueError, match="human instructions of MUG1"):
-                human_goals((MUG,), (10.0,), written, random.Random(0))
+    written = {"MUG1": [{"instruction": "a", "instruction_attributes": attributes, "instruction_options": []}]}
+    with pytest.raises(ValueError, match="human instructions of MUG1, number 0: instruction_attributes is not a list"):
+        human_goals((MUG,), (10.0,), written, random.Random(0))
 
 
 def test_malformed_instructions_are_named() -> None:
