@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
+
+from hgpo.utils.text import did_you_mean
 
 Part = TypeVar("Part")
 
@@ -57,6 +60,7 @@ class Registry(Generic[Part]):
         self._addressed = dict(addressed or {})
         self._check = check
         self._parts: dict[str, Part] = {}
+        self._by_path: dict[str, Part] = {}
 
     def register(self, name: str, part: Part) -> Part:
         """Make `part` available under `name` in this process.
@@ -83,10 +87,10 @@ class Registry(Generic[Part]):
             self.get(name)
 
     def loaded(self, name: str) -> Part | None:
-        """The part if it is registered or built in, else None; imports no code of other packages."""
+        """The part if it is registered, built in or already imported, else None; imports no code of other packages."""
         if name in self._parts or name in self._built_in:
             return self.get(name)
-        return None
+        return self._by_path.get(name)
 
     def get(self, name: object) -> Part:
         """The part called `name`.
@@ -109,10 +113,17 @@ class Registry(Generic[Part]):
             part = self._from_path(name, name)
             if (problem := self._check(part)) is not None:
                 raise ValueError(f"{self.kind} {name!r}: {name.partition(':')[2]!r} {problem}")
+            self._by_path[name] = part
         else:
+            meant = did_you_mean(name, self.names())
+            own = (
+                re.sub(r"[.](\w+)$", r":\1", name)
+                if re.fullmatch(r"\w+([.]\w+)+", name)
+                else "package.module:attribute"
+            )
             raise ValueError(
-                f"unknown {self.kind} {name!r}; known: {', '.join(self.names()) or 'none'}. Custom: an entry point "
-                f"in the group {self.group!r}, or 'package.module:attribute'"
+                f"unknown {self.kind} {name!r}{meant}{' Known' if meant else '; known'}: "
+                f"{', '.join(self.names()) or 'none'}. Custom: an entry point in the group {self.group!r}, or {own!r}"
             )
         return part
 
@@ -135,11 +146,16 @@ class Registry(Generic[Part]):
     def _from_path(self, name: str, path: str) -> Part:
         module_name, _, attribute = path.partition(":")
         module = _imported(module_name, f"{self.kind} {name!r}")
-        try:
-            part: Part = getattr(module, attribute)
-        except AttributeError as error:
-            raise ValueError(f"{self.kind} {name!r}: {module_name!r} has no {attribute!r}") from error
-        return part
+        part: Any = module
+        for known in attribute.split("."):
+            try:
+                part = getattr(part, known)
+            except AttributeError as error:
+                public = [other for other in dir(part) if not other.startswith("_")]
+                raise ValueError(
+                    f"{self.kind} {name!r}: {module_name!r} has no {attribute!r}{did_you_mean(known, public)}"
+                ) from error
+        return cast(Part, part)
 
 
 def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -> None:
@@ -186,9 +202,11 @@ def _search_working_folder() -> None:
 
 
 def _imported(module: str, what: str) -> Any:
-    if "" in module.split("."):  # a relative name
+    if "" in module.split(".") or not all(part.isidentifier() for part in module.split(".")):  # relative, or a path
         raise ValueError(f"{what}: {module!r} is not the name of a module; write 'package.module:attribute'")
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{what}: cannot import {module!r} ({error})") from error
+    except Exception as error:  # a module of the user's, which may raise anything
+        file = f"; the module of that file is {module.removesuffix('.py')!r}" if module.endswith(".py") else ""
+        reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what}: cannot import {module!r} ({reason}){file}") from error

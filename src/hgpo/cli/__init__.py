@@ -36,6 +36,19 @@ def add_option_argument(parser: argparse.ArgumentParser, of: str) -> None:
     )
 
 
+def add_estimator_argument(parser: argparse.ArgumentParser, meaning: str, default: str | None = None) -> None:
+    """Add `--estimator`: any name that a recipe may have."""
+    from hgpo.estimators import names
+
+    argument = parser.add_argument(
+        "--estimator",
+        default=default,
+        metavar="NAME",
+        help=f"{meaning}: {', '.join(names())}, or your own as package.module:attribute",
+    )
+    argument.completer = lambda **_: names()  # type: ignore[attr-defined]  # read by argcomplete
+
+
 def parse_given(assignments: Sequence[str]) -> dict[str, Any]:
     """The values of `--option`, by name."""
     from hgpo.config import apply_override

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import add_file_arguments, add_option_argument, check_output, parse_given
+from hgpo.cli import add_estimator_argument, add_file_arguments, add_option_argument, check_output, parse_given
 from hgpo.utils.text import counted
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ examples:
   hgpo advantages runs/quickstart --estimator hgpo -o advantages.parquet
   hgpo advantages rollouts.jsonl --estimator hgpo --option preset=verl-agent --option history_length=4
   hgpo advantages rollouts.parquet --estimator gigpo --gamma 0.95
-  hgpo advantages rollouts.parquet --json
+  hgpo advantages rollouts.parquet --estimator my_module:ESTIMATOR --json
   hgpo advantages conversations.jsonl --trajectories
   hgpo advantages verl_dumps/ --column observation=input --column final_reward=score --estimator grpo
 """
@@ -58,11 +58,9 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    from hgpo.estimators import names
-
     parser.description = DESCRIPTION
     parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
-    parser.add_argument("--estimator", default="hgpo", choices=names(), help="the estimator (default: hgpo)")
+    add_estimator_argument(parser, "the estimator (default: hgpo)", "hgpo")
     parser.add_argument("--gamma", type=float, default=0.95, help="discount of the step return (default: 0.95)")
     add_option_argument(parser, "estimator")
     add_file_arguments(parser)
@@ -73,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
-    from hgpo.estimators import compute_advantages
+    from hgpo.estimators import compute_advantages, parse_options
     from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.discover import find_step_files
@@ -85,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         suffix_of(arguments.output, written=True)
         check_output(arguments.output, overwrite=arguments.force)
     options = parse_given(arguments.option)
+    parse_options(arguments.estimator, **options)  # before files are read
     columns = parse_columns(arguments.column)
     stored = [
         read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format, columns=columns)

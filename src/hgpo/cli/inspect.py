@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.cli import add_file_arguments, add_option_argument, check_output, parse_given
+from hgpo.cli import add_estimator_argument, add_file_arguments, add_option_argument, check_output, parse_given
 
 if TYPE_CHECKING:
     from hgpo.report.estimator_comparison import Training
@@ -36,8 +36,6 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    from hgpo.estimators import names
-
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
     parser.add_argument("others", nargs="*", help=argparse.SUPPRESS)
@@ -47,9 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
-    parser.add_argument(
-        "--estimator", choices=names(), help="the estimator of the training (default: the run's, else hgpo)"
-    )
+    add_estimator_argument(parser, "the estimator of the training (default: the run's, else hgpo)")
     add_option_argument(parser, "estimator")
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     add_file_arguments(parser)
@@ -131,6 +127,8 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
 
     options = parse_given(arguments.option)
     estimator, gamma = arguments.estimator, arguments.gamma
+    if estimator is not None:
+        ESTIMATORS.get(estimator)  # before files are read
     metrics: list[dict[str, Any]] = []
     facts: RunFacts | None = None
     notices: list[Notice] = []
@@ -147,7 +145,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                         "so the report uses HGPO instead; --estimator with that name imports it"
                     )
                 )
-            elif estimator is None:
+            elif estimator in (None, config.advantage.estimator):
                 estimator, options = config.advantage.estimator, {**config.estimator_options, **options}
             gamma = config.advantage.gamma if gamma is None else gamma
             try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
-from hgpo.config.recipes import recipe_names, starter_recipe, starters, written_settings
+from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -68,9 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env",
         metavar="NAME",
-        choices=sorted(starters()),
-        help="instead of a recipe: train a tiny policy on this environment (%(choices)s) without a download; "
-        "policy.model=MODEL selects a language model",
+        help="instead of a recipe: train a tiny policy on this environment without a download "
+        f"({', '.join(sorted(starters()))}, or your own as package.module:factory); policy.model=MODEL selects a "
+        "language model",
     )
     parser.add_argument(
         "--engine",
@@ -131,7 +131,10 @@ def _given_settings(arguments: argparse.Namespace) -> Config:
     if arguments.env is not None:
         if recipe is not None:
             raise ValueError("--env brings that environment's own recipe; leave out either, or set environment.name=…")
-        recipe = starter_recipe(arguments.env, _model_of(overrides))
+        if arguments.env in starters():
+            recipe = starter_recipe(arguments.env, _model_of(overrides))
+        else:
+            overrides = [*starter_settings(arguments.env, _model_of(overrides)), *overrides]
     elif arguments.recipe is None:
         raise ValueError(
             "name a recipe (`hgpo train quickstart`; --help lists all), an environment (--env) or a run to --resume"

@@ -188,6 +188,7 @@ def check_names(config: Config) -> None:
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
         BACKENDS.check(backend)
+        ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
         parse_options(estimator, **config.estimator_options)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error

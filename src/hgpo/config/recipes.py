@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config.settings import Config, ConfigError
+from hgpo.envs.registry import SUITES
 from hgpo.utils.text import did_you_mean
 
 Tree = dict[str, Any]
@@ -63,6 +64,23 @@ def starter_recipe(environment: str, model: str = "tiny") -> Path:
     if found is None:
         raise FileNotFoundError(f"no recipe {name!r} in {_folder()}; install hgpo again")
     return found
+
+
+def starter_settings(environment: str, model: str = "tiny") -> list[str]:
+    """Settings of `hgpo train --env` for an environment without recipes, such as "package.module:factory".
+
+    A tiny policy first imitates the suite's expert; a language model gets a prompt that explains the format. A class
+    that names its splits is trained on the first and evaluated on the last.
+
+    Raises:
+        ValueError: there is no such environment.
+    """
+    template = "agent.template=compact" if model == "tiny" else "agent.template=reasoning"
+    settings = [f"environment.name={environment!r}", template, f"warm_start.enabled={str(model == 'tiny').lower()}"]
+    splits = getattr(SUITES.get(environment), "splits", ())
+    if isinstance(splits, tuple) and splits:
+        settings += [f"environment.train_split={splits[0]!r}", f"evaluation.split={splits[-1]!r}"]
+    return settings
 
 
 def recipe_named(name: str) -> Path | None:

@@ -49,7 +49,7 @@ def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> 
         unknown = sorted(set(options) - set(parameters))
         if unknown:
             raise ValueError(
-                f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters)}"
+                f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters) or 'none'}"
             )
     declared = factory.func if isinstance(factory, partial) else factory
     try:

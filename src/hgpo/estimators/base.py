@@ -350,9 +350,12 @@ class Estimator:
         if unknown:
             raise ValueError(
                 f"unknown option {', '.join(map(repr, unknown))} for estimator {self.name!r}; "
-                f"valid: {', '.join(self.keywords)}"
+                f"valid: {', '.join(self.keywords) or 'none'}"
             )
-        return (self.make_options or self.options)(**options)
+        try:
+            return (self.make_options or self.options)(**options)
+        except TypeError as error:  # of a dataclass: an option without a default is missing
+            raise ValueError(f"options of estimator {self.name!r}: {error}") from error
 
     def run(self, batch: StepBatch, gamma: float, options: Any) -> Advantages:
         """Check the required columns, compute, and name the levels.

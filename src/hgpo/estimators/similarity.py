@@ -6,15 +6,23 @@ of their alphabet. Source: the similarity-based grouping of the published GiGPO 
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import replace
-from difflib import SequenceMatcher
 
 import numpy as np
 
 from hgpo import columns
 from hgpo.columns import IntArray
 from hgpo.estimators.base import check_number
+from hgpo.estimators.matching_blocks import least_matches, matches_reach
 from hgpo.steps import StepBatch
+
+logger = logging.getLogger(__name__)
+
+_QUIET_SECONDS = 10.0
+_CHUNK = 512
+"""Characters after which the bound of the common subsequence is looked at."""
 
 
 def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
@@ -83,7 +91,9 @@ def representatives(texts: list[str], threshold: float) -> IntArray:
     `SequenceMatcher(None, text, representative, autojunk=False).ratio() >= threshold`, and becomes a representative
     itself if there is none. At most T (T - 1) / 2 comparisons; two upper bounds of the ratio decide most of them: the
     characters both texts have (for all representatives at once), then their longest common subsequence, of which the
-    matching blocks that the ratio counts are one.
+    matching blocks that the ratio counts are one. What remains is counted by `matches_reach`.
+
+    If it takes longer than `_QUIET_SECONDS`, a warning says how far it is, then from time to time.
 
     Example: at threshold 0.75, ["abcd", "abce", "xy"] gives [0, 0, 2]: abcd and abce match in 2 * 3 of 8 characters.
     """
@@ -92,7 +102,15 @@ def representatives(texts: list[str], threshold: float) -> IntArray:
     standing_T = np.arange(len(texts))
     kept: list[_Representative] = []
     kept_RA, kept_length_R = np.empty_like(count_TA), np.empty_like(length_T)
+    silent_until = time.monotonic() + _QUIET_SECONDS
     for index, text in enumerate(texts):
+        if time.monotonic() > silent_until:
+            logger.warning(
+                "similarity_threshold: %d of %d different observations of a task compared; they have up to %d "
+                "characters, and the time grows with the square of their number",
+                *(index, len(texts), length_T.max()),
+            )
+            silent_until = time.monotonic() + 3 * _QUIET_SECONDS
         shared_R = np.minimum(kept_RA[: len(kept)], count_TA[index]).sum(axis=1)
         bound_R = 2.0 * shared_R / (kept_length_R[: len(kept)] + length_T[index])
         similar = (kept[at] for at in np.flatnonzero(bound_R >= threshold) if kept[at].similar(text, threshold))
@@ -118,25 +136,33 @@ class _Representative:
 
     def __init__(self, index: int, text: str) -> None:
         self.index = index
-        self._length = len(text)
-        self._positions: dict[str, int] = {}  # per character, the bits at which the text has it
-        for at, character in enumerate(text):
-            self._positions[character] = self._positions.get(character, 0) | (1 << at)
-        self._matcher = SequenceMatcher(None, "", text, autojunk=False)
+        self._text = text
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        self._positions = {  # per character, the bits at which the text has it
+            chr(code): int.from_bytes(np.packbits(codes == code, bitorder="little").tobytes(), "little")
+            for code in np.unique(codes)
+        }
 
     def similar(self, text: str, threshold: float) -> bool:
         """Whether the ratio of `text` to this one reaches the threshold."""
-        if 2.0 * self._common_subsequence(text) / (self._length + len(text)) < threshold:
-            return False
-        self._matcher.set_seq1(text)
-        return self._matcher.ratio() >= threshold
+        needed = least_matches(threshold, len(self._text) + len(text))
+        return self._subsequence_reaches(text, needed) and matches_reach(text, self._text, needed)
 
-    def _common_subsequence(self, text: str) -> int:
-        """Length of the longest common subsequence, one row of the table per character in a handful of integer
-        operations (Hyyrö 2004: a bit of the row is 0 where the length grows)."""
-        full = (1 << self._length) - 1
+    def _subsequence_reaches(self, text: str, needed: int) -> bool:
+        """Whether the longest common subsequence has at least `needed` characters.
+
+        One row of the table per character in a handful of integer operations (Hyyrö 2004: a bit of the row is 0 where
+        the length grows). Ends as soon as the characters that are left cannot suffice.
+        """
+        size = len(self._text)
+        full = (1 << size) - 1
         row = full
-        for character in text:
-            matching = row & self._positions.get(character, 0)
-            row = ((row + matching) | (row - matching)) & full
-        return self._length - row.bit_count()
+        for end in range(_CHUNK, len(text) + _CHUNK, _CHUNK):
+            for character in text[end - _CHUNK : end]:
+                matching = row & self._positions.get(character, 0)
+                row = ((row + matching) | (row - matching)) & full
+            if (reached := size - row.bit_count()) >= needed:
+                return True
+            if reached + len(text) - end < needed:
+                return False
+        return needed == 0

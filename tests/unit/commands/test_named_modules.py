@@ -46,14 +46,28 @@ def run(killed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return folder
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["inspect"], ["advantages"], ["compare"], ["train", "--dry-run", "--resume"]],
-    ids=["inspect", "advantages", "compare", "dry-run"],
-)
-def test_what_only_reads_a_run_imports_nothing_that_it_names(words: list[str], run: Path) -> None:
+READING = {
+    "inspect": ["inspect"],
+    "advantages": ["advantages"],
+    "compare": ["compare"],
+    "export": ["export", "-o", "exported"],
+    "dry-run": ["train", "--dry-run", "--resume"],
+}
+
+
+@pytest.mark.parametrize("words", READING.values(), ids=READING)
+def test_what_only_reads_a_run_imports_nothing_that_it_names(
+    words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (run / "config.toml").read_text()
+    for name in ('estimator = "hgpo"', 'template = "compact"', 'name = "direct"'):
+        assert name in settings
+        settings = settings.replace(name, f'{name.partition(" = ")[0]} = "innocent:Part"')
+    (run / "config.toml").write_text(settings)
+    monkeypatch.chdir(run.parent)
     assert main([*words, str(run)]) == 0
     assert open_run_directory(run)[1].environment.name == "innocent:Suite"
+    assert open_run_directory(run)[1].agent.name == "innocent:Part"
     assert not (run.parent / "imported").exists()
 
 

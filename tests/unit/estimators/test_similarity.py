@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import logging
 import random
+import time
+from collections.abc import Callable
 from difflib import SequenceMatcher
 
 import pytest
 
+from hgpo.estimators import matching_blocks, similarity
+from hgpo.estimators.matching_blocks import least_matches, matches_reach
 from hgpo.estimators.similarity import representatives, similar_observations
 from hgpo.steps import StepBatch
 
@@ -102,3 +107,91 @@ def test_what_was_only_shown_next_need_not_be_text() -> None:
         group=[0], trajectory=[0], step=[0], observation=["a"], reward=[0.0], next_observation=[7]
     )
     assert similar_observations(batch, 0.9).tolist() == [0]
+
+
+def matches(text: str, other: str) -> int:
+    blocks = SequenceMatcher(None, text, other, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks)
+
+
+def random_text(number: random.Random, length: int, words: int = 400) -> str:
+    vocabulary = ["".join(number.choices("etaoinshrdlu", k=number.randint(2, 8))) for _ in range(words)]
+    return " ".join(number.choices(vocabulary, k=length // 3))[:length]
+
+
+def edited(number: random.Random, text: str, edits: int) -> str:
+    characters = list(text)
+    for _ in range(edits):
+        at = number.randrange(len(characters))
+        characters[at : at + number.randint(0, 9)] = number.choices("etaoin ", k=number.randint(0, 9))
+    return "".join(characters)
+
+
+def rotated(number: random.Random) -> tuple[str, str]:
+    text = random_text(number, 300)
+    return text[100:] + text[:100], text
+
+
+def with_edits(number: random.Random) -> tuple[str, str]:
+    text = random_text(number, 400)
+    return text, edited(number, text, 12)
+
+
+PAIRS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
+    "two letters": lambda number: ("".join(number.choices("ab", k=90)), "".join(number.choices("ab", k=110))),
+    "rotated": rotated,
+    "edited": with_edits,
+    "one letter": lambda number: ("a" * number.randint(1, 60), "a" * number.randint(1, 60)),
+    "lengths that differ": lambda number: (random_text(number, 30), random_text(number, 900)),
+    "beyond 16 bits": lambda number: ("".join(number.choices("é\U0001f642\ud83dz", k=80)), "\U0001f642z\ud83d" * 20),
+    "nothing in common": lambda number: ("abc" * 20, "xyz" * 20),
+    "empty": lambda number: ("", "abc"),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_the_blocks_are_those_of_difflib(
+    pair: Callable[[random.Random], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching_blocks, "_SMALL", -1)  # no segment is left to difflib
+    number = random.Random(3)
+    for _ in range(25):
+        text, other = pair(number)
+        for first, second in ((text, other), (other, text)):  # the order decides between blocks of one length
+            total = matches(first, second)
+            assert [matches_reach(first, second, total + more) for more in (-1, 0, 1)] == [True, True, False]
+
+
+def test_the_least_number_of_matches_is_that_of_the_ratio() -> None:
+    for characters in range(1, 200):
+        for threshold in (0.01, 0.3, 0.6, 2 / 3, 0.7, 0.95, 1.0):
+            least = least_matches(threshold, characters)
+            assert 2.0 * least / characters >= threshold
+            assert least == 0 or 2.0 * (least - 1) / characters < threshold
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.95])
+@pytest.mark.parametrize("kind", ["edited", "shuffled", "unlike"])
+def test_four_texts_of_20_000_characters_take_seconds(kind: str, threshold: float) -> None:
+    """About 1.5 s for "edited", where difflib's own search takes over a minute; the others were fast before."""
+    number = random.Random(1)
+    text = random_text(number, 20_000)
+    others: dict[str, Callable[[], str]] = {
+        "edited": lambda: edited(number, text, 200),
+        "shuffled": lambda: " ".join(number.sample(words := text.split(), len(words))),
+        "unlike": lambda: random_text(number, 20_000),
+    }
+    texts = [text, *(others[kind]() for _ in range(3))]
+    started = time.monotonic()
+    standing = representatives(texts, threshold).tolist()
+    assert time.monotonic() - started < 10
+    assert standing == ([0, 0, 0, 0] if kind == "edited" else [0, 1, 2, 3])
+
+
+def test_long_comparisons_show_their_progress(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(similarity, "_QUIET_SECONDS", -1.0)
+    with caplog.at_level(logging.WARNING):
+        representatives(["abc", "xyzxyz"], 0.5)
+    assert "1 of 2 different observations of a task compared; they have up to 6 characters" in caplog.text
