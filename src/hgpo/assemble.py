@@ -7,6 +7,7 @@ Everything below receives parts. PyTorch is imported by the functions that need 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -189,13 +190,16 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     ).build(run.start)
 
 
-def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tuple[AsyncPolicy, str, str]:
+def open_policy(
+    source: str, config: Config, checkpoint: str = "newest", warn: Callable[[str], None] = warnings.warn
+) -> tuple[AsyncPolicy, str, str]:
     """Any policy that answers requests (a run's, a model's, or a served one's), its name, and a run's checkpoint or "".
 
     Args:
         source: see `hgpo.runs.load_settings.settings_for`.
         config: the settings that this function made.
         checkpoint: of a run.
+        warn: receives what a server does other than the settings say.
 
     Raises:
         ValueError: there is no such policy, or a package is not installed that it needs.
@@ -205,7 +209,7 @@ def open_policy(source: str, config: Config, checkpoint: str = "newest") -> tupl
         from hgpo.policies.openai import server_policy
 
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
-        return server_policy(settings.model, settings.options, **usage), settings.model, ""
+        return server_policy(settings.model, settings.options, warn=warn, **usage), settings.model, ""
     from hgpo.policies.wrappers import as_async
     from hgpo.training.load import RunPolicies, load_language_model, make_backend_policy, use_threads
 

@@ -115,6 +115,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
     from hgpo.rollout.records import StepRecord
     from hgpo.rollout.runner import EvalTask, Player, play_task
+    from hgpo.utils.progress import Reporter
 
     def show(step: StepRecord) -> None:
         if step.step == 0:
@@ -124,12 +125,13 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
 
     tasks = build_suite(config.environment, config.evaluation).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, *_ = open_policy(source, config)
+    policy, *_ = open_policy(source, config, warn=Reporter().warn)
     agent = build_agent(config.agent, config.environment.name)
     rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
     player = Player(policy, agent, rules, on_step=show)
     end = asyncio.run(play_task(EvalTask(task, arguments.game, arguments.seed), player)).summary
-    _show(f"[{end.failure or ('won' if end.won else 'lost')}, {len(end.trials)} trials, {end.counts.steps} steps]")
+    outcome = end.failure or end.context_full or ("won" if end.won else "lost")
+    _show(f"[{outcome}, {len(end.trials)} trials, {end.counts.steps} steps]")
     return 1 if end.failure else 0
 
 

@@ -25,6 +25,7 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async
 from hgpo.utils.files import check_writable
 from hgpo.utils.progress import Reporter
+from hgpo.utils.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ class Evaluator:
         Raises:
             EvalLogError: the log belongs to another evaluation, or is damaged.
             ValueError: no episode was played to its end.
-            EnvContractError, RolloutError, PromptTooLong, AnswerFailed: an episode failed, unless `keep_going`.
+            EnvContractError, RolloutError, ContextFull, AnswerFailed: an episode failed, unless `keep_going`, with
+                which a full context is a loss.
         """
         check_writable(output)
         named = {"model": model, "environment": self.conditions.environment, "agent": self.conditions.agent}
@@ -148,6 +150,9 @@ class Evaluator:
         write_evaluation(output, stored)
         if not keep_steps and not stored.failed:
             log.delete()
+        full = [reason for task in episodes if (reason := log.episodes[task.id].context_full)]
+        if full:
+            self.reporter.say(f"{counted(len(full), 'episode')} ended with a full context and count as lost: {full[0]}")
         self.reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
         return stored
 

@@ -83,6 +83,9 @@ class StoredEvaluation:
         cost: In the currency of the prices.
         seconds: Wall time; None where a part was played by an earlier process.
         latency: Of a request.
+        context_full: Number of episodes that were lost because a prompt did not fit into the context.
+        tokens_estimated: Number of requests whose tokens the server did not report, and which are estimates.
+        parameters: Sampling parameters as they were sent to a server; None: left out, since the model rejects it.
         success_by_trial: Success after the first trial, the second and so on, 0-1; None with one trial.
     """
 
@@ -98,6 +101,9 @@ class StoredEvaluation:
     cost: Amount | None = None
     seconds: Amount | None = None
     latency: Latency | None = None
+    context_full: Count | None = None
+    tokens_estimated: Count | None = None
+    parameters: dict[str, Any] | None = None
     success_by_trial: tuple[Fraction, ...] | None = None
 
     @property
@@ -132,7 +138,7 @@ def summarise_evaluation(
         episodes: one for each task and seed.
         split: of the tasks.
         seeds: of the evaluation.
-        temperature: of the sampling.
+        temperature: of the sampling, unless a server took another one.
         model, agent, environment: names.
         cost: of all requests.
         seconds: wall time.
@@ -144,6 +150,12 @@ def summarise_evaluation(
     failed = [episode for episode in episodes if episode.failure]
     if not ended:
         raise ValueError(f"none of {len(episodes)} episodes was played to its end: {failed[0].failure}")
+    full = [episode.context_full for episode in ended if episode.context_full]
+    if not any(episode.counts.steps for episode in ended):
+        raise ValueError(f"none of {len(episodes)} episodes has a step: {full[0] if full else 'they end at once'}")
+    parameters = {name: value for one in ended for name, value in one.usage.parameters.items()}
+    if parameters:  # the protocol's default replaces a temperature that the model does not accept
+        temperature = 1.0 if parameters.get("temperature") is None else float(parameters["temperature"])
     usage = [episode.usage for episode in episodes]  # failed episodes cost tokens, too
     latencies = [seconds for one in usage for seconds in one.latencies]
     trials = max(len(episode.trials) for episode in ended)
@@ -161,6 +173,9 @@ def summarise_evaluation(
         cost=cost,
         seconds=seconds,
         latency=Latency(float(np.mean(latencies)), float(np.quantile(latencies, 0.95))) if latencies else None,
+        context_full=len(full),
+        tokens_estimated=sum(one.estimated for one in usage),
+        parameters=parameters or None,
         success_by_trial=tuple(by_trial) if trials > 1 else None,
     )
 

@@ -53,6 +53,8 @@ class RequestUsage:
         requests: number of requests sent, retries included.
         seconds: time until the response was complete, retries included.
         cost: cost of the tokens; 0 without prices (`hgpo.policies.wrappers.PricedPolicy`).
+        estimated: whether a number of tokens is an estimate, since the server reports none.
+        parameters: sampling parameters as they were sent to a server; None: left out, since the model rejects it.
     """
 
     prompt_tokens: int
@@ -60,6 +62,8 @@ class RequestUsage:
     requests: int
     seconds: float
     cost: float = 0.0
+    estimated: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +93,11 @@ class Response:
     in_thought: bool = False
 
 
-class PromptTooLong(ValueError):
+class ContextFull(Exception):
+    """A prompt does not fit, not even shortened where it can be shortened. The episode cannot go on."""
+
+
+class PromptTooLong(ContextFull, ValueError):
     """A prompt has more tokens than the policy allows. A cut prompt would be another prompt."""
 
     def __init__(self, *, index: int, tokens: int, limit: int) -> None:

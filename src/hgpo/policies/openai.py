@@ -6,16 +6,21 @@ Uses the package openai. Responses are untrusted. The key is read from the envir
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hgpo.messages import Conversation, messages_of
-from hgpo.policies.base import Request, RequestUsage, Response, check_temperature
+from hgpo.policies.base import ContextFull, Request, RequestUsage, Response, check_temperature
+from hgpo.policies.chat import encodable
+from hgpo.policies.replies import ServerError, error_of, read_error, text_of, token_count, tool_names
+from hgpo.utils.thoughts import without_thoughts
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -23,6 +28,10 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 100_000
 """Longer responses are cut."""
 _UNREADABLE_WAIT = 0.5  # seconds before the first retry after an unreadable answer; doubled each time
+_LENGTH_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_USAGE = ("prompt_tokens", "completion_tokens")
+_CUT = ("length", "max_tokens", "model_length", "content_filter")
+"""Reasons why a response ended before its end token, as servers name them."""
 _NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
@@ -31,8 +40,24 @@ class AnswerFailed(RuntimeError):
     """A request failed after all retries. Other requests may succeed."""
 
 
+class ServerContextFull(ContextFull, AnswerFailed):
+    """The server says that prompt and response do not fit into the model's context."""
+
+
+class UnreadableAnswer(AnswerFailed):
+    """A reply of status 200 that is no answer. The same request may succeed."""
+
+
 class ServerRefused(ValueError):
-    """The server rejects every request: wrong model name, key or address."""
+    """The server rejects every request: wrong model name, key or address, or an empty account."""
+
+
+class _ParameterRejected(Exception):
+    """The model does not accept a parameter."""
+
+    def __init__(self, name: str, error: ServerError) -> None:
+        super().__init__(name)
+        self.name, self.error = name, error
 
 
 @dataclass(frozen=True)
@@ -75,7 +100,18 @@ class ServerPolicy:
     max_prompt_tokens: int | None = None
     numbers_per_response = 1  # a seed
 
-    def __init__(self, server: Server, model: str, *, max_response_tokens: int, system_prompt: str = "") -> None:
+    adapts = True
+    """Whether a parameter that the model rejects is renamed or left out; otherwise the request fails."""
+
+    def __init__(
+        self,
+        server: Server,
+        model: str,
+        *,
+        max_response_tokens: int,
+        system_prompt: str = "",
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> None:
         """Set up the policy without contacting the server.
 
         Args:
@@ -83,6 +119,7 @@ class ServerPolicy:
             model: name of the model on the server.
             max_response_tokens: most tokens of a response.
             system_prompt: a system message before every prompt; empty: none.
+            warn: receives what differs from the settings, each difference once.
 
         Raises:
             ValueError: the package openai is not installed.
@@ -91,14 +128,19 @@ class ServerPolicy:
             raise ValueError(missing)
         self.server, self.model = server, model
         self._max_response_tokens = max_response_tokens
-        self._before = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._before = [{"role": "system", "content": encodable(system_prompt)}] if system_prompt else []
+        self._warn = warn
+        self._length_parameter = server.length_parameter
+        self._temperature: float | None = None  # the only one that the model accepts
+        self._rejected: set[str] = set()
+        self._counts_tokens = True
         self._answered = False
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
         self._closing: asyncio.Task[None] | None = None  # the loop has only a weak reference
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """An estimate, a quarter of the characters: only the server has the tokenizer."""
-        return [sum(len(message.text) for message in messages_of(prompt)) // 4 + 1 for prompt in prompts]
+        return [_estimate("".join(message.text for message in messages_of(prompt))) for prompt in prompts]
 
     def take_weights(self, model: Any) -> None:
         """Nothing to do: the server has its own weights."""
@@ -108,76 +150,150 @@ class ServerPolicy:
 
         Raises:
             AnswerFailed: the request failed after all retries.
+            ServerContextFull: it does not fit into the model's context.
             ServerRefused: the server rejects every request.
             ValueError: the temperature is negative or not finite.
         """
         check_temperature(temperature)
-        body = self.body(request, temperature)
-        tries = 0
-        for unreadable in range(self.server.retries + 1):
-            began = time.perf_counter()
-            completion, tried = await self._send(body)
-            tries += tried
-            if completion is not None:
-                return self.read(completion, tries, time.perf_counter() - began)
-            await asyncio.sleep(min(_UNREADABLE_WAIT * 2**unreadable, 8.0))
-        raise AnswerFailed(f"{tries} answers of the server were unreadable")
+        tries = unreadable = 0
+        while True:
+            began, body = time.perf_counter(), self.body(request, temperature)
+            try:
+                completion, tried = await self._send(body)
+            except _ParameterRejected as rejected:
+                tries += 1
+                self._adapt(rejected.name, rejected.error, body["extra_body"])
+            except UnreadableAnswer as error:
+                tries, unreadable = tries + 1, unreadable + 1
+                if unreadable > self.server.retries:
+                    many = f"{tries} answers of the server were unreadable"
+                    raise AnswerFailed(f"{many}; the last one: {error}") from error
+                await asyncio.sleep(min(_UNREADABLE_WAIT * 2 ** (unreadable - 1), 8.0))
+            else:
+                response = self.read(completion, body, tries + tried, time.perf_counter() - began)
+                if self._counts_tokens and response.usage is not None and response.usage.estimated:
+                    self._counts_tokens = False
+                    self._warn(f"{self.server.url} does not report all tokens: a token is estimated as 4 characters")
+                return response
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
         """Keywords of the client's `chat.completions.create`."""
-        messages = [{"role": one.role, "content": one.text} for one in messages_of(request.prompt)]
-        extra: dict[str, Any] = {self.server.length_parameter: self._max_response_tokens, **self.server.extra}
-        if temperature and self.server.sends_seed and request.seed is not None:
-            extra["seed"] = request.seed % 2**31  # the most that some servers accept
-        return {
-            "model": self.model,
-            "messages": [*self._before, *messages],
-            "temperature": temperature,
-            "extra_body": extra,
+        messages = [{"role": one.role, "content": encodable(one.text)} for one in messages_of(request.prompt)]
+        sent: dict[str, Any] = {
+            "temperature": temperature if self._temperature is None else self._temperature,
+            self._length_parameter: self._max_response_tokens,
+            **self.server.extra,
         }
+        if temperature and self.server.sends_seed and request.seed is not None:
+            sent["seed"] = request.seed % 2**31  # the most that some servers accept
+        kept = {name: value for name, value in sent.items() if name not in self._rejected}
+        return {"model": self.model, "messages": [*self._before, *messages], "extra_body": kept}
 
-    async def _send(self, body: Mapping[str, Any]) -> tuple[Any, int]:
-        """The completion, or None if the answer is unreadable, and the number of requests sent."""
+    async def _send(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """The completion, with a message in its first choice, and the number of requests sent."""
         import openai
 
         try:
             raw = await self._connected().chat.completions.with_raw_response.create(**body)
-        except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
-            raise ServerRefused(f"{self.server.url} does not serve {self.model!r}: {reason(error)}") from error
-        except openai.APIResponseValidationError:
-            return None, 1
+        except openai.APIStatusError as error:
+            told = read_error(_document(error.response.text), error.status_code)
+            if told.response_was_cut:
+                usage = {"completion_tokens": self._max_response_tokens}
+                return {"choices": [{"finish_reason": "length", "message": {}}], "usage": usage}, 1
+            raise self._failure(told, body, AnswerFailed) from error
         except openai.APIConnectionError as error:
             if not self._answered:
                 raise ServerRefused(f"{self.server.url} cannot be reached: {reason(error)}") from error
             raise AnswerFailed(reason(error)) from error
         except openai.OpenAIError as error:
             raise AnswerFailed(reason(error)) from error
-        try:
-            completion = raw.parse()
-            whole = completion.choices and completion.choices[0].message
-            return (completion if whole else None), raw.retries_taken + 1
-        except (ValueError, AttributeError, TypeError, openai.APIResponseValidationError):  # invalid or truncated JSON
-            return None, raw.retries_taken + 1
-
-    def read(self, completion: Any, requests: int, seconds: float) -> Response:
-        """A completion as a response."""
+        document = _document(raw.text)
+        if not isinstance(document, dict):
+            raise UnreadableAnswer(f"it is no JSON object: {read_error(document, 200).text}")
+        if problem := error_of(document):
+            raise self._failure(problem, body, UnreadableAnswer if problem.transient else AnswerFailed)
+        choices = document.get("choices")
+        if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+            raise UnreadableAnswer("it has no choices")
+        if not isinstance(choices[0].get("message"), dict):
+            raise UnreadableAnswer("its choice has no message")
         self._answered = True
-        choice = completion.choices[0]
-        text = getattr(choice.message, "content", None)
-        usage = completion.usage
+        return document, raw.retries_taken + 1
+
+    def _failure(self, told: ServerError, body: Mapping[str, Any], other: type[AnswerFailed]) -> Exception:
+        """The exception for an error of the server; `other` if the error concerns this request only."""
+        if told.context_is_full:
+            return ServerContextFull(f"the context is full: {told}")
+        sent = body["extra_body"]
+        name = told.rejected(sent) if self.adapts else None
+        if name is not None and told.is_about_a_range and isinstance(sent[name], (int, float)):
+            return ServerRefused(f"{self.server.url} does not take {name} = {sent[name]}: {told}")
+        if name is not None:
+            return _ParameterRejected(name, told)
+        if told.concerns_all(self._answered):
+            return ServerRefused(f"{self.server.url} does not serve {self.model!r}: {told}")
+        return other(str(told))
+
+    def _adapt(self, name: str, told: ServerError, sent: Mapping[str, Any]) -> None:
+        """Rename or leave out a rejected parameter in all later requests, and say so once."""
+        if name in self._rejected or (name == "temperature" and self._temperature not in (None, sent[name])):
+            return  # a concurrent request was first
+        other = _LENGTH_NAMES.get(name)
+        if name == "temperature" and self._temperature is None and told.only_value not in (None, sent[name]):
+            self._temperature = told.only_value
+            now = f"requests have temperature {self._temperature:g}"
+        else:
+            self._rejected.add(name)
+            now = f"requests leave {name} out"
+            if other is not None and other not in self._rejected and name == self._length_parameter:
+                self._length_parameter, now = other, f"requests have {other} in its place"
+        self._warn(f"{self.model} does not accept {name} = {sent[name]} ({told}): {now}")
+
+    def read(self, completion: Mapping[str, Any], body: Mapping[str, Any], requests: int, seconds: float) -> Response:
+        """A completion as a response to `body`.
+
+        Raises:
+            AnswerFailed: it has no text for a reason that is not the model's.
+        """
+        choice = completion["choices"][0]
+        text = text_of(choice["message"], MAX_CHARACTERS)
+        said = without_thoughts(text).strip()
+        if not said and (tools := tool_names(choice["message"])):
+            raise AnswerFailed(
+                f"the answer is no text but a call of {', '.join(tools)}, though requests offer no tools: "
+                "turn the tool parser of the server off"
+            )
+        if not said and choice.get("finish_reason") == "content_filter":
+            raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")
         return Response(
-            text=text[:MAX_CHARACTERS] if isinstance(text, str) else "",
+            text=text,
             prompt_ids=_NO_TOKENS,
             token_ids=_NO_TOKENS,
             log_probs=_NO_LOG_PROBS,
-            finished=getattr(choice, "finish_reason", None) != "length",
-            usage=RequestUsage(
-                prompt_tokens=getattr(usage, "prompt_tokens", None) or 0,
-                response_tokens=getattr(usage, "completion_tokens", None) or 0,
-                requests=requests,
-                seconds=seconds,
-            ),
+            finished=is_finished(choice),
+            usage=self._usage(completion, body, text, requests, seconds),
         )
+
+    def _usage(
+        self, completion: Mapping[str, Any], body: Mapping[str, Any], text: str, requests: int, seconds: float
+    ) -> RequestUsage:
+        """What a completion took; numbers of tokens that the server does not report are estimates."""
+        usage = completion.get("usage")
+        prompt, written = [token_count(usage.get(key)) if isinstance(usage, dict) else None for key in _USAGE]
+        asked = "".join(message["content"] for message in body["messages"])
+        return RequestUsage(
+            prompt_tokens=_estimate(asked) if prompt is None else prompt,
+            response_tokens=_estimate(text) if written is None else written,
+            requests=requests,
+            seconds=seconds,
+            estimated=prompt is None or written is None,
+            parameters=self._recorded(body),
+        )
+
+    def _recorded(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a request for the record."""
+        sent: dict[str, Any] = body["extra_body"]
+        return dict.fromkeys(sorted(self._rejected)) | sent | ({"seed": "one per request"} if "seed" in sent else {})
 
     def _connected(self) -> AsyncOpenAI:
         """The client of the running event loop; its connections are bound to the loop."""
@@ -198,8 +314,26 @@ async def _close_at_the_end(client: AsyncOpenAI) -> None:
         await client.close()
 
 
+def is_finished(choice: Mapping[str, Any]) -> bool:
+    """Whether a response was not cut; servers without a reason are believed to end it."""
+    return str(choice.get("finish_reason")).lower() not in _CUT
+
+
+def _document(text: str) -> Any:
+    """JSON, or the text itself if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _estimate(text: str) -> int:
+    """Tokens of a text, as a quarter of its characters."""
+    return len(text) // 4 + 1
+
+
 def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:
-    """A policy for evaluation with a server; `options` are the fields of `Server`.
+    """A policy for evaluation with a server; `options` are the fields of `Server`, `usage` those of `ServerPolicy`.
 
     Raises:
         ValueError: an unknown option, a missing `url`, or openai is not installed.

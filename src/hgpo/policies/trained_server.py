@@ -27,7 +27,16 @@ from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
 from hgpo.policies.base import Request, Response, TokenIds
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.openai import AnswerFailed, Server, ServerPolicy, ServerRefused, missing_client, reason
+from hgpo.policies.openai import (
+    AnswerFailed,
+    Server,
+    ServerPolicy,
+    ServerRefused,
+    UnreadableAnswer,
+    is_finished,
+    missing_client,
+    reason,
+)
 from hgpo.policies.weights import base_model, has_adapter, save_adapter
 
 
@@ -104,6 +113,7 @@ class TrainedServerPolicy(ServerPolicy):
     """A `ServerPolicy` whose responses have the tokens and log-probs that training needs."""
 
     max_prompt_tokens: int  # by the trainer's tokenizer
+    adapts = False  # training needs every parameter
 
     def __init__(self, language_model: LanguageModel, server: Server, model: str, adapters: ServedAdapters) -> None:
         """Set up without contacting the server or loading weights.
@@ -161,7 +171,7 @@ class TrainedServerPolicy(ServerPolicy):
         try:
             return await super().respond(request, temperature=temperature)
         except AnswerFailed as error:
-            raise AnswerFailed(f"{self.server.url}: {error}") from error
+            raise type(error)(f"{self.server.url}: {error}") from error
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
         """As `ServerPolicy.body`, with requests for tokens and log-probs, and control tokens escaped."""
@@ -169,24 +179,34 @@ class TrainedServerPolicy(ServerPolicy):
         options = {"chat_template_kwargs": dict(self._template_options)} if self._template_options else {}
         return {**body, "extra_body": {**body["extra_body"], **_WHOLE_DISTRIBUTION, **_TOKENS, **options}}
 
-    def read(self, completion: Any, requests: int, seconds: float) -> Response:
+    def read(self, completion: Mapping[str, Any], body: Mapping[str, Any], requests: int, seconds: float) -> Response:
         """As `ServerPolicy.read`, with tokens and log-probs; the text is decoded from the tokens.
 
         Raises:
             ServerRefused: tokens or log-probs are missing or invalid.
         """
-        answer = super().read(completion, requests, seconds)
         prompt_ids, token_ids, log_probs = self._tokens(completion)
         [text] = self._encoder.decode([token_ids])
-        return replace(answer, text=text, prompt_ids=prompt_ids, token_ids=token_ids, log_probs=log_probs)
+        usage = self._usage(completion, body, text, requests, seconds)
+        if usage.estimated:
+            usage = replace(usage, prompt_tokens=len(prompt_ids), response_tokens=len(token_ids), estimated=False)
+        return Response(
+            text=text,
+            prompt_ids=prompt_ids,
+            token_ids=token_ids,
+            log_probs=log_probs,
+            finished=is_finished(completion["choices"][0]),
+            usage=usage,
+            in_thought=self._encoder.opens_thought,
+        )
 
-    def _tokens(self, completion: Any) -> tuple[TokenIds, TokenIds, NDArray[np.float32]]:
+    def _tokens(self, completion: Mapping[str, Any]) -> tuple[TokenIds, TokenIds, NDArray[np.float32]]:
         """Tokens of the prompt and of the response, and log-probs of the response."""
-        choice, url = completion.choices[0], self.server.url
+        choice, url = completion["choices"][0], self.server.url
         found = {
-            "prompt token ids": getattr(completion, "prompt_token_ids", None),
-            "token ids": getattr(choice, "token_ids", None),
-            "log-probs": getattr(getattr(choice, "logprobs", None), "content", None),
+            "prompt token ids": completion.get("prompt_token_ids"),
+            "token ids": choice.get("token_ids"),
+            "log-probs": _field(choice.get("logprobs"), "content"),
         }
         if missing := [name for name, values in found.items() if not values]:
             raise ServerRefused(f"{url} gives no {', '.join(missing)}. {_NEEDED}")
@@ -220,13 +240,13 @@ class TrainedServerPolicy(ServerPolicy):
         body["extra_body"] |= {self.server.length_parameter: 1, "top_logprobs": 2}
         try:
             completion, _ = await self._send(body)
+        except UnreadableAnswer as error:
+            raise ServerRefused(f"{self.server.url} gives an unreadable answer: {error}. {_NEEDED}") from error
         except AnswerFailed as error:
             raise ServerRefused(f"{self.server.url} rejects the request of training: {error}. {_NEEDED}") from error
-        if completion is None:
-            raise ServerRefused(f"{self.server.url} gives an unreadable answer. {_NEEDED}")
-        self._refuse_other_prompt(self.read(completion, 1, 0.0).prompt_ids)
-        first = completion.choices[0].logprobs.content[0]
-        log_probs = _log_probs([first, *(getattr(first, "top_logprobs", None) or [])])
+        self._refuse_other_prompt(self.read(completion, body, 1, 0.0).prompt_ids)
+        first = completion["choices"][0]["logprobs"]["content"][0]
+        log_probs = _log_probs([first, *(_field(first, "top_logprobs") or [])])
         return float("nan") if log_probs is None else float(log_probs.max())
 
     def _refuse_other_prompt(self, prompt_ids: TokenIds) -> None:
@@ -236,6 +256,11 @@ class TrainedServerPolicy(ServerPolicy):
                 f"{self.server.url} encodes a prompt as {prompt_ids.tolist()}, and the trainer as "
                 f"{expected.tolist()}: it must serve the same model, with that model's chat template"
             )
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of an untrusted JSON value; None if it is no object."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _array(values: Any) -> NDArray[Any] | None:
@@ -249,7 +274,7 @@ def _array(values: Any) -> NDArray[Any] | None:
 
 def _log_probs(scored: Any) -> NDArray[np.float32] | None:
     """The log-probs of the protocol's tokens; None if one is invalid."""
-    log_prob_T = _array([getattr(one, "logprob", None) for one in scored]) if isinstance(scored, list) else None
+    log_prob_T = _array([_field(one, "logprob") for one in scored]) if isinstance(scored, list) else None
     if log_prob_T is None or log_prob_T.dtype.kind not in "fi":
         return None
     known = np.isfinite(log_prob_T) & (log_prob_T <= _ROUNDING)

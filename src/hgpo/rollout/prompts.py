@@ -9,12 +9,16 @@ from typing import Any
 
 from hgpo.agents import AgentContext, Template
 from hgpo.messages import Conversation
-from hgpo.policies.base import PromptCounter
+from hgpo.policies.base import ContextFull, PromptCounter
 from hgpo.policies.wrappers import Batched
 
 
 class RolloutError(RuntimeError):
     """An environment or policy broke its contract; the message names the task and the step."""
+
+
+class PromptWithoutMemoryTooLong(ContextFull, RolloutError):
+    """A prompt exceeds `policy.max_prompt_tokens` without any memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ def _shortened(
 
     pairs = len(context.history)
     if (least := tokens(pairs)) > limit:
-        return RolloutError(
+        return PromptWithoutMemoryTooLong(
             f"a prompt without any memory takes {least} tokens, over policy.max_prompt_tokens = {limit}: "
             "raise the limit or use a shorter template"
         )

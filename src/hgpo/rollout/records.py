@@ -210,6 +210,8 @@ class TotalUsage:
         requests: Number of requests sent.
         latencies: Seconds until each response; empty where the policy does not report it.
         cost: Of the tokens.
+        estimated: Number of responses with estimated tokens, since the server reports none.
+        parameters: Sampling parameters as they were sent to a server; None: left out, since the model rejects it.
     """
 
     prompt_tokens: int
@@ -217,6 +219,8 @@ class TotalUsage:
     requests: int
     latencies: tuple[float, ...] = ()
     cost: float = 0.0
+    estimated: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,7 @@ class EpisodeSummary:
         usage: Of all responses.
         seconds: Wall time, including waiting for other episodes.
         failure: Why it could not be played to its end; empty if it was.
+        context_full: Why its prompt did not fit into the context, which counts as a loss; empty if it did.
     """
 
     task: str
@@ -244,6 +249,7 @@ class EpisodeSummary:
     usage: TotalUsage
     seconds: float = 0.0
     failure: str = ""
+    context_full: str = ""
 
     @property
     def won(self) -> bool:

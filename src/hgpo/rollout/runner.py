@@ -23,7 +23,7 @@ from hgpo.policies.base import (
     AnyPolicy,
     AsyncPolicy,
     BatchPolicy,
-    PromptTooLong,
+    ContextFull,
     RequestUsage,
     Response,
     draw_requests,
@@ -256,7 +256,7 @@ class EpisodeResult:
     Attributes:
         summary: result and usage.
         steps: of all trials, in order.
-        error: why it failed; None if it was played to the end.
+        error: why it failed, or was lost with a full context; None if it was played to the end.
     """
 
     summary: EpisodeSummary
@@ -332,8 +332,8 @@ async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Calla
 async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
     """Play one task until it is won, at most `player.agent.trials` times.
 
-    A request without an answer, a prompt over the policy's limit, an environment that breaks its contract, and the
-    cost limit end the task as failed.
+    A request without an answer, an environment that breaks its contract, and the cost limit end the task as failed.
+    A full context ends it as lost: it is the model's limit, and comes to long episodes alone.
 
     Raises:
         ServerRefused: see `play_tasks`.
@@ -345,8 +345,12 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
     try:
         while len(trials.won) < player.agent.trials and not any(trials.won):
             await _play_trial(task, player, reset_seed, rng, trials)
-    except (AnswerFailed, PromptTooLong, EnvContractError, RolloutError, OverBudget) as error:
+    except (AnswerFailed, ContextFull, EnvContractError, RolloutError, OverBudget) as error:
         failure = error
+    reason = f"{type(failure).__name__}: {failure}" if failure else ""
+    full = isinstance(failure, ContextFull)
+    if full and not trials.won:
+        trials.won.append(False)
     summary = EpisodeSummary(
         task=task.task.id,
         kind=task.task.kind,
@@ -356,7 +360,8 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
         counts=StepCounts.of(trials.steps),
         usage=_total_usage(trials.usage),
         seconds=time.perf_counter() - began,
-        failure=f"{type(failure).__name__}: {failure}" if failure else "",
+        failure="" if full else reason,
+        context_full=reason if full else "",
     )
     return EpisodeResult(summary, trials.steps, failure)
 
@@ -399,6 +404,8 @@ def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:
         requests=sum(one.requests for one in usage),
         latencies=tuple(one.seconds for one in usage if one.seconds),
         cost=sum(one.cost for one in usage),
+        estimated=sum(one.estimated for one in usage),
+        parameters=dict(usage[-1].parameters) if usage else {},
     )
 
 
