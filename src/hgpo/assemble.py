@@ -67,17 +67,19 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
         ConfigError: the settings cannot work; nothing is written.
     """
     from hgpo.policies.loading import resolve_device
-    from hgpo.training.load import check_policy, use_threads
+    from hgpo.training.load import check_policy, choose_sampler, use_threads
     from hgpo.training.run_plan import check_memory, on_device, plan_lines, summarise_model
 
     device = resolve_device(config.policy.device)
+    policy, sampler = choose_sampler(config.policy)
+    config = config.model_copy(update={"policy": policy})
     check_policy(config.policy, warm_start=config.warm_start.enabled)
     check_trackers(config.tracking, config.run.engine)
     suite = training_suite(config.environment, config.evaluation, config.warm_start)
     use_threads(config.run.threads)
     model = summarise_model(config.policy)
     check_memory(model, config.policy, config.training, config.warm_start, reporter)
-    for line in plan_lines(config, model.parameters, on_device(device)):
+    for line in [*plan_lines(config, model.parameters, on_device(device)), *filter(None, [sampler])]:
         reporter.say(line)
     run = create_run_directory(config)
     try:
@@ -191,7 +193,11 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
 
 
 def open_policy(
-    source: str, config: Config, checkpoint: str = "newest", warn: Callable[[str], None] = warnings.warn
+    source: str,
+    config: Config,
+    checkpoint: str = "newest",
+    warn: Callable[[str], None] = warnings.warn,
+    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[AsyncPolicy, str, str]:
     """Any policy that answers requests (a run's, a model's, or a served one's), its name, and a run's checkpoint or "".
 
@@ -200,6 +206,7 @@ def open_policy(
         config: the settings that this function made.
         checkpoint: of a run.
         warn: receives what a server does other than the settings say.
+        say: shows which sampler `policy.backend` "auto" came to on CUDA.
 
     Raises:
         ValueError: there is no such policy, or a package is not installed that it needs.
@@ -211,9 +218,12 @@ def open_policy(
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
         return server_policy(settings.model, settings.options, warn=warn, **usage), settings.model, ""
     from hgpo.policies.wrappers import as_async
-    from hgpo.training.load import RunPolicies, load_language_model, make_backend_policy, use_threads
+    from hgpo.training.load import RunPolicies, choose_sampler, load_language_model, make_backend_policy, use_threads
 
     use_threads(config.run.threads)
+    settings, line = choose_sampler(settings)
+    if line:
+        say(line)
     if is_run(source):
         run = RunDirectory(Path(source))
         policies = RunPolicies(run, settings, config.warm_start.enabled, config.run.seed)

@@ -172,7 +172,12 @@ def _device_row() -> tuple[Row, bool]:
     except Exception as error:  # a broken installation raises what it likes
         reason = f"torch is installed but cannot be loaded ({type(error).__name__}: {error})"
         return ("device", "unknown", f"{reason}: pip install --force-reinstall torch"), False
-    return ("device", found, "" if found != "CPU" else "tiny policies train on it; an LLM wants a GPU"), True
+    if found == "CPU":
+        return ("device", found, "tiny policies train on it; an LLM wants a GPU"), True
+    from hgpo.policies.backends import BACKENDS
+
+    missing = BACKENDS.get("vllm").missing()
+    return ("device", found, f"generation is slow without vLLM: {missing}" if missing else ""), True
 
 
 def _registry_rows() -> list[Row]:

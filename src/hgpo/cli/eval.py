@@ -114,7 +114,8 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     if not served and not is_run(arguments.policy):
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
-    policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint, reporter.warn)
+    telling = {"warn": reporter.warn, "say": reporter.say}
+    policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
     output = arguments.output or _output_in_run(arguments, config.evaluation, checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))

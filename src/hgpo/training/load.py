@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 
 from hgpo.config import ConfigError, LoraSettings, PolicySettings
-from hgpo.policies.backends import check_backend, make_policy
+from hgpo.plugins import check_options
+from hgpo.policies.backends import AUTO, BACKENDS, DEFAULT, check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.chat import Chat, PromptEncoder
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
-from hgpo.policies.loading import check_source
+from hgpo.policies.loading import check_source, resolve_device
+from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
 from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
@@ -59,7 +61,7 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
         ConfigError: names the setting and the remedy.
         ValueError: from the backend's own check.
     """
-    name = policy.backend
+    name = DEFAULT if policy.backend == AUTO else policy.backend
     try:
         backend = check_backend(name, policy.options)
         if policy.lora.rank:
@@ -122,9 +124,37 @@ def adapter_of(lora: LoraSettings) -> Adapter:
     return Adapter(lora.rank, lora.effective_alpha, lora.dropout, lora.targets)
 
 
+def choose_sampler(policy: PolicySettings) -> tuple[PolicySettings, str]:
+    """The settings with a backend in place of "auto", and a line about the choice on CUDA; elsewhere it is empty."""
+    if policy.backend != AUTO:
+        return policy, ""
+    name, line = DEFAULT, ""
+    if resolve_device(policy.device).type == "cuda":
+        name, line = _sampler_on_cuda(policy)
+    return policy.model_copy(update={"backend": name}), line
+
+
+def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
+    """vLLM where it is installed and takes the options, and a line that says so or why not."""
+    vllm = BACKENDS.get("vllm")
+    if policy.model == "tiny":
+        return DEFAULT, f"Sampler: {DEFAULT} (policy.backend = auto): a tiny model does not need vLLM"
+    if (missing := vllm.missing()) is not None:
+        return DEFAULT, f"Note: generation will be slow: policy.backend = auto takes vLLM on CUDA, and {missing}"
+    try:
+        check_options("policy backend 'vllm'", vllm.make, policy.options)
+    except ValueError as error:
+        return DEFAULT, f"Note: generation will be slow: policy.backend = auto takes no vLLM, since {error}"
+    share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
+    return "vllm", (
+        f"Sampler: vLLM (policy.backend = auto on CUDA) with {share:.0%} of the card, which it frees during updates; "
+        "not measured on GPUs. policy.backend=transformers replaces it"
+    )
+
+
 def make_backend_policy(policy: PolicySettings, language_model: LanguageModel) -> AnyPolicy:
-    """The policy backend of the settings, playing `language_model`."""
-    return make_policy(policy.backend, language_model, policy.options)
+    """The policy backend of the settings, playing `language_model`; for "auto" that of transformers."""
+    return make_policy(DEFAULT if policy.backend == AUTO else policy.backend, language_model, policy.options)
 
 
 @dataclass(frozen=True, slots=True)

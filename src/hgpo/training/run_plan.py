@@ -16,8 +16,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from hgpo.config import Config, PolicySettings, TrainingSettings, WarmStartSettings
+from hgpo.policies.backends import AUTO, DEFAULT
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
+from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import computes_in_bfloat16
 from hgpo.runs.metrics import GIB, memory_field, status_bytes
 from hgpo.utils.progress import Reporter
@@ -189,7 +191,8 @@ def estimate_memory(
         trained, copies = model.adapter_parameters(policy.lora.rank), 1  # in addition to the frozen weights
     elif training.kl_coefficient:
         copies = 1  # the reference
-    copies += policy.backend != "transformers"  # other samplers copy the weights
+    engine = policy.backend == "vllm" and device.type == "cuda"
+    copies += policy.backend not in (AUTO, DEFAULT) and not engine  # other samplers copy the weights
     used = {
         "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,
@@ -197,7 +200,7 @@ def estimate_memory(
     }
     longest = policy.max_prompt_tokens + policy.max_response_tokens
     rows, row_tokens = batch_limits(device, *map(policy.options.get, ("max_batch_size", "max_batch_tokens")))
-    rows = max(1, min(rows, row_tokens // longest)) if policy.backend == "transformers" else 0
+    rows = max(1, min(rows, row_tokens // longest)) if policy.backend in (AUTO, DEFAULT) else 0
     cached = 2 * number * longest * model.layers * model.key_value_size
 
     def passed(tokens: int) -> dict[str, int]:
@@ -211,6 +214,9 @@ def estimate_memory(
         "the updates": used | passed(min(training.micro_batch_tokens, training.mini_batch_size * longest)),
         "sampling": used | {"cache": rows * (cached + 6 * _FLOAT * model.vocabulary)},  # with logits of one step
     }
+    if engine:  # its weights and cache; during updates it sleeps
+        share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
+        phases["sampling"] = used | {"vLLM": share * torch.cuda.mem_get_info(device)[1]}
     if start.enabled:
         snapshots = {"snapshots": 2 * 3 * _FLOAT * trained}
         phases["the warm start"] = used | snapshots | passed(min(start.micro_batch_tokens, start.batch_size * longest))
@@ -237,7 +243,8 @@ def check_memory(
         return
     reporter.warn(
         f"Warning: memory may not suffice: {line}. What reduces it: training.gradient_checkpointing=true, "
-        "policy.lora.rank=16, a smaller training.micro_batch_tokens or policy.options.max_batch_tokens"
+        "policy.lora.rank=16, a smaller training.micro_batch_tokens, policy.options.max_batch_tokens or, of vLLM, "
+        "policy.options.gpu_memory_utilization"
     )
 
 

@@ -18,6 +18,7 @@ from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.envs.base import Expert, Task
 from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
+from hgpo.policies.base import release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
 from hgpo.policies.weights import Precision, cast, computes_in_bfloat16, has_adapter, merge_adapter
@@ -154,6 +155,7 @@ class StartBuilder:
         probe_tasks = self.tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
         parameters = self._print_size(language_model)
         policy = make_backend_policy(self.policy, language_model)
+        release_memory(policy)
         updates_taken = 0
 
         with reporter.counting("imitating") as count:
@@ -170,6 +172,7 @@ class StartBuilder:
                 policy.take_weights(language_model.model)
                 rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
                 steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
+                release_memory(policy)
                 won = float(np.mean([episode.won for episode in outcomes(steps)]))
                 tasks = counted(len(probe_tasks), "task")
                 reporter.say(f"  warm start: success {percent(won)} on {tasks} without demonstrations")

@@ -28,7 +28,7 @@ from hgpo.evaluation.eval_history import (
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.evaluation.statistics import Evaluation
-from hgpo.policies.base import AnyPolicy
+from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.runs.checkpoints import newest_complete, restore_generator
@@ -207,6 +207,7 @@ class Trainer:
         batch = to_step_batch(collected.steps)
         advantages = self.estimator(batch)
         after_advantages = time.perf_counter()
+        release_memory(self.policy)
         figures = self._update_policy(update, collected, advantages)
         self.policy.take_weights(self.model)
         after_update = time.perf_counter()

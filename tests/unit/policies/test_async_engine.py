@@ -66,6 +66,9 @@ class SeededEngine:
     def take_weights(self, model: Any) -> None:
         assert not self.open
 
+    def release_memory(self) -> None:
+        assert not self.open
+
 
 def make_policy(language_model: LanguageModel, failing_step: int | None = None) -> EnginePolicy:
     return EnginePolicy("seeded", language_model, SeededEngine(language_model, failing_step))
