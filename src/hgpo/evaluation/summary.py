@@ -105,9 +105,9 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     ):
         if path.exists():
             reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
-    folder = shlex.quote(str(run.path))
-    report = f"hgpo inspect {folder}    " if run.rollouts.exists() else ""  # it needs stored steps
-    reporter.say(f"Next: {report}hgpo eval {folder} --seeds 1 2 3")
+    quoted = shlex.quote(str(run.path))
+    report = f"hgpo inspect {quoted}    " if run.rollouts.exists() else ""  # it needs stored steps
+    reporter.say(f"Next: {report}hgpo eval {quoted} --seeds 1 2 3")
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:

@@ -92,14 +92,14 @@ class Catalog:
             raise ValueError(f"{products}: no product with an id of 1 to 10 characters")
         rng = goal_rules.official_generator(seed)
         prices = goal_rules.draw_prices(found, rng)
-        goals_file = attributes if human_goals is None else human_goals
+        written = facts if human_goals is None else read_mapping(Path(human_goals))
         try:
             if human_goals is None:
-                goals = goal_rules.synthetic_goals(found, prices, facts, rng, left_out)
+                goals = goal_rules.synthetic_goals(found, prices, written, rng, left_out)
             else:
-                goals = goal_rules.human_goals(found, prices, read_mapping(Path(human_goals)), rng, left_out)
+                goals = goal_rules.human_goals(found, prices, written, rng, left_out)
         except ValueError as error:
-            raise ValueError(f"{goals_file}: {error}") from error
+            raise ValueError(f"{human_goals or attributes}: {error}") from error
         order = tuple(goal_rules.in_official_order(goals))
         return cls(found, np.array(prices), order, nouns=nouns, left_out=left_out)
 
