@@ -190,7 +190,7 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
     groups = figures.index("groups")
     for title, names in (
         ("Levels: shares of steps, and shares of the variance of the returns explained", figures[:groups]),
-        ("Groups: number, size for a step, prompts", figures[groups:]),
+        ("Groups: number, size for a step, prompts; weight of the level", figures[groups:]),
     ):
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column(f"{unit}:\nlevel" if several else "\nlevel")

@@ -263,7 +263,6 @@ LEVEL_HEADINGS = {
     "alone_share": "alone",
     "only_trajectory_share": "only one",
     "dropped_share": "dropped",
-    "mean_weight": "mean weight",
     "variance_explained": "explained, raw",
     "variance_explained_adjusted": "explained, adjusted",
     "sign_agreement": "sign as previous",
@@ -277,6 +276,7 @@ LEVEL_HEADINGS = {
     "size_p90": "size 90\N{NO-BREAK SPACE}%",
     "size_max": "largest",
     "prompts_differ_steps": "prompts differ",
+    "mean_weight": "mean weight",
 }
 """Figures of `LevelSummary` in tables -> their heading, the same in `hgpo advantages`, `hgpo inspect` and its page."""
 SHARES = frozenset(

@@ -1,4 +1,4 @@
-"""What a report says of steps that other trainers stored: who won, which update, whole ids, the same figures everywhere.
+"""What a report says of steps of other trainers: who won, which update, whole ids, the same figures everywhere.
 
 Fails on the last commit before the redesign, except the cases "column" and "zero or one".
 """
@@ -112,7 +112,8 @@ def test_every_figure_has_one_heading_in_commands_page_and_docs(
     levels = json.loads(capsys.readouterr().out)["batches"][0]["levels"]
     assert main(["inspect", str(path), "--estimator", "hgpo"]) == 0
     capsys.readouterr()
-    header, _ = unpack((tmp_path / "steps.report.html").read_text(encoding="utf-8"))
+    page = (tmp_path / "steps.report.html").read_text(encoding="utf-8")
+    header, _ = unpack(page.partition('id="data">')[2].partition("<")[0])
     assert header["updates"][0]["summary"]["levels"] == levels
     assert [name for _, name, _ in header["levelFigures"]] == list(LEVEL_HEADINGS)
     docs = (Path(__file__).parents[3] / "docs/inspect.md").read_text(encoding="utf-8")
