@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hgpo.estimators import Advantages
     from hgpo.estimators.base import Level
-    from hgpo.estimators.diagnostics import BatchSummary, LevelSummary
+    from hgpo.estimators.diagnostics import BatchSummary
     from hgpo.storage.reading import StoredBatch
 
 DESCRIPTION = """\
@@ -85,9 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = parse_given(arguments.option)
     parse_options(arguments.estimator, **options)  # before files are read
     columns = parse_columns(arguments.column)
-    stored = [
-        read_batch(file, columns) for file in find_step_files(arguments.rollouts, arguments.format, columns=columns)
-    ]
+    files = find_step_files(arguments.rollouts, arguments.format, columns=columns)
+    stored = [read_batch(file, columns) for file in files]
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
     computed = [
@@ -103,10 +102,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
-        batches = [{"update": update} | summary.to_dict() for update, summary in summaries.items()]
+        batches = [
+            {"update": update if files[0].unit else None} | summary.to_dict() for update, summary in summaries.items()
+        ]
         sys.stdout.write(json.dumps(described | {"batches": batches}, indent=2) + "\n")
     else:
-        print_summaries(arguments.estimator, summaries)
+        print_summaries(arguments.estimator, summaries, files[0].unit)
     if arguments.output is not None:
         added = [name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)]
         names = dict.fromkeys(re.sub(r"^(episode|level_\d+)_.*", r"\1_…", name) for name in added)
@@ -172,24 +173,19 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return table
 
 
-_USE = (
-    *("usable", "no\ncontext", "alone", "dropped", "mean\nweight", "explained,\nraw", "explained,\nadjusted"),
-    *("sign as\nprevious", "sign as\nfinal"),
-)
-_SIZES = ("groups", "single", "mean\nsize", "trajec-\ntories", "10 %", "50 %", "90 %", "largest", "prompts\ndiffer")
-
-
-def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary]) -> None:
-    """Print the spread of the advantages of each update and the figures of its levels."""
+def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str = "update") -> None:
+    """Print the spread of the advantages of each update (or other `unit` of several files) and its levels' figures."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+
+    from hgpo.estimators.diagnostics import LEVEL_HEADINGS
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     several = len(summaries) > 1
     for update, summary in summaries.items():
         console.print(
-            f"{f'update {update}, ' if several else ''}{estimator}: {counted(summary.steps, 'step')} of "
+            f"{f'{unit} {update}, ' if several else ''}{estimator}: {counted(summary.steps, 'step')} of "
             f"{counted(summary.trajectories, 'trajectory', 'trajectories')}, {counted(summary.tasks, 'task')}\n"
             f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
             f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
@@ -199,43 +195,31 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary]) -> No
     if not terms:
         return
     console.print("levels: " + "; ".join(dict.fromkeys(f"{level.label}, {level.name}" for _, level in terms)))
-    for title, headings, cells in (
-        ("Levels: shares of steps, and shares of the variance of the returns explained", _USE, _use),
-        ("Groups: number, size for a step, prompts", _SIZES, _sizes),
+    figures = list(LEVEL_HEADINGS)
+    groups = figures.index("groups")
+    for title, names in (
+        ("Levels: shares of steps, and shares of the variance of the returns explained", figures[:groups]),
+        ("Groups: number, size for a step, prompts; weight of the level", figures[groups:]),
     ):
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("update:\nlevel" if several else "\nlevel")
-        for heading in headings:
-            table.add_column(heading if "\n" in heading else f"\n{heading}", justify="right", no_wrap=True)
+        table.add_column(f"{unit}:\nlevel" if several else "\nlevel")
+        for name in names:
+            first, _, last = LEVEL_HEADINGS[name].rpartition(" ")
+            table.add_column(f"{first}\n{last}", justify="right", no_wrap=True)
         for update, level in terms:
-            table.add_row(f"{update}: {level.label}" if several else level.label, *cells(level))
+            label = f"{update}: {level.label}" if several else level.label
+            table.add_row(label, *(_cell(name, getattr(level, name)) for name in names))
         console.print(table)
 
 
-def _use(level: LevelSummary) -> list[str]:
-    return [
-        percent(level.usable_share),
-        percent(level.no_context_share),
-        percent(level.alone_share + level.only_trajectory_share),
-        percent(level.dropped_share),
-        f"{level.mean_weight:.3f}",
-        percent(level.variance_explained),
-        percent(level.variance_explained_adjusted),
-        percent(level.sign_agreement),
-        percent(level.sign_agreement_final),
-    ]
+def _cell(name: str, figure: float | None) -> str:
+    from hgpo.estimators.diagnostics import SHARES
 
-
-def _sizes(level: LevelSummary) -> list[str]:
-    sizes = (level.size_p10, level.size_p50, level.size_p90, level.size_max)
-    return [
-        f"{level.groups:,}",
-        percent(level.singleton_share),
-        f"{level.mean_size:.2f}",
-        f"{level.mean_trajectories:.2f}",
-        *("–" if size is None else f"{size:,}" for size in sizes),
-        percent(level.prompts_differ_groups),
-    ]
+    if name in SHARES or figure is None:
+        return percent(figure)
+    if name == "mean_weight":
+        return f"{figure:.3f}"
+    return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"
 
 
 def percent(share: float | None) -> str:

@@ -182,5 +182,5 @@ def _shown(report: Report) -> str:
         return "The report with all steps is "
     return (
         f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {report.sampled_tasks:,} whole tasks of "
-        f"{report.tasks:,} (--update N shows all of one update), is "
+        f"{report.tasks:,}{' (--update N shows all of one update)' if report.unit == 'update' else ''}, is "
     )

@@ -257,6 +257,34 @@ _FLAT_NAMES = {
 }
 
 
+LEVEL_HEADINGS = {
+    "usable_share": "usable",
+    "no_context_share": "no context",
+    "alone_share": "alone",
+    "only_trajectory_share": "only one",
+    "dropped_share": "dropped",
+    "variance_explained": "explained, raw",
+    "variance_explained_adjusted": "explained, adjusted",
+    "sign_agreement": "sign as previous",
+    "sign_agreement_final": "sign as final",
+    "groups": "groups",
+    "singleton_share": "single",
+    "mean_size": "mean size",
+    "mean_trajectories": "trajectories",
+    "size_p10": "size 10\N{NO-BREAK SPACE}%",
+    "size_p50": "size 50\N{NO-BREAK SPACE}%",
+    "size_p90": "size 90\N{NO-BREAK SPACE}%",
+    "size_max": "largest",
+    "prompts_differ_steps": "prompts differ",
+    "mean_weight": "mean weight",
+}
+"""Figures of `LevelSummary` in tables -> their heading, the same in `hgpo advantages`, `hgpo inspect` and its page."""
+SHARES = frozenset(
+    name for name in LEVEL_HEADINGS if name.startswith(("variance", "sign", "prompts")) or name.endswith("_share")
+)
+"""Those that are shown in percent."""
+
+
 def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     """Compute the statistics of a batch and of each of its levels; O(N log N) per level.
 

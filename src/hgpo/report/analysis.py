@@ -83,7 +83,8 @@ class UpdateMetrics:
 
     Attributes:
         update: its number.
-        success: share of trajectories that won.
+        success: share of trajectories that won; None if that is unknown.
+        won_by: how that is known: `BY_COLUMN`, `BY_REWARDS` or `UNKNOWN`, see `outcomes`.
         reward: mean undiscounted sum of rewards.
         first_return: mean discounted return of the first steps.
         length: mean steps of a trajectory.
@@ -95,7 +96,8 @@ class UpdateMetrics:
     """
 
     update: int
-    success: float
+    success: float | None
+    won_by: str
     reward: float
     first_return: float
     length: float
@@ -114,6 +116,7 @@ class AnalysedUpdate:
         metrics: of all steps.
         advantages: by the estimator's key, of all steps.
         consistency: by level of HGPO.
+        won_M: whether each trajectory won; None if that is unknown.
     """
 
     steps: StoredBatch
@@ -121,6 +124,24 @@ class AnalysedUpdate:
     metrics: UpdateMetrics
     advantages: Mapping[str, Advantages]
     consistency: tuple[Consistency, ...]
+    won_M: BoolArray | None
+
+
+BY_COLUMN, BY_REWARDS, UNKNOWN = "column", "rewards", "unknown"
+
+
+def outcomes(batch: StepBatch) -> tuple[BoolArray | None, str]:
+    """Whether each trajectory won, bool[M], and how that is known.
+
+    By the column `success`. Without it, where all rewards of a trajectory sum to 0, 1 or -1, sum 1 is won. Other sums
+    may be partial scores, and None is returned.
+    """
+    if batch.success is not None:
+        return won(batch), BY_COLUMN
+    total_M = total_rewards(batch)
+    if np.isclose(np.abs(total_M), np.round(np.abs(total_M)).clip(0, 1), rtol=0.0, atol=1e-6).all():
+        return total_M > 0.5, BY_REWARDS
+    return None, UNKNOWN
 
 
 def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: float) -> AnalysedUpdate:
@@ -140,9 +161,11 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
     options = paper_settings(estimators).parsed
     consistency = prompt_consistency(batch, return_N, options.history_length, options.mode)
     lengths_M = np.diff(batch.trajectory_start)
+    won_M, won_by = outcomes(batch)
     metrics = UpdateMetrics(
         update=steps.update,
-        success=float(won(batch).mean()),
+        success=None if won_M is None else float(won_M.mean()),
+        won_by=won_by,
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
@@ -150,7 +173,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
         consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
-    return AnalysedUpdate(steps, batch, metrics, advantages, consistency)
+    return AnalysedUpdate(steps, batch, metrics, advantages, consistency, won_M)
 
 
 def _summary(

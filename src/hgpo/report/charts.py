@@ -60,19 +60,21 @@ def level_names(report: Report) -> dict[str, str]:
     return {level.label: level.name for measured in report.updates for level in measured.summary.terms}
 
 
+STATISTICS = {
+    "usable": "usable_share",
+    "weight": "mean_weight",
+    "size_p10": "size_p10",
+    "size_p50": "size_p50",
+    "size_p90": "size_p90",
+    "adjusted": "variance_explained_adjusted",
+    "agreement": "sign_agreement",
+    "prompts": "prompts_differ_steps",
+}
+"""Figures of `level_rows` -> those of `LevelSummary`."""
+
+
 def _statistics(level: LevelSummary) -> dict[str, Any]:
-    disagreement = None if level.sign_agreement is None else 1.0 - level.sign_agreement
-    return {
-        "usable": level.usable_share,
-        "weight": level.mean_weight,
-        "size_p10": level.size_p10,
-        "size_p50": level.size_p50,
-        "size_p90": level.size_p90,
-        "explained": level.variance_explained,
-        "adjusted": level.variance_explained_adjusted,
-        "disagreement": disagreement,
-        "prompts": level.prompts_differ_steps,
-    }
+    return {name: getattr(level, figure) for name, figure in STATISTICS.items()}
 
 
 def overview_charts(report: Report) -> list[dict[str, Any]]:
@@ -90,21 +92,27 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
             band=("size_p10", "size_p90"),
         ),
         _lines(
-            *("variance", "Variance of returns explained", "Beyond what so many groups explain by chance (adjusted)."),
+            *("variance", "Variance explained, adjusted", "Beyond what so many groups explain by chance."),
             *(levels, "adjusted"),
             percent=True,
         ),
         _lines(
-            *("disagreement", "Sign disagreement", "Steps whose level and the one before it have opposite signs."),
-            *(levels, "disagreement"),
+            *("agreement", "Sign as previous", "Steps whose level and the one before it have the same sign."),
+            *(levels, "agreement"),
             percent=True,
         ),
         _lines(
-            *("weight", "Effective weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere."),
+            *("weight", "Mean weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere."),
             *(levels, "weight"),
         ),
     ]
-    return [chart for chart in charts if chart is not None]
+    found = [chart for chart in charts if chart is not None]
+    if report.unit != "update":
+        axis = {"title": report.unit or None} | ({} if report.unit else {"axis": {"labels": False, "ticks": False}})
+        for chart in found:
+            for layer in chart["spec"]["layer"]:
+                layer["encoding"]["x"] = {**layer["encoding"]["x"], **axis}
+    return found
 
 
 def window_of(updates: int) -> int:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Unused
+from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.charts import overview_charts
 from hgpo.report.estimator_comparison import whose_levels
 from hgpo.report.report import Report
@@ -57,6 +58,9 @@ def packed_report(report: Report) -> str:
             "sampledSteps": report.sampled_steps,
             "sampledTasks": report.sampled_tasks,
         },
+        "unit": report.unit,
+        "wonRule": report.won_rule,
+        "levelFigures": [[heading, name, name in SHARES] for name, heading in LEVEL_HEADINGS.items()],
         "unused": [reason.text for reason in Unused],
         "updates": [asdict(update) for update in report.updates],
         "charts": overview_charts(report),

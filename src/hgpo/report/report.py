@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hgpo.columns import IntArray
-from hgpo.report.analysis import UpdateMetrics, analyse
+from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
 from hgpo.report.estimator_comparison import ReportEstimator, Training, level_estimator, report_estimators
 from hgpo.report.sampled import SampledSteps, sample_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
@@ -35,6 +35,7 @@ class Report:
         samples: the sampled steps of the task and step views.
         notices: what was left out and why.
         steps, tasks: numbers of read steps and tasks over all updates.
+        unit: what the numbers of the updates count, see `hgpo.storage.discover.StepFile`.
     """
 
     source: str
@@ -47,6 +48,20 @@ class Report:
     notices: tuple[Notice, ...]
     steps: int
     tasks: int
+    unit: str = "update"
+
+    @property
+    def won_rule(self) -> str:
+        """How it is known which trajectories won; "" if all files have a column for it."""
+        ways = {update.won_by for update in self.updates}
+        if UNKNOWN in ways:
+            return (
+                "No column success: which trajectories won is unknown where their rewards sum to other values than 0, "
+                "1 and -1, and sums of rewards are shown instead; --column success=KEY names a column"
+            )
+        if BY_REWARDS in ways:
+            return "No column success: a trajectory counts as won if its rewards sum to 1 (all sums are 0, 1 or -1)"
+        return ""
 
     @property
     def sampled_steps(self) -> int:
@@ -131,6 +146,7 @@ def build_report(
         notices=tuple(found),
         steps=sum(update.summary.steps for update in metrics),
         tasks=sum(update.summary.tasks for update in metrics),
+        unit=files[0].unit if files else "update",
     )
     while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # the drawn tasks were longer than most
         report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))

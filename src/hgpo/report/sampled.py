@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Level
-from hgpo.estimators.transition_graph import transition_graph, won
+from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.analysis import AnalysedUpdate
 from hgpo.steps import StepBatch
 
@@ -60,7 +60,7 @@ class SampledSteps:
     Attributes:
         update: its number.
         task_ids, trajectory_ids, task_types: one per sampled task or trajectory.
-        success_M: per trajectory.
+        success_M: per trajectory: 0, 1, or 2 where it is unknown whether it won.
         columns: [S] each: task, trajectory (indices into the ids), step, reward, penalty, return, and source, target
             (nodes of the task's transition graph; a task's nodes are numbered from 0).
         texts: observation, prompt, response, action, fault: S values each, None where there is none.
@@ -74,7 +74,7 @@ class SampledSteps:
     task_ids: tuple[str, ...]
     trajectory_ids: tuple[str, ...]
     task_types: tuple[str, ...]
-    success_M: NDArray[np.bool_]
+    success_M: NDArray[np.int8]
     columns: Columns
     texts: Mapping[str, tuple[str | None, ...]]
     node_observation: tuple[tuple[str | bool | None, ...], ...]
@@ -126,7 +126,8 @@ def sample_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> SampledSteps:
     task_of = np.zeros(int(batch.group.max()) + 1, dtype=np.int64)
     task_of[np.asarray(tasks)] = np.arange(len(tasks))
     trajectory_M, trajectory_S = np.unique(batch.trajectory[row_S], return_inverse=True)
-    graph = transition_graph(batch)
+    won_M = np.zeros(len(batch.trajectory_group), np.bool_) if update.won_M is None else update.won_M
+    graph = transition_graph(replace(batch, success=won_M[batch.trajectory]))
     nodes = [
         _task_nodes(batch, graph.observation_V, graph.goal_V, np.flatnonzero(graph.task_V == task)) for task in tasks
     ]
@@ -139,7 +140,7 @@ def sample_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> SampledSteps:
         task_ids=tuple(_text(batch.labels["group"][task]) or "" for task in tasks),
         trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
         task_types=tuple(_text(value) or "" for value in update.steps.values("task_type", first_row)),
-        success_M=won(batch)[trajectory_M],
+        success_M=np.where(update.won_M is None, 2, won_M).astype(np.int8)[trajectory_M],
         columns={
             "task": task_of[batch.group[row_S]],
             "trajectory": trajectory_S.reshape(-1),

@@ -8,33 +8,29 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.analysis import UpdateMetrics
-from hgpo.report.charts import level_names, level_rows
+from hgpo.report.charts import STATISTICS, level_names, level_rows
 from hgpo.report.estimator_comparison import ReportEstimator, paper_settings, whose_levels
 from hgpo.report.report import Report
-from hgpo.utils.text import visible
+from hgpo.utils.text import counted, visible
 
 _MOST_NOTICES = 10
-_COLUMNS = {
-    "usable\ngroup": "usable",
-    "size\n50 %": "size_p50",
-    "variance\nexplained": "adjusted",
-    "sign unlike\nprevious": "disagreement",
-    "mean\nweight": "weight",
-    "prompts\ndiffer": "prompts",
-}
-_SHARES = {"usable", "adjusted", "disagreement", "prompts"}
+_COLUMNS = ("usable", "size_p50", "adjusted", "agreement", "weight", "prompts")
 
 
 def print_report(console: Console, report: Report) -> None:
     """The whole summary; texts of the input appear without anything that a terminal would act on."""
     first, last = (report.updates[0], report.updates[-1]) if report.updates else (None, None)
+    of = f" in {counted(len(report.updates), report.unit)}" if report.unit else ""
     console.print(
-        f"{visible(report.source)}: {report.steps:,} steps of {report.tasks:,} tasks in {len(report.updates)} updates",
+        f"{visible(report.source)}: {counted(report.steps, 'step')} of {counted(report.tasks, 'task')}{of}",
         markup=False,
         highlight=False,
     )
     print_notices(console, report)
+    if report.won_rule:
+        console.print(report.won_rule, markup=False, highlight=False)
     if first is None or last is None:
         return
     console.print(_levels(report, first, last))
@@ -53,23 +49,25 @@ def print_notices(console: Console, report: Report) -> None:
 
 def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
     whose = whose_levels(report.estimators)
-    title = f"{whose[0].upper()}{whose[1:]}, update {first.update}"
+    title = f"{whose[0].upper()}{whose[1:]}{f', {report.unit} {first.update}' if report.unit else ''}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     if first is not last:
         table.title = f"{title} → {last.update}"
     table.add_column("\nlevel")
-    for heading in _COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for name in _COLUMNS:
+        first_line, _, last_line = LEVEL_HEADINGS[STATISTICS[name]].rpartition(" ")
+        table.add_column(f"{first_line}\n{last_line}", justify="right", no_wrap=True)
     at = {(row["update"], row["level"]): row for row in level_rows(report)}
     for level in level_names(report):
         ends = [at.get((update.update, level), {}) for update in (first, last)]
-        table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS.values()))
+        table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS))
     return table
 
 
 def _change(name: str, values: Sequence[float | None]) -> str:
     texts = [
-        "–" if value is None else f"{100 * value:.0f} %" if name in _SHARES else f"{value:.3g}" for value in values
+        "–" if value is None else f"{100 * value:.0f} %" if STATISTICS[name] in SHARES else f"{value:.3g}"
+        for value in values
     ]
     return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
 

@@ -29,15 +29,18 @@ class StepFile:
     """A file whose steps are one batch: advantages compare steps within a file, never between files.
 
     Attributes:
-        update: The update that its steps were collected for.
+        update: The update that its steps were collected for, or the number of the file.
         path: The file.
         format: "hgpo", this project's columns in parquet or JSONL; "verl", a rollout dump of verl or verl-agent; or
             "trajectories", one trajectory per line.
+        unit: What `update` counts: "update"; "file" if the names of several files have no series of numbers; "" if it
+            counts nothing, because the only file has another name than a training gives it.
     """
 
     update: int
     path: Path
     format: str
+    unit: str = "update"
 
 
 def find_step_files(
@@ -82,10 +85,11 @@ def find_step_files(
     if not files:
         raise NoRolloutsError(_no_files(path, format))
     numbered = sorted(zip(_numbers(files), files, strict=True))
+    unit = _unit(files)
     if updates is not None:
         _check_updates(path, [update for update, _ in numbered], updates)
     return [
-        StepFile(update, file, _format(file) if format == "auto" else format)
+        StepFile(update, file, _format(file) if format == "auto" else format, unit)
         for update, file in numbered
         if updates is None or update in updates
     ]
@@ -130,6 +134,14 @@ def _numbers(files: Sequence[Path]) -> list[int]:
     """The number in each file's name; 1, 2, … if these are not distinct."""
     numbers = [int(digits[1]) for file in files if (digits := re.search(r"(\d{1,9})\D*$", file.stem))]
     return numbers if len(set(numbers)) == len(files) else list(range(1, len(files) + 1))
+
+
+def _unit(files: Sequence[Path]) -> str:
+    """What the numbers of the files count, see `StepFile`. "gpt-4o.json" has a number and is of no update."""
+    if len(files) == 1:
+        return "update" if re.fullmatch(r"(.*(update|step)[-_ ]?)?\d{1,9}", files[0].stem, re.IGNORECASE) else ""
+    found = [re.fullmatch(r"(.*?)\d{1,9}(\D*)", file.stem) for file in files]
+    return "update" if None not in found and len({one.groups() for one in found if one}) == 1 else "file"
 
 
 def _format(file: Path) -> str:

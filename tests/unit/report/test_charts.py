@@ -32,7 +32,7 @@ def test_rows_are_the_figures_of_the_updates(folder):
     assert [row["usable"] for row in rows[:3]] == [level.usable_share for level in summary.levels]
     assert [row["weight"] for row in rows[:3]] == [level.mean_weight for level in summary.levels]
     agreement = summary.levels[1].sign_agreement
-    assert rows[1]["disagreement"] == (None if agreement is None else 1 - agreement)
+    assert rows[1]["agreement"] == agreement
 
 
 def test_metrics_know_updates_whose_steps_were_not_stored(folder):
@@ -48,7 +48,7 @@ def test_values_keep_the_order_of_their_rows(folder):
     """Two runs of the command write the same bytes: no order is that of a set of texts, which Python draws anew."""
     for chart in overview_charts(build_report(folder)):
         for value in chart["spec"]["data"]["values"]:
-            known = [key for key in ("update", "level", "usable", "weight", "disagreement") if key in value]
+            known = [key for key in ("update", "level", "usable", "weight", "agreement") if key in value]
             assert list(value)[: len(known)] == known, chart["id"]
 
 

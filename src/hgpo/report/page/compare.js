@@ -16,8 +16,8 @@ function compareView(data, chosen) {
     pagedTable(
       ["step", "task", "action", "return", "disagreement", ...data.estimators.map((estimator) => estimator.label)], order,
       (step) => [
-        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
-        link(data.taskLink(data.steps.task[step]), visible(shortened(data.taskId(data.steps.task[step]), 40))),
+        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryId(data.steps.trajectory[step]))),
+        link(data.taskLink(data.steps.task[step]), visible(data.taskId(data.steps.task[step]))),
         visible(shortened(actionOf(data, step), 40)),
         figureCell(number(data.steps.return[step])),
         figureCell(number(spreads[step], 3), { "data-value": spreads[step] }),

@@ -64,7 +64,7 @@ function worstGroups(data, level) {
     ordered.length ? longTable(["step", "observation", "members", "prompts", "advantage in the group", "among equal prompts"], ordered, ({ step }) => {
       const members = data.group(paper, step);
       return [
-        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
+        h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryId(data.steps.trajectory[step]))),
         visible(shortened(data.stepText("observation", step), 70)),
         members.length, new Set(members.map((member) => data.steps.prompt[member])).size,
         badge(level.whole[step]), alone(data, members, step) ? h("span", { class: "note" }, "no other has its prompt") : badge(level.split[step]),

@@ -1,5 +1,8 @@
 /* The report's data by name. A step is its number in the columns; tasks and trajectories are numbers too. */
 
+const WON = 1;
+const UNKNOWN = 2;
+
 class Data {
   constructor({ header, stored }) {
     Object.assign(this, header);
@@ -60,11 +63,23 @@ class Data {
     return this.text(this.trajectories.id[trajectory]);
   }
 
-  /* What tells the trajectories of a task apart: the id without what they all begin with. */
-  trajectoryName(trajectory) {
-    const id = this.trajectoryId(trajectory);
-    const task = this.taskId(this.taskOfTrajectory[trajectory]);
-    return id.startsWith(task) && id.length > task.length ? id.slice(task.length) : id;
+  won(trajectory) {
+    return this.trajectories.success[trajectory] === WON;
+  }
+
+  /* How many won, "" where that is unknown. */
+  wonCount(trajectories) {
+    if (trajectories.some((trajectory) => this.trajectories.success[trajectory] === UNKNOWN)) return "";
+    return String(trajectories.filter((trajectory) => this.won(trajectory)).length);
+  }
+
+  sumOfRewards(trajectory) {
+    return this.stepsOfTrajectory(trajectory).reduce((sum, step) => sum + this.steps.reward[step], 0);
+  }
+
+  /* "Update 3", or "" where the steps are of no update. */
+  unitOf(task) {
+    return this.unit ? `${this.unit[0].toUpperCase()}${this.unit.slice(1)} ${this.tasks.update[task]}` : "";
   }
 
   stepsOfTrajectory(trajectory) {
@@ -116,7 +131,7 @@ class Data {
     let [best, least] = [0, [-1, -1]];
     for (let task = 0; task < this.tasks.id.length; task++) {
       const trajectories = this.trajectoriesOfTask(task);
-      const won = trajectories.filter((trajectory) => this.trajectories.success[trajectory]).length;
+      const won = trajectories.filter((trajectory) => this.won(trajectory)).length;
       const returns = trajectories.map((trajectory) => this.steps.return[this.trajectoryStart[trajectory]]);
       const found = [Math.min(won, trajectories.length - won), won ? 0 : Math.max(...returns) - Math.min(...returns)];
       if (found[0] > least[0] || (found[0] === least[0] && found[1] >= least[1])) [best, least] = [task, found];

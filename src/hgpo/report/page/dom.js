@@ -75,5 +75,6 @@ function badge(value) {
 
 function outcome(data, trajectory) {
   const success = data.trajectories.success[trajectory];
+  if (success === UNKNOWN) return h("span", { class: "note" }, `rewards sum to ${number(data.sumOfRewards(trajectory))}`);
   return h("span", { class: success ? "won" : "lost" }, success ? "✓ won" : "✗ not won");
 }

@@ -5,7 +5,7 @@ const FILTERS = {
   task: (data, step, value) => data.taskId(data.steps.task[step]).includes(value),
   type: (data, step, value) => (data.text(data.tasks.type[data.steps.task[step]]) ?? "").includes(value),
   time: (data, step, value) => data.steps.step[step] === Number(value),
-  won: (data, step, value) => Boolean(data.trajectories.success[data.steps.trajectory[step]]) === (value === "yes"),
+  won: (data, step, value) => data.trajectories.success[data.steps.trajectory[step]] === (value === "yes" ? WON : 0),
   above: (data, step, value) => data.estimators[0].advantage[step] > Number(value),
   below: (data, step, value) => data.estimators[0].advantage[step] < Number(value),
   unused: (data, step, value) => (levelAt(data, value)?.unused[step] ?? 0) > 0,
@@ -69,17 +69,17 @@ function findView(data, query) {
   return [
     h("h1", {}, query ? ["Found: ", visible(query)] : "All tasks"),
     h("p", { id: "found" }, `${steps.length.toLocaleString("en")} steps of ${tasks.length.toLocaleString("en")} tasks.`),
-    longTable(["update", "task", "type", "trajectories", "won", "steps found"], tasks, (task) => {
+    longTable([data.unit, "task", "type", "trajectories", "won", "steps found"], tasks, (task) => {
       const trajectories = data.trajectoriesOfTask(task);
       return [
-        figureCell(String(data.tasks.update[task])), link(data.taskLink(task), visible(data.taskId(task))), visible(data.text(data.tasks.type[task]) ?? ""),
-        trajectories.length, trajectories.filter((trajectory) => data.trajectories.success[trajectory]).length,
+        figureCell(data.unit && String(data.tasks.update[task])), link(data.taskLink(task), visible(data.taskId(task))), visible(data.text(data.tasks.type[task]) ?? ""),
+        trajectories.length, figureCell(data.wonCount(trajectories) || "–"),
         steps.filter((step) => data.steps.task[step] === task).length,
       ];
     }, {}, 20),
     query ? h("h2", {}, "Steps") : "",
     query ? longTable(["step", "observation", "action", "return", "advantage"], steps, (step) => [
-      h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryName(data.steps.trajectory[step]))),
+      h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryId(data.steps.trajectory[step]))),
       visible(shortened(data.stepText("observation", step), 70)), visible(shortened(actionOf(data, step), 50)),
       figureCell(number(data.steps.return[step])), badge(data.estimators[0].advantage[step]),
     ], { id: "found-steps" }) : "",

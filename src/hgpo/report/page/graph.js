@@ -29,10 +29,11 @@ function taskGraph(data, task) {
     nodes[source].total += data.steps.return[step];
     nodes[source].steps.push(step);
     if (nodes[target].kind !== KINDS.observed) nodes[target].visits += 1;
+    nodes[target].unknown = data.trajectories.success[data.steps.trajectory[step]] === UNKNOWN;
     const key = `${source} ${target} ${data.steps.action[step]}`;
     if (!edges.has(key)) edges.set(key, { source, target, action: data.stepText("action", step), steps: [], won: false });
     edges.get(key).steps.push(step);
-    if (data.trajectories.success[data.steps.trajectory[step]]) edges.get(key).won = true;
+    if (data.won(data.steps.trajectory[step])) edges.get(key).won = true;
   }
   for (const node of nodes) node.mean = node.steps.length ? node.total / node.steps.length : null;
   return { nodes, edges: [...edges.values()] };
@@ -56,7 +57,7 @@ function graphView(data, task) {
     h("p", { class: "note" },
       "Circles: states, larger with more visits. Colour: mean return, ",
       h("span", { class: "ramp", "data-low": number(low), "data-high": number(high) }, `${number(low)} (dark) to ${number(high)} (yellow)`),
-      ". Thick lines: actions on paths that won; dashed: only on paths that did not. ✓ won, ✗ ended otherwise. Empty circles: nobody went on from there."),
+      ". ", nodes.some((node) => node.unknown) ? "■ end. " : "Thick lines: actions on paths that won; dashed: only on paths that did not. ✓ won, ✗ ended otherwise. ", "Empty circles: nobody went on from there."),
   ];
 }
 
@@ -69,11 +70,12 @@ function radius(node) {
 }
 
 function drawNode(data, node, share) {
-  const name = node.kind === KINDS.observed ? plain(node.text) : node.kind === KINDS.won ? "won" : "ended without winning";
+  const unknown = node.kind === KINDS.ended && node.unknown;
+  const name = node.kind === KINDS.observed ? plain(node.text) : node.kind === KINDS.won ? "won" : unknown ? "end" : "ended without winning";
   const label = `${name}\n${node.visits} visits${node.mean === null ? "" : `, mean return ${number(node.mean)}`}`;
   const mark = node.kind === KINDS.observed
     ? svg("circle", { r: radius(node), class: node.mean === null ? "only-reached" : "state", fill: node.mean === null ? null : rampColour(share(node.mean)), "data-visits": node.visits, "data-mean": node.mean })
-    : svg("text", { class: node.kind === KINDS.won ? "end won" : "end lost" }, node.kind === KINDS.won ? "✓" : "✗");
+    : svg("text", { class: node.kind === KINDS.won ? "end won" : "end lost" }, node.kind === KINDS.won ? "✓" : unknown ? "■" : "✗");
   const group = svg("g", { class: "node", transform: `translate(${node.x} ${node.y})` }, svg("title", {}, label), mark,
     svg("text", { class: "label", y: radius(node) + 12 }, node.kind === KINDS.observed ? shortened(lastSentence(node.text), 20) : name));
   return node.steps.length ? svg("a", { href: data.stepLink(node.steps[0]), "aria-label": label }, group) : group;

@@ -78,7 +78,7 @@ function taskFromLink(value, estimator) {
 }
 
 function notShown(what) {
-  return [h("h1", {}, `This ${what} is not in the report`), h("p", {}, `Perhaps it was not among the tasks that fit: hgpo inspect --update N shows all of an update.`)];
+  return [h("h1", {}, `This ${what} is not in the report`), h("p", {}, `Perhaps it was not among the tasks that fit${data.unit === "update" ? ": hgpo inspect --update N shows all of an update" : ""}.`)];
 }
 
 function drawTabs(view) {

@@ -1,33 +1,16 @@
 /* View 1: every update in metrics. They count all steps, also those that are not sampled. */
 
-const LEVEL_FIGURES = [
-  ["usable", "usable_share", percent],
-  ["no context", "no_context_share", percent],
-  ["alone", "alone_share", percent],
-  ["dropped", "dropped_share", percent],
-  ["mean weight", "mean_weight", number],
-  ["groups", "groups", number],
-  ["size 10 %", "size_p10", number],
-  ["size 50 %", "size_p50", number],
-  ["size 90 %", "size_p90", number],
-  ["largest", "size_max", number],
-  ["variance explained", "variance_explained", percent],
-  ["adjusted", "variance_explained_adjusted", percent],
-  ["sign as previous", "sign_agreement", percent],
-  ["sign as final", "sign_agreement_final", percent],
-  ["prompts differ", "prompts_differ_steps", percent],
-];
-
 function overviewView(data) {
   return [
     h("h1", {}, visible(data.source)),
     h("p", { id: "counts" }, countsLine(data)),
+    data.wonRule ? h("p", { class: "note", id: "won-rule" }, `${data.wonRule}.`) : "",
     noticesBox(data),
     data.run ? runBox(data.run) : "",
     data.size ? h("p", { id: "begin" }, link(data.taskLink(place.task), "Look at a task"), " whose trajectories ended differently, or at ", link("#find=", "all tasks"), ".") : "",
     h("p", { class: "note", id: "levels-of" }, `The charts by level show the ${data.levelsOf}; gamma ${data.gamma}. ${levelNames(data)}`),
     h("div", { class: "charts" }, data.charts.map(({ id, title, note, spec }) => chart(title, note, spec, id))),
-    h("h2", {}, `One update: ${data.levelsOf}`),
+    h("h2", {}, data.unit ? `One ${data.unit}: ${data.levelsOf}` : `All steps: ${data.levelsOf}`),
     levelsOfUpdate(data),
   ];
 }
@@ -50,9 +33,10 @@ function levelNames(data) {
 function countsLine(data) {
   const { steps, tasks, sampledSteps, sampledTasks } = data.count;
   const whole = (count) => count.toLocaleString("en");
-  const all = `${whole(steps)} steps of ${whole(tasks)} tasks in ${data.updates.length} update${data.updates.length === 1 ? "" : "s"}.`;
+  const of = data.unit ? ` in ${data.updates.length} ${data.unit}${data.updates.length === 1 ? "" : "s"}` : "";
+  const all = `${whole(steps)} steps of ${whole(tasks)} tasks${of}.`;
   if (sampledSteps === steps) return `${all} All can be looked at.`;
-  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} tasks can be looked at: whole tasks, spread evenly over the updates.`;
+  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} tasks can be looked at: whole tasks${data.unit ? `, spread evenly over the ${data.unit}s` : ""}.`;
 }
 
 function noticesBox(data) {
@@ -77,14 +61,14 @@ function levelsOfUpdate(data) {
     const levels = levelsOfSummary(data.updates[index].summary);
     holder.replaceChildren(
       table(
-        ["level", "its groups", ...LEVEL_FIGURES.map(([heading]) => heading)],
+        ["level", "its groups", ...data.levelFigures.map(([heading]) => heading)],
         levels.map((level) => [
           levelLabel(level), visible(level.name),
-          ...LEVEL_FIGURES.map(([, name, format]) => figureCell(format(level[name]), { "data-figure": name })),
+          ...data.levelFigures.map(([, name, isShare]) => figureCell((isShare ? percent : number)(level[name]), { "data-figure": name })),
         ]),
       ),
     );
   };
   show(data.updates.length - 1);
-  return [h("p", {}, h("label", {}, "update ", select)), holder];
+  return data.unit ? [h("p", {}, h("label", {}, `${data.unit} `, select)), holder] : holder;
 }

@@ -6,8 +6,8 @@ function stepView(data, step, key) {
   const task = data.steps.task[step];
   const fault = data.stepText("fault", step);
   return [
-    h("h1", {}, `Step ${data.steps.step[step]} of `, visible(data.trajectoryName(trajectory))),
-    h("p", {}, `Update ${data.update(step)}, task `, link(data.taskLink(task), visible(data.taskId(task))), ". ", outcome(data, trajectory), ". ", link(data.stepLink(step), "link to this step")),
+    h("h1", {}, `Step ${data.steps.step[step]} of `, visible(data.trajectoryId(trajectory))),
+    h("p", {}, data.unit ? `${data.unitOf(task)}, task ` : "Task ", link(data.taskLink(task), visible(data.taskId(task))), ". ", outcome(data, trajectory), ". ", link(data.stepLink(step), "link to this step")),
     strip(data, step, estimator),
     facts(data, step, estimator),
     fault ? h("p", { class: "notice" }, "The response was ill-formed: ", visible(fault)) : "",
@@ -101,7 +101,7 @@ function episodeMembers(data, members, step) {
     table(["trajectory", "", "steps", "sum of rewards"], trajectories.map((trajectory) => {
       const own = trajectory === data.steps.trajectory[step];
       const steps = data.stepsOfTrajectory(trajectory);
-      return [h("span", {}, link(data.stepLink(steps[0]), visible(data.trajectoryName(trajectory))), own ? " (this one)" : ""), outcome(data, trajectory), steps.length, steps.reduce((sum, other) => sum + data.steps.reward[other], 0)];
+      return [h("span", {}, link(data.stepLink(steps[0]), visible(data.trajectoryId(trajectory))), own ? " (this one)" : ""), outcome(data, trajectory), steps.length, data.sumOfRewards(trajectory)];
     })));
 }
 
@@ -113,7 +113,7 @@ function groupMembers(data, estimator, members, step) {
   const ordered = [...differing, ...others.filter((member) => !differing.includes(member))];
   const summary = prompt ? `${others.length} others, ${differing.length} of them with a different prompt` : `${others.length} others`;
   const rows = (member) => [
-    h("span", {}, visible(data.trajectoryName(data.steps.trajectory[member]))),
+    h("span", {}, visible(data.trajectoryId(data.steps.trajectory[member]))),
     stepLink(data, member),
     outcome(data, data.steps.trajectory[member]),
     figureCell(number(data.steps.return[member])),

@@ -4,10 +4,11 @@ function taskView(data, task, key) {
   const trajectories = data.trajectoriesOfTask(task);
   const estimator = data.estimator(key);
   const type = data.text(data.tasks.type[task]);
-  const won = trajectories.filter((trajectory) => data.trajectories.success[trajectory]).length;
+  const won = data.wonCount(trajectories);
+  const unit = data.unitOf(task);
   return [
     h("h1", {}, "Task ", visible(data.taskId(task))),
-    h("p", {}, `Update ${data.tasks.update[task]}. `, type ? ["Type ", visible(type), ". "] : "", `${trajectories.length} trajectories, ${won} won. `, neighbours(data, task)),
+    h("p", {}, unit ? `${unit}. ` : "", type ? ["Type ", visible(type), ". "] : "", `${trajectories.length} trajectories${won && `, ${won} won`}. `, neighbours(data, task)),
     h("h2", {}, "Transitions"),
     graphView(data, task),
     h("h2", {}, "Side by side"),
@@ -32,7 +33,7 @@ function estimatorSelect(data, chosen, change) {
 /* Time runs down, trajectories stand beside each other; each cell is a step with its action and advantage. */
 function sideBySide(data, trajectories, estimator) {
   const longest = Math.max(...trajectories.map((trajectory) => data.trajectoryLength[trajectory]));
-  const headings = trajectories.map((trajectory) => h("span", {}, visible(data.trajectoryName(trajectory)), h("br"), outcome(data, trajectory)));
+  const headings = trajectories.map((trajectory) => h("span", {}, visible(data.trajectoryId(trajectory)), h("br"), outcome(data, trajectory)));
   const rows = range(0, longest).map((time) => [
     figureCell(String(time)),
     ...trajectories.map((trajectory) => {
