@@ -173,7 +173,7 @@ def test_a_full_context_is_a_loss_that_is_counted(tmp_path: Path) -> None:
             error(400, words) if far(body) and "at place 3" in body["messages"][-1]["content"] else says(action(body))
         )
 
-    status, stored, asked = evaluate(answer, tmp_path)
+    status, stored, _ = evaluate(answer, tmp_path)
     assert (status, stored["episodes"], stored["failed"], stored["context_full"]) == (0, GAMES, 0, 1)
     assert stored["success"]["mean"] == pytest.approx(3 / 6)
     assert stored["tasks_won"]["held_out/8"] == 0.0
