@@ -44,11 +44,11 @@ def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
     assert "25.0 % → 50.0 % (+25.0 points, 95 % CI +10.0 to +40.0), 4 updates" in text
     assert "summary.json" in text
     assert "rollouts" not in text
-    assert "hgpo advantages" not in text
+    assert "hgpo inspect" not in text
     assert "--split" not in text  # other environments have other splits
     run.rollouts.mkdir()
     assert "rollouts/" in shown(run)
-    assert f"hgpo advantages {run.path}" in shown(run)
+    assert f"hgpo inspect {run.path}" in shown(run)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1}', '{"estimator": 1}'])
