@@ -131,7 +131,8 @@ class KnowingPolicy(ServerPolicy):
         self._answer = answer
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
-        return self.read(self._answer(self.body(request, temperature)), 1, 0.0)
+        body = self.body(request, temperature)
+        return self.read(self._answer(body).model_dump(), body, 1, 0.0)
 
 
 def foresee(games: ServedGames) -> Requests:

@@ -1,9 +1,17 @@
-"""The input of a model: one message, or the turns of a conversation."""
+"""The texts of a model: its input, which is one message or the turns of a conversation, and thoughts in its responses.
+
+Thinking models write thoughts between tags before the answer, and thoughts are no part of it. Some chat templates write
+the opening tag, so that a response has only the closing one; a response that is cut at the token limit has only the
+opening one.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
+
+_TAG = re.compile(r"<(/?)(think|thinking|thought|thoughts|reasoning|seed:think)>|\[(/?)(THINK)\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +39,79 @@ def as_text(prompt: Conversation) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"[{message.role}]\n{message.text}" for message in prompt)
+
+
+def thought_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of each thought in `text`, tags included.
+
+    A thought ends at the closing tag that balances its opening tag, since thoughts quote tags; without one, at the
+    first closing tag; without any, at the end of the text. A closing tag without an opening one ends a thought that
+    began with the text, unless the text begins with an opening tag or the closing tag ends the text after a thought.
+
+    Example: `thought_spans("I look.</think> Action: look") == [(0, 15)]`.
+    """
+    tags = [(tag.start(), tag.end(), (tag[2] or tag[4]).lower(), bool(tag[1] or tag[3])) for tag in _TAG.finditer(text)]
+    if not tags:
+        return []
+    spans: list[tuple[int, int]] = []
+    position = _end_of_begun(text, tags)
+    if position:
+        spans.append((0, position))
+    closings = _closings(tags)
+    for index, (start, _, _, closes) in enumerate(tags):
+        if closes or start < position:
+            continue
+        position = closings.get(index, len(text))
+        spans.append((start, position))
+    return spans
+
+
+def _end_of_begun(text: str, tags: list[tuple[int, int, str, bool]]) -> int:
+    """The end of a thought whose opening tag is part of the prompt; 0 if there is none."""
+    if not tags[0][3] and not text[: tags[0][0]].strip():
+        return 0
+    depths: dict[str, int] = {}
+    for index, (_, end, name, closes) in enumerate(tags):
+        depths[name] = depths.get(name, 0) + (-1 if closes else 1)
+        if depths[name] < 0:
+            return end if index == 0 or text[end:].strip() else 0
+    return 0
+
+
+def _closings(tags: list[tuple[int, int, str, bool]]) -> dict[int, int]:
+    """The end of the thought that each opening tag begins, by the tag's index; not for unclosed ones."""
+    ends: dict[int, int] = {}
+    open_tags: dict[str, list[int]] = {}
+    for index, (_, end, name, closes) in enumerate(tags):
+        if not closes:
+            open_tags.setdefault(name, []).append(index)
+        elif open_tags.get(name):
+            ends[open_tags[name].pop()] = end
+    following: dict[str, int] = {}
+    for index in reversed(range(len(tags))):
+        _, end, name, closes = tags[index]
+        if closes:
+            following[name] = end
+        elif index not in ends and name in following:
+            ends[index] = following[name]
+    return ends
+
+
+def without_thoughts(text: str) -> str:
+    """The text with each thought replaced by a line break; unchanged if it has none."""
+    parts, position = [], 0
+    for start, end in thought_spans(text):
+        parts.append(text[position:start])
+        position = end
+    return "\n".join([*parts, text[position:]])
+
+
+def closes_thought(text: str) -> bool:
+    """Whether a closing tag is in the text."""
+    return any(tag[1] or tag[3] for tag in _TAG.finditer(text))
+
+
+def opens_thought(prompt: str) -> bool:
+    """Whether a prompt ends within a thought, as chat templates of some thinking models make them."""
+    tags = list(_TAG.finditer(prompt))
+    return bool(tags) and not (tags[-1][1] or tags[-1][3]) and not prompt[tags[-1].end() :].strip()

@@ -11,9 +11,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from hgpo.messages import Conversation
+from hgpo.messages import Conversation, thought_spans, without_thoughts
 from hgpo.plugins import Registry
-from hgpo.utils.thoughts import thought_spans, without_thoughts
 
 MAX_ACTION_CHARACTERS = 512
 _CJK = re.compile("[\u4e00-\u9fff]")

@@ -17,8 +17,7 @@ import re
 from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
-from hgpo.messages import Conversation, Message
-from hgpo.utils.thoughts import without_thoughts
+from hgpo.messages import Conversation, Message, without_thoughts
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hgpo.messages import Conversation, messages_of
+from hgpo.messages import Conversation, messages_of, without_thoughts
 from hgpo.policies.base import ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.chat import encodable
 from hgpo.policies.replies import ServerError, error_of, read_error, text_of, token_count, tool_names
-from hgpo.utils.thoughts import without_thoughts
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

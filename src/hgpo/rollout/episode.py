@@ -16,11 +16,10 @@ from typing import Any
 
 from hgpo.agents import AgentContext, Memory, ParsedAction
 from hgpo.envs.base import StepResult
-from hgpo.messages import as_text
+from hgpo.messages import as_text, closes_thought
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import Prompt, RolloutRules, make_key
 from hgpo.rollout.records import StepRecord
-from hgpo.utils.thoughts import closes_thought
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 from hgpo.agents import Agent, AgentContext
 from hgpo.envs.base import Env, Expert, StepResult, Task
 from hgpo.envs.env_checker import EnvContractError
+from hgpo.messages import without_thoughts
 from hgpo.policies.base import (
     AnyPolicy,
     AsyncPolicy,
@@ -34,7 +35,6 @@ from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
 from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage
-from hgpo.utils.thoughts import without_thoughts
 
 MAX_LESSON_CHARACTERS = 1_000
 Result = TypeVar("Result")

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from hgpo.agents import AgentContext, AgentSpec, ParsedAction, get_template, make_agent
 from hgpo.agents.prompts import clean_action, parse_tagged
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, remembered
+from hgpo.messages import opens_thought, thought_spans, without_thoughts
 from hgpo.policies.base import Response
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt, RolloutRules
-from hgpo.utils.thoughts import opens_thought, thought_spans, without_thoughts
 from tiny_models import tiny_model
 
 REACT = make_agent("react", AgentSpec("alfworld", "household-reasoning", 2), {}).template

@@ -159,7 +159,7 @@ def test_what_cannot_be_used_fails_its_episode_with_the_servers_words(bad: Any, 
 def test_what_concerns_every_request_ends_the_command_at_once(
     bad: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, stored, _ = evaluate(lambda body: bad, tmp_path, "--at-once", "2")
+    status, stored, asked = evaluate(lambda body: bad, tmp_path, "--at-once", "2")
     assert (status, stored) == (2, {})
     assert "Insufficient credits" in capsys.readouterr().err
     assert len(asked) <= 2
