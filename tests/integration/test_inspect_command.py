@@ -87,7 +87,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(run: Path, capsys: pytest
     shown = " ".join(capsys.readouterr().out.split())
     assert "00002.parquet: no row can be read" in shown
     assert "metrics.jsonl line 2 is not JSON" in shown
-    assert "8 steps of 1 tasks in 1 updates" in shown
+    assert "8 steps of 1 task in 1 update" in shown
     notices = " ".join(header_of(run / "x.html")["notices"])
     assert "00002.parquet" in notices
     assert "metrics.jsonl line 2" in notices
