@@ -205,8 +205,8 @@ def open_policy(
         source: see `hgpo.runs.load_settings.settings_for`.
         config: the settings that this function made.
         checkpoint: of a run.
-        warn: receives what a server does other than the settings say.
-        say: shows which sampler `policy.backend` "auto" came to on CUDA.
+        warn: receives deviations of a server from the settings.
+        say: receives the sampler that `policy.backend` "auto" selects on CUDA.
 
     Raises:
         ValueError: there is no such policy, or a package is not installed that it needs.

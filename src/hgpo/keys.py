@@ -1,4 +1,4 @@
-"""Keys for comparing values that others bring: observations and actions of any type.
+"""Keys for comparing observations and actions of any type.
 
 Two values have equal keys exactly if they have equal contents. A key never depends on an object's address, on the order
 of a mapping or set, or on how a value is printed.
@@ -23,7 +23,7 @@ from hgpo.columns import IDENTITY_REMEDY, as_array, is_compared_by_identity
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _WRITTEN = (date, time, timedelta, Decimal, UUID, PurePath)
-"""Types of the standard library whose text says everything about a value."""
+"""Types of the standard library whose text identifies the value."""
 _EXACT_IN_FLOAT64 = 2**53
 
 

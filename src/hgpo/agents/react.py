@@ -105,7 +105,7 @@ def _command(text: str) -> str:
 def remembered(response: str, action: str) -> str:
     """A response as later prompts repeat it: up to its first action, since models then invent observations.
 
-    Without thoughts, which chat templates leave out, too. A text that is too long loses its end, but not its action.
+    Without thoughts, which chat templates leave out, too. A text that is too long is truncated, but its action is kept.
     """
     answer = without_thoughts(response)
     found = _ACTION.search(answer)

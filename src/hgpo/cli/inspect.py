@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run directory)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is no report")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
     add_estimator_argument(parser, "the estimator of the training (default: the run's, else hgpo)")

@@ -90,7 +90,7 @@ class TaskSuite(Protocol):
 
 
 class TaskSplits:
-    """A suite whose splits are made on first use, when a warning says once what is left out.
+    """A suite whose splits are made on first use; one warning then lists what is left out.
 
     Args:
         make: split -> function that makes its tasks, the training split first; called once at most.
@@ -169,7 +169,7 @@ def converted(name: str, value: object, kind: Any) -> Any:
     """A value from a recipe as the type `kind`, by pydantic's rules: a list as a tuple, a table as a dataclass.
 
     Raises:
-        ValueError: it is no such value; names `name`, the value and the reasons.
+        ValueError: the value does not have this type; names `name`, the value and the reasons.
     """
     holder: Any = create_model("Option", __config__=ConfigDict(arbitrary_types_allowed=True), value=(kind, ...))
     try:

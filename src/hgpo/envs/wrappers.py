@@ -98,7 +98,7 @@ class LimitedSuite:
         """
         splits = self._checked("splits", lambda: self.suite.splits)
         if not is_texts(splits):
-            raise EnvContractError(f"the suite's `splits` has to be a list of texts, and is {safe_repr(splits)}")
+            raise EnvContractError(f"the suite's `splits` must be a list of strings, got {safe_repr(splits)}")
         return tuple(splits)
 
     @property

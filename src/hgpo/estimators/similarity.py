@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _QUIET_SECONDS = 10.0
 _CHUNK = 512
-"""Characters after which the bound of the common subsequence is looked at."""
+"""Number of characters between checks of the bound on the common subsequence."""
 
 
 def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
@@ -152,7 +152,7 @@ class _Representative:
         """Whether the longest common subsequence has at least `needed` characters.
 
         One row of the table per character in a handful of integer operations (Hyyrö 2004: a bit of the row is 0 where
-        the length grows). Ends as soon as the characters that are left cannot suffice.
+        the length grows). Ends as soon as the remaining characters cannot suffice.
         """
         size = len(self._text)
         full = (1 << size) - 1

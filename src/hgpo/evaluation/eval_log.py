@@ -82,7 +82,7 @@ class EvalLog:
         self.cost += summary.usage.cost
 
     def _read(self, conditions: Mapping[str, Any]) -> None:
-        """Take the episodes of the file; an incomplete last line is removed from it."""
+        """Load the episodes of the file and remove an incomplete last line from it."""
         lines = list(_whole_lines(self.path))
         try:
             begun = dict(json.loads(lines[0])["evaluation"])

@@ -159,7 +159,7 @@ class Evaluator:
     def _play(
         self, tasks: Sequence[EvalTask], done: int, policy: PricedPolicy, log: EvalLog, *, keep_going: bool
     ) -> bool:
-        """Whether all tasks were played; `done` others were before."""
+        """Whether all tasks were played; `done` were played earlier."""
         outcomes: Counter[str] = Counter()
         with self.reporter.counting(f"evaluating on {self.split}") as count:
 

@@ -39,7 +39,7 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
     from accelerate.utils import gather_object
 
     class StepAdvantageTrainer(base):  # type: ignore[misc, valid-type]
-        """GRPO's trainer with advantages of answers."""
+        """TRL's `GRPOTrainer` with one advantage per assistant message."""
 
         _conversations: list[list[Turn]]
         _rewards_B: torch.Tensor

@@ -197,7 +197,7 @@ def _check_chat(tokenizer: Any, chat: Chat) -> bool:
 
 
 def _problem(name: str, text: str, chat: Chat) -> str:
-    """What the template did not show of the prompt or the system message; empty: it shows both."""
+    """Error for the parts of prompt or system message that the template leaves out; empty if none."""
     folded = " ".join(text.lower().split())
     for what, wanted in (("the prompt", _probe(0, _PROBES)), ("a system message", chat.system_prompt.strip())):
         if wanted in text:
@@ -214,7 +214,7 @@ def _problem(name: str, text: str, chat: Chat) -> str:
 
 
 def _probe(index: int, sentences: int) -> str:
-    """A text that no template has and that changes if it is cut, spaced or cased otherwise."""
+    """A text that no template contains; truncation, changed spaces or changed case can be detected in it."""
     return " ".join(f"Put Mug {index}.{number}  on\nthe Desk." for number in range(sentences))
 
 
@@ -227,7 +227,7 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """All tokens that end a turn, ascending: chat models list several in their generation config.
 
     Raises:
-        ValueError: none is named, or one is no token id.
+        ValueError: none is named, or one is not a token id.
     """
     configured = getattr(model.generation_config, "eos_token_id", None)
     if configured is None and (config := getattr(model, "config", None)) is not None:

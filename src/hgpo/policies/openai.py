@@ -44,7 +44,7 @@ class ServerContextFull(ContextFull, AnswerFailed):
 
 
 class UnreadableAnswer(AnswerFailed):
-    """A reply of status 200 that is no answer. The same request may succeed."""
+    """A reply of status 200 without a usable answer. A retry may succeed."""
 
 
 class ServerRefused(ValueError):
@@ -130,7 +130,7 @@ class ServerPolicy:
         self._before = [{"role": "system", "content": encodable(system_prompt)}] if system_prompt else []
         self._warn = warn
         self._length_parameter = server.length_parameter
-        self._temperature: float | None = None  # the only one that the model accepts
+        self._temperature: float | None = None  # the only value that the model accepts
         self._rejected: set[str] = set()
         self._counts_tokens = True
         self._answered = False
@@ -208,7 +208,7 @@ class ServerPolicy:
             raise AnswerFailed(reason(error)) from error
         document = _document(raw.text)
         if not isinstance(document, dict):
-            raise UnreadableAnswer(f"it is no JSON object: {read_error(document, 200).text}")
+            raise UnreadableAnswer(f"it is not a JSON object: {read_error(document, 200).text}")
         if problem := error_of(document):
             raise self._failure(problem, body, UnreadableAnswer if problem.transient else AnswerFailed)
         choices = document.get("choices")
@@ -236,7 +236,7 @@ class ServerPolicy:
     def _adapt(self, name: str, told: ServerError, sent: Mapping[str, Any]) -> None:
         """Rename or leave out a rejected parameter in all later requests, and say so once."""
         if name in self._rejected or (name == "temperature" and self._temperature not in (None, sent[name])):
-            return  # a concurrent request was first
+            return  # a concurrent request already changed it
         other = _LENGTH_NAMES.get(name)
         if name == "temperature" and self._temperature is None and told.only_value not in (None, sent[name]):
             self._temperature = told.only_value
@@ -252,15 +252,15 @@ class ServerPolicy:
         """A completion as a response to `body`.
 
         Raises:
-            AnswerFailed: it has no text for a reason that is not the model's.
+            AnswerFailed: it has no text, and the model did not cause this.
         """
         choice = completion["choices"][0]
         text = text_of(choice["message"], MAX_CHARACTERS)
         said = without_thoughts(text).strip()
         if not said and (tools := tool_names(choice["message"])):
             raise AnswerFailed(
-                f"the answer is no text but a call of {', '.join(tools)}, though requests offer no tools: "
-                "turn the tool parser of the server off"
+                f"the answer is a call of {', '.join(tools)}, not text, but requests offer no tools: "
+                "turn off the server's tool parser"
             )
         if not said and choice.get("finish_reason") == "content_filter":
             raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")
@@ -276,7 +276,7 @@ class ServerPolicy:
     def _usage(
         self, completion: Mapping[str, Any], body: Mapping[str, Any], text: str, requests: int, seconds: float
     ) -> RequestUsage:
-        """What a completion took; numbers of tokens that the server does not report are estimates."""
+        """Usage of a completion; token counts that the server does not report are estimates."""
         usage = completion.get("usage")
         prompt, written = [token_count(usage.get(key)) if isinstance(usage, dict) else None for key in _USAGE]
         asked = "".join(message["content"] for message in body["messages"])
@@ -314,12 +314,12 @@ async def _close_at_the_end(client: AsyncOpenAI) -> None:
 
 
 def is_finished(choice: Mapping[str, Any]) -> bool:
-    """Whether a response was not cut; servers without a reason are believed to end it."""
+    """Whether a response is complete, which is assumed if the server gives no finish reason."""
     return str(choice.get("finish_reason")).lower() not in _CUT
 
 
 def _document(text: str) -> Any:
-    """JSON, or the text itself if it is none."""
+    """The parsed JSON, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -327,7 +327,7 @@ def _document(text: str) -> Any:
 
 
 def _estimate(text: str) -> int:
-    """Tokens of a text, as a quarter of its characters."""
+    """Estimated number of tokens of a text: a quarter of its characters."""
     return len(text) // 4 + 1
 
 

@@ -1,4 +1,4 @@
-"""What chat servers send: the text of a message, the tokens that they count, and errors in the words of any server."""
+"""Replies of chat servers: the text of a message, token counts, and errors in the format of any server."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tool_names(message: Mapping[str, Any]) -> list[str]:
 
 
 def token_count(value: Any) -> int | None:
-    """A number of tokens that a server reports; None if it is none."""
+    """A token count reported by a server; None if the value is not a count."""
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -132,7 +132,7 @@ class ServerError:
         text: the message, in one line.
         status: the HTTP status; of a reply with status 200 the code in its body, if there is one.
         codes: all values of `code`, `type` and `status`, lower-cased.
-        parameter: the request's field that it is about, if the server names one.
+        parameter: the request field that caused the error, if the server names one.
     """
 
     text: str
@@ -171,7 +171,7 @@ class ServerError:
         return not answered and self.status in (200, 400, 422) and bool(_KEY_OR_MODEL.search(self.text))
 
     def rejected(self, sent: Collection[str]) -> str | None:
-        """The one of the request's parameters that the model does not accept; None if it is another error."""
+        """The request parameter that the model does not accept; None for other errors."""
         if self.status not in (200, 400, 422):
             return None
         if self.parameter is not None:
@@ -182,12 +182,12 @@ class ServerError:
 
     @property
     def is_about_a_range(self) -> bool:
-        """Whether a parameter's value is too large or too small, so that another one would do."""
+        """Whether a parameter's value is out of range, so another value would be accepted."""
         return bool(_RANGE.search(self.text))
 
     @property
     def only_value(self) -> float | None:
-        """The number that the message names as the only one."""
+        """The only value that the model accepts, if the message states one."""
         found = _ONLY.search(self.text)
         return float(found[1]) if found else None
 

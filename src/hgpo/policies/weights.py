@@ -111,7 +111,7 @@ def load_adapter(base: Any, folder: Path) -> Any:
 
     Raises:
         WrongBaseError: it was trained with other frozen weights.
-        IncompleteModelError: it lacks weights or has surplus ones.
+        IncompleteModelError: weights are missing or unexpected.
         ValueError: it is damaged, or peft is not installed.
     """
     check_peft()
@@ -215,9 +215,9 @@ def merge_adapter(model: Any) -> Any:
 
 
 def shares_head(model: Any) -> bool:
-    """Whether embeddings and output layer are one weight also once adapters are merged.
+    """Whether embeddings and output layer still share one weight after adapters are merged.
 
-    A configuration may say so of a model that is stored with two.
+    A configuration may claim this for a model that is stored with two weights.
     """
     base = base_model(model)
     ends = base.get_input_embeddings(), base.get_output_embeddings()
@@ -356,7 +356,7 @@ def cast(model: Any, dtype: torch.dtype) -> Any:
 
 
 def restore_rotary(model: Any) -> None:
-    """Compute the float32 frequencies of rotary embeddings again, in place, in a model that was cast as a whole."""
+    """Recompute the float32 frequencies of rotary embeddings in place, after the whole model was cast."""
     for module in model.modules():
         frequencies = {  # Gemma 3 has some for each kind of layer
             name: buffer for name, buffer in module.named_buffers(recurse=False) if name.endswith("inv_freq")

@@ -46,7 +46,7 @@ class ConsistencyCounts:
             prompts (see `variance_explained`); None without such groups or variance.
 
     Example: a group of returns 0, 0, 1, 1 whose prompts are a, a, b, b has groups 1, differ 1, steps 4, alone 0, and
-    explained 1.0: the prompts tell the returns apart completely.
+    explained 1.0: the prompts explain the returns completely.
     """
 
     k: int

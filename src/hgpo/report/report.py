@@ -148,7 +148,7 @@ def build_report(
         tasks=sum(update.summary.tasks for update in metrics),
         unit=files[0].unit if files else "update",
     )
-    while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # the drawn tasks were longer than most
+    while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # if the sampled tasks are long
         report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))
     return report
 

@@ -120,7 +120,7 @@ def _at(columns: Columns, at_S: IntArray) -> dict[str, NDArray[Any]]:
 
 
 def sample_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> SampledSteps:
-    """The columns of whole tasks (numbers of `batch.group`) for the report."""
+    """The report's columns for the steps of the given tasks (values of `batch.group`)."""
     batch = update.batch
     row_S = _rows(batch, tasks)
     task_of = np.zeros(int(batch.group.max()) + 1, dtype=np.int64)

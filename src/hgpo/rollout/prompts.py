@@ -155,7 +155,7 @@ def fit_prompts(
 
 
 class PromptBatcher:
-    """`fit_prompts` for concurrent episodes: one call counts the tokens of all prompts that are waited for."""
+    """`fit_prompts` for concurrent episodes: one call counts the tokens of all pending prompts."""
 
     def __init__(self, counter: PromptCounter, render: Callable[[AgentContext], Conversation]) -> None:
         self._counter, self._render = counter, render

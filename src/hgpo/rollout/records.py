@@ -237,7 +237,7 @@ class EpisodeSummary:
         usage: Of all responses.
         seconds: Wall time, including waiting for other episodes.
         failure: Why it could not be played to its end; empty if it was.
-        context_full: Why its prompt did not fit into the context, which counts as a loss; empty if it did.
+        context_full: Why its prompt did not fit into the context, which counts as a loss; empty if it fit.
     """
 
     task: str

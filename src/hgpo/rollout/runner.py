@@ -333,7 +333,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
     """Play one task until it is won, at most `player.agent.trials` times.
 
     A request without an answer, an environment that breaks its contract, and the cost limit end the task as failed.
-    A full context ends it as lost: it is the model's limit, and comes to long episodes alone.
+    A full context ends it as lost: it is the model's limit and affects long episodes only.
 
     Raises:
         ServerRefused: see `play_tasks`.

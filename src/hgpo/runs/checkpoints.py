@@ -102,13 +102,13 @@ def delete_old(folder: Path, newest: Path, keep: int) -> None:
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:
-    """Those of `checkpoints`, which rise, that have to go so that `keep` stay, `newest` always being one of them."""
+    """The oldest of `checkpoints` (ascending) to delete so that `keep` remain; `newest` always remains."""
     older = [path for path in checkpoints if path != newest]
     return older[: max(0, len(older) + 1 - keep)]
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The checkpoints' folders, damaged ones included, by rising update."""
+    """The checkpoint folders, including damaged ones, in ascending order of update."""
     if not folder.is_dir():
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]

@@ -157,7 +157,7 @@ def missing_notes(path: Path) -> list[str]:
 def peak_resident_gib() -> float:
     """The peak so far of this process's resident memory in GiB; NaN on Windows."""
     if sys.platform == "win32":
-        return float("nan")  # the standard library cannot tell
+        return float("nan")  # the standard library does not report it
     if peak := status_bytes("VmHWM"):  # getrusage would start from the peak of the parent process
         return peak / GIB
     import resource

@@ -299,7 +299,7 @@ def without_secrets(text: str) -> str:
 
 
 def open_tracker(name: str, run: TrackerRun) -> OpenTracker:
-    """Begin the run in the tracker `name`, or continue it; may raise whatever the tracker's library raises."""
+    """Start or continue the run in the tracker `name`. Errors of the tracker's library are not caught."""
     from accelerate import PartialState
 
     PartialState(cpu=True)  # accelerate's loggers need one; `cpu`: no device is initialised

@@ -137,7 +137,7 @@ def _numbers(files: Sequence[Path]) -> list[int]:
 
 
 def _unit(files: Sequence[Path]) -> str:
-    """What the numbers of the files count, see `StepFile`. "gpt-4o.json" has a number and is of no update."""
+    """What the numbers of the files count, see `StepFile`. "gpt-4o.json" has a number but belongs to no update."""
     if len(files) == 1:
         return "update" if re.fullmatch(r"(.*(update|step)[-_ ]?)?\d{1,9}", files[0].stem, re.IGNORECASE) else ""
     found = [re.fullmatch(r"(.*?)\d{1,9}(\D*)", file.stem) for file in files]

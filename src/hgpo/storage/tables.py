@@ -40,7 +40,7 @@ _NO_OBJECT = ("object", "not an object; a row is an object of columns")
 _ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{.*)?", re.DOTALL)
 _INT64 = range(-(2**63), 2**63)
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""Types that Arrow cannot take rows of, and the types with the same values."""
+"""Types whose rows Arrow cannot select -> types with the same values."""
 _SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 

@@ -214,8 +214,8 @@ def _compound_uids(dump: _Dump) -> list[tuple[str, str, str]]:
         odd = matches.index(None)
         raise dump.error(
             odd,
-            f"uid {dump.rows[odd].get('uid')!r} is not of the form <uuid>_<session>_<index> as others are: read the "
-            "dumps of different trainers one by one",
+            f"uid {dump.rows[odd].get('uid')!r} is not of the form <uuid>_<session>_<index>, but others are: read the "
+            "dumps of each trainer separately",
         )
     return parts
 

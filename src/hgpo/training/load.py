@@ -140,11 +140,11 @@ def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
     if policy.model == "tiny":
         return DEFAULT, f"Sampler: {DEFAULT} (policy.backend = auto): a tiny model does not need vLLM"
     if (missing := vllm.missing()) is not None:
-        return DEFAULT, f"Note: generation will be slow: policy.backend = auto takes vLLM on CUDA, and {missing}"
+        return DEFAULT, f"Note: generation will be slow: policy.backend = auto uses vLLM on CUDA, but {missing}"
     try:
         check_options("policy backend 'vllm'", vllm.make, policy.options)
     except ValueError as error:
-        return DEFAULT, f"Note: generation will be slow: policy.backend = auto takes no vLLM, since {error}"
+        return DEFAULT, f"Note: generation will be slow: policy.backend = auto does not use vLLM: {error}"
     share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
     return "vllm", (
         f"Sampler: vLLM (policy.backend = auto on CUDA) with {share:.0%} of the card, which it frees during updates; "

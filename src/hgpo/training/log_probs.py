@@ -1,4 +1,4 @@
-"""Log-probs and entropies of given responses under a model, in as little memory as there is.
+"""Log-probs and entropies of given responses under a model, within the available memory.
 
 The logits of a whole micro-batch can take more memory than the model: 8,192 tokens of 151,936 logits are 5 GB in
 float32, and training needs several such tensors at once. Above `max_logits`, the logits of a chunk of tokens exist
@@ -387,7 +387,7 @@ def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None,
 
 
 def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Of the generators that dropout draws from."""
+    """The states of the random generators that dropout uses."""
     return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 

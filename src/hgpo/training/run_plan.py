@@ -1,4 +1,4 @@
-"""What a run prints first: model, plan, notes on settings meant for another size of model, and its memory.
+"""What a run prints first: model, plan, notes on settings for a different model size, and the memory estimate.
 
 The estimate of memory never rejects a run. It is arithmetic on the model's sizes, for the longest prompts and responses
 that the settings allow. tests/unit/training/test_memory.py compares it with the measured peak of whole updates on a
@@ -255,11 +255,11 @@ def described(parts: dict[str, float]) -> str:
 
 
 def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
-    """GiB that this process may use on `device`; on a CPU what it uses already is included.
+    """GiB that this process may use on `device`; on a CPU this includes memory in use.
 
     Args:
         device: whose memory.
-        root: where `proc` and `sys` are mounted. The limit of a container (control groups version 2) holds, too.
+        root: where `proc` and `sys` are mounted. The limit of a container (cgroup v2) also applies.
 
     Returns:
         None where it is unknown (CPUs without Linux's /proc).
@@ -272,5 +272,5 @@ def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
     with suppress(OSError, ValueError):  # no such group, or "max" for no limit
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
         cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # cached files make way
+        free = min(free, max(0, limit - used + int(cached.get("inactive_file", 0))))  # reclaimable
     return (free + status_bytes("VmRSS", root)) / GIB

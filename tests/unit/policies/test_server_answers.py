@@ -132,8 +132,8 @@ CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", 
             "look",
         ),
         ({"choices": [{**CHOICE, "finish_reason": "content_filter", "message": {"content": None}}]}, "content filter"),
-        ([1, 2], "it is no JSON object"),
-        ("busy", "it is no JSON object: busy"),
+        ([1, 2], "it is not a JSON object"),
+        ("busy", "it is not a JSON object: busy"),
     ],
 )
 def test_what_cannot_be_used_fails_its_episode_with_the_servers_words(bad: Any, reason: str, tmp_path: Path) -> None:

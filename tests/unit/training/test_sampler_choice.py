@@ -73,7 +73,7 @@ def test_on_cuda_auto_is_vllm_where_it_is_installed_and_a_line_says_so(folder: P
     else:
         assert chosen.backend == "transformers"
         assert line.startswith(
-            "Note: generation will be slow: policy.backend = auto takes vLLM on CUDA, and vLLM is not"
+            "Note: generation will be slow: policy.backend = auto uses vLLM on CUDA, but vLLM is not"
         )
         assert 'pip install "hgpo[vllm]"' in line
 
@@ -95,7 +95,7 @@ def test_options_of_the_other_sampler_decide(folder: Path, monkeypatch: pytest.M
     _install(monkeypatch, True)
     chosen, line = choose_sampler(settings(folder, "policy.options.max_batch_size=8").policy)
     assert chosen.backend == "transformers"
-    assert line.startswith("Note: generation will be slow: policy.backend = auto takes no vLLM, since")
+    assert line.startswith("Note: generation will be slow: policy.backend = auto does not use vLLM: ")
     assert "max_batch_size" in line
     chosen, line = choose_sampler(settings(folder, "policy.options.gpu_memory_utilization=0.45").policy)
     assert chosen.backend == "vllm"

@@ -75,7 +75,7 @@ def kind_of(name: str) -> str:
 
 
 class Sightings:
-    """What the expert has read: places, their contents, the carried object and treatments.
+    """What the expert knows from observations: places, their contents, the carried object and treatments.
 
     `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle observed last since
     something was taken or put down. Without `recall`, `contents` is cleared then too.

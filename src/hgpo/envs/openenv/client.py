@@ -185,7 +185,7 @@ class Play:
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
 
-        Fields `won`, `task`, `admissible_commands` and `score` of another type than theirs are left out.
+        Fields `won`, `task`, `admissible_commands` and `score` of the wrong type are left out.
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
@@ -233,9 +233,7 @@ def _shortened(text: str) -> str:
 
 def _number(value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
-        raise EnvContractError(
-            f"reward is {safe_repr(value)}, and has to be a number of a size up to {LARGEST_REWARD:g}"
-        )
+        raise EnvContractError(f"reward must be a number of magnitude up to {LARGEST_REWARD:g}, got {safe_repr(value)}")
     return number
 
 

@@ -258,12 +258,12 @@ def parse_prices(value: object) -> tuple[float, ...]:
     except (ValueError, OverflowError):
         prices = ()
     if not prices or not all(isfinite(price) and price >= 0 for price in prices):
-        raise ValueError(f"pricing {value!r} holds no price; write '$12.50' or '$12.50 to $20', or leave it empty")
+        raise ValueError(f"pricing {value!r} contains no price; write '$12.50' or '$12.50 to $20', or leave it empty")
     return prices
 
 
 def _product(asin: str, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Product:
-    """Without a text that pages alone show, a product has an empty one; the reward needs the name and the query."""
+    """Texts that only pages show may be missing and are then empty; the reward needs the name and the query."""
     bullets, attributes = given(record, "small_description"), given(facts, "attributes")
     return Product(
         asin=asin,
@@ -294,7 +294,7 @@ def _options(contents: Any) -> dict[str, tuple[str, ...]]:
 
 
 def option_pairs(contents: Any, key: str) -> list[tuple[str, Any]]:
-    """The names of options and what each has, of a mapping or of a list of pairs; nothing is an empty list."""
+    """Option names and their values, from a mapping or a list of pairs; an empty list for no value."""
     if not contents:
         return []
     pairs = list(contents.items()) if isinstance(contents, Mapping) else contents
@@ -304,7 +304,7 @@ def option_pairs(contents: Any, key: str) -> list[tuple[str, Any]]:
 
 
 def is_pairs(contents: Any) -> bool:
-    """Whether something is a list of pairs."""
+    """Whether a value is a list of pairs."""
     return isinstance(contents, list) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in contents)
 
 
@@ -314,7 +314,7 @@ def option_value(content: Any, what: str) -> str:
 
 
 def given(record: Mapping[str, Any], key: str) -> Any:
-    """The value of a key; None without one, for null and for NaN."""
+    """The value of a key; None if it is missing, null or NaN."""
     value = record.get(key)
     return None if isinstance(value, float) and isnan(value) else value
 

@@ -284,7 +284,7 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
     if owners and not owners[0]:
         raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine supports only one value")
     if owners:
-        raise ConfigError(f"verl.overrides.{name} is settled by the recipe's {owners[0]}: set that instead")
+        raise ConfigError(f"verl.overrides.{name} is determined by the recipe's {owners[0]}: set that instead")
 
 
 # ---- settings of speed and memory ----------------------------------------------------------------------------------

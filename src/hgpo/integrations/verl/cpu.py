@@ -146,7 +146,7 @@ class TransformersServer:
         answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
         temperature = float(sampling_params["temperature"])
         self._waiting.append((list(prompt_ids), temperature, answer))
-        async with self._sampling:  # one batch at a time; whoever comes next answers all that wait
+        async with self._sampling:  # one batch at a time; the next task answers all pending requests
             while not answer.done():
                 await asyncio.sleep(_GATHERING_SECONDS)
                 await self._answer(temperature)
@@ -227,7 +227,7 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
         self._server: Any = None
 
     async def resume(self, *_: Any, **__: Any) -> None:
-        """Has no meaning here, as `release`: the memory is not shared with training."""
+        """Does nothing, like `release`: the memory is not shared with training."""
 
     release = resume
 

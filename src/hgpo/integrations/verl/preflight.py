@@ -183,7 +183,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     trained = adapters or model.parameters
     weights, gradients = kept * (model.parameters + adapters) // ranks, kept * trained // ranks
     moments = 2 * gradients
-    # verl cuts micro-batches of similar work, so that one may exceed the bound by a sequence.
+    # verl balances the work of micro-batches, so one may exceed the bound by one sequence.
     tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
     logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else tokens * _LOGIT * number
     embeddings = 2 * model.vocabulary * model.hidden_size

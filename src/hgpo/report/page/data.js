@@ -77,7 +77,7 @@ class Data {
     return this.stepsOfTrajectory(trajectory).reduce((sum, step) => sum + this.steps.reward[step], 0);
   }
 
-  /* "Update 3", or "" where the steps are of no update. */
+  /* "Update 3", or "" where the steps belong to no update. */
   unitOf(task) {
     return this.unit ? `${this.unit[0].toUpperCase()}${this.unit.slice(1)} ${this.tasks.update[task]}` : "";
   }

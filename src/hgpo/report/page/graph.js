@@ -57,7 +57,7 @@ function graphView(data, task) {
     h("p", { class: "note" },
       "Circles: states, larger with more visits. Colour: mean return, ",
       h("span", { class: "ramp", "data-low": number(low), "data-high": number(high) }, `${number(low)} (dark) to ${number(high)} (yellow)`),
-      ". ", nodes.some((node) => node.unknown) ? "■ end. " : "Thick lines: actions on paths that won; dashed: only on paths that did not. ✓ won, ✗ ended otherwise. ", "Empty circles: nobody went on from there."),
+      ". ", nodes.some((node) => node.unknown) ? "■ end. " : "Thick lines: actions on paths that won; dashed: only on paths that did not. ✓ won, ✗ ended otherwise. ", "Empty circles: no trajectory continues from there."),
   ];
 }
 

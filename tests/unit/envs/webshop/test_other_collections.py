@@ -119,7 +119,7 @@ def test_prices_in_other_forms(tmp_path: Path, written: Any, prices: tuple[float
 @pytest.mark.parametrize("written", ["9,99 €", "ask us", -3, True, {"value": 3}, ["$3"], [[1]], "1e400", float("inf")])
 def test_prices_that_are_none_are_named(tmp_path: Path, written: Any) -> None:
     """A comma may separate decimals or thousands, so it is read only before three digits."""
-    rejected(tmp_path, "record 0 (B1)", "holds no price", products=[{**RECORD, "pricing": written}])
+    rejected(tmp_path, "record 0 (B1)", "contains no price", products=[{**RECORD, "pricing": written}])
 
 
 def test_numbers_are_texts(tmp_path: Path) -> None:
