@@ -6,8 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from corridor_runs import config, evaluations, quiet, untimed
+from corridor_runs import RECIPE, config, evaluations, quiet, untimed
 from hgpo.assemble import resume, train
+from hgpo.cli.main import main
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
@@ -121,3 +122,14 @@ def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(tmp_path, ca
     resume(run.path, quiet())
     assert f"{run.evaluation('update-1')} is missing" in capsys.readouterr().err
     assert run.complete
+
+
+def test_the_same_command_continues_a_run_and_another_does_not(tmp_path, capsys):
+    short = ["training.updates=1", "warm_start.max_updates=1", "warm_start.evaluate_every=1"]
+    words = ["train", str(RECIPE), f"run.directory={tmp_path}", *short, "--quiet", "--continue"]
+    assert main(words) == 0
+    rows = (tmp_path / "corridor" / "metrics.jsonl").read_bytes()
+    assert main(words) == 0
+    assert (tmp_path / "corridor" / "metrics.jsonl").read_bytes() == rows
+    assert main([*words, "training.updates=2"]) == 2
+    assert "was made with other settings" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
-        if _stored_settings(config.run_directory) != config:
+        if not _same_settings(_stored_settings(config.run_directory), config):
             raise ValueError(
                 f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
                 f"continue it as it is with `hgpo train --resume {config.run_directory}`"
@@ -175,6 +175,14 @@ def _require_verl() -> None:
     from hgpo.integrations.verl.preflight import require_verl
 
     require_verl()
+
+
+def _same_settings(stored: Config, given: Config) -> bool:
+    """Whether a run was made with these settings; a run stores the backend that "auto" selected when it began."""
+    if given.policy.backend == "auto":
+        policy = given.policy.model_copy(update={"backend": stored.policy.backend})
+        given = given.model_copy(update={"policy": policy})
+    return stored == given
 
 
 def _stored_settings(path: Path) -> Config:
