@@ -127,7 +127,10 @@ def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
             {"actor_rollout_ref": {"rollout": {"gpu_memory": 0.4}}},
             "rollout.gpu_memory: verl does not take this setting",
         ),
-        ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, r"determined by the recipe's advantage\.estimator"),
+        (
+            {"algorithm": {"norm_adv_by_std_in_grpo": False}},
+            r"in_grpo is determined by the recipe's advantage\.estimator",
+        ),
         (
             {"algorithm": {"rollout_correction": {"rollout_is": "sequence"}}},
             r"determined by .* training\.importance_cap",
@@ -136,7 +139,7 @@ def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
             {"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-5}}}},
             r"optim\.lr is determined by .* training\.learning_rate",
         ),
-        ({"trainer": {"n_gpus_per_node": 4}}, r"settled by the recipe's verl\.gpus_per_node: set that instead"),
+        ({"trainer": {"n_gpus_per_node": 4}}, r"determined by the recipe's verl\.gpus_per_node: set that instead"),
         ({"actor_rollout_ref": {"actor": {"strategy": "megatron"}}}, "actor.strategy cannot be changed"),
         ({"actor_rollout_ref": {"rollout": {"pipeline_model_parallel_size": 2}}}, "verl refuses these settings"),
     ],

@@ -296,8 +296,8 @@ def test_every_setting_of_verl_is_decided_by_a_setting_of_the_recipe_or_fixed() 
     ("name", "message"),
     [
         ("actor_rollout_ref.rollout.n", r"is determined by the recipe's rollout\.group_size: set that instead"),
-        ("actor_rollout_ref.rollout.val_kwargs", r"settled by the recipe's evaluation\.temperature"),
-        ("algorithm.norm_adv_by_std_in_grpo", r"settled by the recipe's advantage\.estimator"),
+        ("actor_rollout_ref.rollout.val_kwargs", r"determined by the recipe's evaluation\.temperature"),
+        ("algorithm.norm_adv_by_std_in_grpo", r"determined by the recipe's advantage\.estimator"),
         ("data.shuffle", r"verl\.overrides\.data\.shuffle cannot be changed"),
     ],
 )
