@@ -91,7 +91,7 @@ def test_only_a_series_of_files_has_updates(
     path = tmp_path / names[0] if len(names) == 1 else tmp_path
     assert {file.unit for file in find_step_files(path)} == {unit}
     assert main(["inspect", str(path), "-o", str(tmp_path / "report.html")]) == 0
-    out = capsys.readouterr().out.replace(str(tmp_path), "")
+    out = " ".join(capsys.readouterr().out.split()).replace(str(tmp_path), "")
     assert ("update" in out) == (unit == "update")
     assert ("1 file" in out or "2 files" in out) == (unit == "file")
     assert main(["advantages", str(path)]) == 0
