@@ -225,7 +225,7 @@ REFUSED = '{"type": "error", "data": {"message": "\\u001b[2J no", "code": "EXECU
             "no .EXEC",
         ),
         ({"reset": STARTED, "step": STARTED.replace("here", "x" * 1_100_000)}, {}, "longer than"),
-        ({"reset": STARTED, "step": STARTED.replace("null", "NaN")}, {}, "reward is nan"),
+        ({"reset": STARTED, "step": STARTED.replace("null", "NaN")}, {}, "reward must be .* got nan"),
         ({"reset": STARTED.replace("false", "true")}, {}, "ended before its first step"),
     ],
 )
