@@ -39,7 +39,7 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
     from accelerate.utils import gather_object
 
     class StepAdvantageTrainer(base):  # type: ignore[misc, valid-type]
-        """TRL's `GRPOTrainer` with one advantage per assistant message."""
+        """TRL's `GRPOTrainer` with one advantage per answer, a run of model tokens."""
 
         _conversations: list[list[Turn]]
         _rewards_B: torch.Tensor

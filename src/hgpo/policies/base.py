@@ -94,7 +94,7 @@ class Response:
 
 
 class ContextFull(Exception):
-    """A prompt does not fit into the context, even when shortened as far as possible. The episode ends."""
+    """A prompt does not fit, even when shortened as far as possible. The episode ends."""
 
 
 class PromptTooLong(ContextFull, ValueError):

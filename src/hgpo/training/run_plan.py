@@ -255,7 +255,7 @@ def described(parts: dict[str, float]) -> str:
 
 
 def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
-    """GiB that this process may use on `device`; on a CPU this includes memory in use.
+    """GiB that this process may use on `device`; on a CPU this includes what the process already uses.
 
     Args:
         device: whose memory.
