@@ -294,7 +294,7 @@ def group_statistics(compared: GroupedValues, groups: Runs, ddof: int) -> GroupS
         mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
 
     n is the sum of the group's shares: its number of members, unless `compared` has other shares. Members are first
-    compared with one of them, so a group of equal values has deviation exactly 0 whatever its size.
+    compared with one of them, so a group of equal values has deviation exactly 0 for any size.
     """
     value_N, share_N = compared.value_N, compared.share_N
     # Fresh memory costs more than the arithmetic here, so arrays are reused where they can be.

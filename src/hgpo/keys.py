@@ -113,7 +113,7 @@ def _json_object(value: Any) -> Any:
 
 
 def _json_array(array: np.ndarray[Any, Any]) -> Any:
-    """Shape and digest of an array's numbers, whatever their type; other arrays by their elements."""
+    """Shape and digest of an array's numbers of any numeric type; other arrays by their elements."""
     if array.dtype.kind in "OSUMm":
         return _json_value(array.tolist())
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:

@@ -14,6 +14,7 @@ from pathlib import Path
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
+from hgpo.policies.backends import AUTO
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -179,7 +180,7 @@ def _require_verl() -> None:
 
 def _same_settings(stored: Config, given: Config) -> bool:
     """Whether a run was made with these settings; a run stores the backend that "auto" selected when it began."""
-    if given.policy.backend == "auto":
+    if given.policy.backend == AUTO:
         policy = given.policy.model_copy(update={"backend": stored.policy.backend})
         given = given.model_copy(update={"policy": policy})
     return stored == given

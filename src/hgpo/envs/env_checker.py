@@ -27,7 +27,7 @@ _STEP_PROMISE = "step(action) has to return (observation, reward, terminated, tr
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "task": ("text", lambda value: isinstance(value, str)),
     "score": ("a number from 0 to 1", lambda value: _is_number(value) and 0.0 <= value <= 1.0),
-    "admissible_commands": ("a list of texts", lambda value: is_texts(value)),
+    "admissible_commands": ("a list of strings", lambda value: is_texts(value)),
 }
 
 

@@ -74,7 +74,7 @@ class Blocks:
 
     @classmethod
     def of(cls, batch: StepBatch, groups: StepGroups) -> Blocks:
-        """Blocks of a batch; states are its observations, equal ones count as one state whatever the task."""
+        """Blocks of a batch; states are its observations, equal ones count as one state across tasks."""
         start_G = np.flatnonzero(groups.starts[0])
         row_G = groups.row_N[start_G]
         return cls(start_G, batch.group[row_G], batch.observation[row_G])

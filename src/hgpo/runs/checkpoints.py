@@ -94,7 +94,7 @@ def recover(folder: Path) -> None:
 
 
 def delete_old(folder: Path, newest: Path, keep: int) -> None:
-    """Delete all checkpoints but `newest`, whatever its number, and the `keep` - 1 highest of the others."""
+    """Delete all checkpoints but `newest`, even if its number is lower, and the `keep` - 1 highest of the others."""
     for path in surplus(numbered(folder), newest, keep):
         doomed = _hidden(path, "deleted")
         path.rename(doomed)

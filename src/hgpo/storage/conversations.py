@@ -13,13 +13,13 @@ Ids of tool calls are random, so they are no part of an action. Pictures are com
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
 from hgpo.keys import canonical_json
-from hgpo.storage.schema import number, text
+from hgpo.storage.schema import converted, number, text
 
 Step = dict[str, Any]
 
@@ -111,7 +111,7 @@ def _turn(message: Mapping[str, Any], where: str) -> Step:
     called = text(canonical_json(calls)) if calls else ""
     turn: Step = {"action": "\n".join(part for part in (spoken, called) if part)}
     if message.get("reward") is not None:
-        turn["reward"] = read(message["reward"], number, f"{where}, reward")
+        turn["reward"] = converted(message["reward"], number, f"{where}, reward")
     return turn
 
 
@@ -208,15 +208,3 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _LONG_DATA:
         return "sha256:" + sha256(value.encode("utf-8", "replace")).hexdigest()
     return {key: _shortened(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
-
-
-def read(value: Any, convert: Callable[[Any], Any], where: str) -> Any:
-    """The converted value.
-
-    Raises:
-        ValueError: It cannot be converted; names `where`.
-    """
-    try:
-        return convert(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where}: {error}") from error

@@ -1,4 +1,4 @@
-"""Stored steps as batches: one file is one batch, whatever its format.
+"""Stored steps as batches: one file is one batch, in any format.
 
 `find_step_files` lists the files of a path, one per update. `read_batch` reads one of them and raises at the first
 damaged row, because training on half of a file is wrong. `read_intact` keeps the undamaged trajectories and reports

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from hgpo.keys import canonical_json
 
@@ -179,3 +180,15 @@ def truth(value: object) -> bool:
     if (converted := number(value)) not in (0.0, 1.0):
         raise ValueError(f"expected true or false, got {value!r}")
     return converted == 1.0
+
+
+def converted(value: Any, convert: Callable[[Any], Any], where: str) -> Any:
+    """The converted value.
+
+    Raises:
+        ValueError: It cannot be converted; names `where`.
+    """
+    try:
+        return convert(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where}: {error}") from error

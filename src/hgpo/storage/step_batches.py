@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hgpo.columns import ColumnError
+from hgpo.columns import ColumnError, intern
 from hgpo.keys import canonical_json, comparison_key
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import BATCH_COLUMNS, KEY_COLUMNS, OPTIONAL_BATCH_COLUMNS, Problems, StorageError, place_of
@@ -111,35 +111,44 @@ def _batch_of(values: Mapping[str, Any]) -> StepBatch:
 
 def _identified(values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns with trajectory ids that are unique and steps from 0; see the module's docstring."""
-    owners = list(zip(map(_key, values["group"]), map(_key, values["trajectory"]), strict=True))
-    group_of: dict[Any, Any] = {}
     found = dict(values)
-    places = zip(owners, values["step"], strict=True)
-    if any(group_of.setdefault((owner[1], step), owner[0]) != owner[0] for owner, step in places):
-        found["trajectory"] = [f"{group}/{trajectory}" for group, trajectory in owners]
     try:
         step_N = np.asarray(values["step"], np.float64)
-    except (ValueError, TypeError):  # text, or a missing value: `StepBatch` names its row
+        group_N, _ = intern("group", values["group"], allow_none=True)
+        trajectory_N, _ = intern("trajectory", values["trajectory"], allow_none=True)
+    except (ValueError, TypeError):  # `StepBatch` names the row
         return found
+    order_N = np.lexsort((step_N, trajectory_N))
+    trajectory_N, group_N, step_N = trajectory_N[order_N], group_N[order_N], step_N[order_N]
+    is_repeated = (np.diff(trajectory_N) == 0) & (np.diff(step_N) == 0)
+    if (is_repeated & (np.diff(group_N) != 0)).any():
+        owners = zip(values["group"], values["trajectory"], strict=True)
+        found["trajectory"] = [f"{group}/{trajectory}" for group, trajectory in owners]
+        trajectory_N = group_N * (trajectory_N[-1] + 1) + trajectory_N
     if step_N.size and step_N.min() == 1:
-        begun = {owners[row] for row in np.flatnonzero(step_N == 1)}
-        if 2 * len(begun) > len(set(owners)):
-            found["step"] = list(step_N - 1)
+        begun = len(np.unique(trajectory_N[step_N == 1]))
+        if 2 * begun > len(np.unique(trajectory_N)):
+            found["step"] = np.asarray(values["step"], np.float64) - 1
     return found
 
 
 def _check_complete(values: Mapping[str, Any]) -> None:
     """Reject texts of printed arrays whose middle is left out: other arrays may have the same text."""
-    for name in {"observation", "next_observation"} & values.keys():
-        column = values[name]
-        cut = {text for text in set(map(_key, column)) if isinstance(text, str) and "..." in text and _is_cut(text)}
+    for name in ("observation", "next_observation"):
+        column = values.get(name, ())
+        column = column.tolist() if isinstance(column, np.ndarray) else column
+        try:
+            distinct = set(column)
+        except TypeError:  # a nested value of a damaged row
+            distinct = {value for value in column if isinstance(value, str)}
+        cut = [text for text in distinct if isinstance(text, str) and "..." in text and _is_cut(text)]
         if cut:
-            row, text = next((row, text) for row, text in enumerate(map(_key, column)) if text in cut)
+            row = min(map(column.index, cut))
             raise ColumnError(
                 name,
                 row,
-                f"{reprlib.repr(text)} is a printed array without its middle, so different states would be equal: "
-                "write text, or print whole arrays with numpy.set_printoptions(threshold=sys.maxsize)",
+                f"{reprlib.repr(column[row])} is a printed array without its middle, so different states would be "
+                "equal: write text, or print whole arrays with numpy.set_printoptions(threshold=sys.maxsize)",
             )
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgpo.storage.conversations import Step, read, steps_of_conversation
-from hgpo.storage.schema import Problems, identifier, number, place_of, suffix_of, text, text_or_json, truth
+from hgpo.storage.conversations import Step, steps_of_conversation
+from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text, text_or_json, truth
 from hgpo.storage.tables import read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
@@ -104,7 +104,7 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
     trajectory = default_id if line["trajectory"] is None else identifier(line["trajectory"])
     shared: Step = {"group": group, "trajectory": f"{group}/{trajectory}"}
     if line["success"] is not None:
-        shared["success"] = read(line["success"], truth, _named("success", keys))
+        shared["success"] = converted(line["success"], truth, _named("success", keys))
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
 
 
@@ -115,7 +115,7 @@ def _step(value: Any, keys: Mapping[str, str], where: str) -> Step:
     if found["observation"] is None:
         raise ValueError(f"{where} has no {_named('observation', keys)}{_found(value)}")
     return {
-        name: read(found[name], convert, f"{where}, {keys.get(name, name)}")
+        name: converted(found[name], convert, f"{where}, {keys.get(name, name)}")
         for name, (convert, _) in _STEP_COLUMNS.items()
         if found[name] is not None
     }
@@ -139,7 +139,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
             f"{found}: give {final}, of the whole trajectory, or {each}, one for each step, or a reward with each step"
         )
     if line["rewards"] is not None:
-        rewards = [read(value, number, each) for value in _list(line["rewards"], each)]
+        rewards = [converted(value, number, each) for value in _list(line["rewards"], each)]
         if len(rewards) != len(steps):
             raise ValueError(f"{each} has {len(rewards)} numbers for {len(steps)} steps")
     elif own:
@@ -148,7 +148,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
             raise ValueError(f"step {lacking} has no reward, though others have one; write 0 where there is none")
         return
     else:
-        rewards = [0.0] * (len(steps) - 1) + [read(line["reward"], number, final)]
+        rewards = [0.0] * (len(steps) - 1) + [converted(line["reward"], number, final)]
     for step, reward in zip(steps, rewards, strict=True):
         step["reward"] = reward
 

@@ -159,7 +159,7 @@ def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer)
     except (OSError, SafetensorError) as error:
         raise unusable(path, error, OPTIMIZER_FILE) from error
     for name, parameter in model.named_parameters():
-        # AdamW keeps its step counts on the CPU whatever the device of the parameter.
+        # AdamW keeps its step counts on the CPU regardless of the device of the parameter.
         state = {
             key: tensors.pop(f"{name}.{key}").to("cpu" if key == "step" else parameter.device)
             for key in ("step", "exp_avg", "exp_avg_sq")

@@ -201,7 +201,7 @@ def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     The weight is clipped, and no token loses its gradient. The value of the loss has no meaning. There is no dual clip.
 
     Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes only the upper bound and sets the lower
-    one so that it never applies; `clip.low` near 1 comes to the same.
+    one so that it never applies; `clip.low` near 1 has almost the same effect.
     """
     ratio_BT = (tokens.log_prob_BT.detach() - tokens.old_log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     weight_BT = ratio_BT.clamp(1 - clip.low, 1 + clip.high)

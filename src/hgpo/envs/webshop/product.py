@@ -59,7 +59,7 @@ def _by_id(path: Path, records: list[Any]) -> Mapping[str, Any]:
 def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """The file of attributes: per product id an object with `attributes` and perhaps an instruction.
 
-    A list of texts is taken for the attributes alone. `ValueError` names the file and the product.
+    A list of strings is taken for the attributes alone. `ValueError` names the file and the product.
     """
     facts = {}
     for asin, entry in read_mapping(path).items():
@@ -343,13 +343,13 @@ def _is_number(value: object) -> bool:
 
 
 def texts(values: Any, what: str) -> tuple[str, ...]:
-    """A list of texts or numbers as texts; `ValueError` for anything else, which names `what`."""
+    """A list of strings or numbers, as strings; `ValueError` for anything else, which names `what`."""
     if isinstance(values, str):
         raise ValueError(
-            f"{what} is not a list of texts but the text {values[:60]!r}; write [{json.dumps(values[:60])}]"
+            f"{what} is not a list of strings but the string {values[:60]!r}; write [{json.dumps(values[:60])}]"
         )
     if not isinstance(values, list | tuple):
-        raise ValueError(f"{what} is not a list of texts but {type(values).__name__}")
+        raise ValueError(f"{what} is not a list of strings but {type(values).__name__}")
     return tuple(
-        as_text(value, f"{what} is not a list of texts: element {place}") for place, value in enumerate(values)
+        as_text(value, f"{what} is not a list of strings: element {place}") for place, value in enumerate(values)
     )

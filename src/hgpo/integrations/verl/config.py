@@ -321,7 +321,7 @@ def suggested_settings(
     for part in ("actor", "ref"):
         engine = f"actor_rollout_ref.{part}.fsdp_config"
         found[f"{engine}.use_torch_compile"] = not cpu
-        # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 whatever `dtype` is.
+        # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 regardless of `dtype`.
         found[f"{engine}.mixed_precision.param_dtype"] = computing
         found[f"{engine}.mixed_precision.reduce_dtype"] = found[f"{engine}.mixed_precision.buffer_dtype"] = "float32"
         # Forward passes cast the reference anyway, and in bfloat16 half as many bytes are copied to the GPU.

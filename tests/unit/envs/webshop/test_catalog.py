@@ -62,7 +62,7 @@ def test_a_catalogue_without_instructions_has_no_goals(tmp_path: Path) -> None:
         ([RECORD], "[" * 100_000, "not valid JSON"),
         ("[" * 100_000, {}, "not a valid JSON list"),
         ([RECORD], {"B1": 3}, "entry of 'B1' is int"),
-        ([RECORD], {"B1": {"attributes": "blue"}}, "attributes of B1 is not a list of texts but the text 'blue'"),
+        ([RECORD], {"B1": {"attributes": "blue"}}, "attributes of B1 is not a list of strings but the string 'blue'"),
     ],
 )
 def test_malformed_files_are_named(tmp_path: Path, products: Any, attributes: Any, message: str) -> None:

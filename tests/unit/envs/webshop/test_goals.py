@@ -80,7 +80,7 @@ def test_human_goals() -> None:
 @pytest.mark.parametrize("attributes", ["blue", True, [[]], [None]])
 def test_goals_need_a_list_of_texts(attributes: object) -> None:
     facts = {"MUG1": {"instruction": "Find", "instruction_attributes": attributes}}
-    with pytest.raises(ValueError, match="instruction_attributes of MUG1 is not a list of texts"):
+    with pytest.raises(ValueError, match="instruction_attributes of MUG1 is not a list of strings"):
         synthetic_goals((MUG,), (10.0,), facts, random.Random(0))
     written = {"MUG1": [{"instruction": "a", "instruction_attributes": attributes, "instruction_options": []}]}
     with pytest.raises(ValueError, match="human instructions of MUG1, number 0: instruction_attributes is not a list"):

@@ -178,10 +178,10 @@ def test_several_files_of_other_names_are_a_question(tmp_path: Path) -> None:
     [
         (
             {"B1": {"attributes": "blue"}},
-            "attributes of B1 is not a list of texts but the text 'blue'; write [\"blue\"]",
+            "attributes of B1 is not a list of strings but the string 'blue'; write [\"blue\"]",
         ),
-        ({"B1": {"attributes": {"color": "blue"}}}, "attributes of B1 is not a list of texts but dict"),
-        ({"B1": {"attributes": [None]}}, "attributes of B1 is not a list of texts: element 0"),
+        ({"B1": {"attributes": {"color": "blue"}}}, "attributes of B1 is not a list of strings but dict"),
+        ({"B1": {"attributes": [None]}}, "attributes of B1 is not a list of strings: element 0"),
         ({"B1": [ANN]}, "attributes of B1: a list of 1 objects; if people wrote these goals, use human_goals"),
         ({"B1": {"instruction": 1, "instruction_attributes": "blue"}}, "instruction_attributes of B1"),
         ({"B1": {"instruction": ["a"], "instruction_attributes": ["blue"]}}, "instruction of B1 is list, not text"),
@@ -257,13 +257,13 @@ def test_a_single_goal_of_a_product(tmp_path: Path, human: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"instruction_options": "navy"}, "instruction_options is not a list of texts but the text 'navy'"),
+        ({"instruction_options": "navy"}, "instruction_options is not a list of strings but the string 'navy'"),
         ({"instruction_options": {"color": ["navy", "white"]}}, "the value of 'color' is list, not text"),
         ({"instruction_options": {"color": None}}, "the value of 'color' is NoneType"),
         ({"instruction_options": [["color", "navy"], ["color", "white"]]}, "has 'color' twice"),
         ({"instruction_options": [{"name": "color"}]}, "element 0 is dict"),
-        ({"instruction_attributes": "blue"}, "the text 'blue'; write [\"blue\"]"),
-        ({"instruction_attributes": {"blue": True}}, "instruction_attributes is not a list of texts but dict"),
+        ({"instruction_attributes": "blue"}, "the string 'blue'; write [\"blue\"]"),
+        ({"instruction_attributes": {"blue": True}}, "instruction_attributes is not a list of strings but dict"),
         ({"instruction": None}, "instruction is NoneType"),
         ({"instruction": ["a"]}, "instruction is list"),
     ],

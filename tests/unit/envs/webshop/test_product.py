@@ -77,7 +77,7 @@ def test_a_range_is_shown_with_both_ends() -> None:
         ({"pricing": True}, "contains no price"),
         ({"pricing": ["$1"]}, "contains no price"),
         ({"pricing": "$" + "9" * 400}, "contains no price"),
-        ({"small_description": [None]}, "small_description is not a list of texts: element 0"),
+        ({"small_description": [None]}, "small_description is not a list of strings: element 0"),
         ({"customization_options": ["red"]}, "customization_options is list"),
         ({"customization_options": {"color": [{"name": "red"}]}}, "no 'value'"),
     ],
