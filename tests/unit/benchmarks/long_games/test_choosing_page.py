@@ -39,8 +39,8 @@ def ahead_of_atd(figure: str = "kl") -> dict[tuple[str, str], float]:
 def sentences() -> Iterator[str]:
     """Everything with a number that the page says in words."""
     yield f"ahead of GiGPO by {with_limits('atd')}"
-    yield f"in search by {with_limits('atd', 'search')}, in the household by {with_limits('atd', 'household')}"
-    yield f"loses {-lead('graphgpo', 'household'):.0f} points in the household"
+    yield f"in search by {with_limits('atd', 'search')}, in household by {with_limits('atd', 'household')}"
+    yield f"loses {-lead('graphgpo', 'household'):.0f} points in the family household"
     yield f"The paper's HGPO {with_limits('hgpo paper')}, the published code's {with_limits('hgpo verl-agent')}"
     yield f"GRPO {with_limits('grpo')}"
     yield f"perfect credit {with_limits(ORACLE_CREDIT)}"
