@@ -52,7 +52,7 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
     """Keep evaluations up to `update`; later ones are of a policy that is trained again, and are moved aside.
 
     They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`. Logs of
-    later evaluations that were interrupted are deleted.
+    later evaluations are deleted, and logs of evaluations whose result is stored: a process may end between the two.
     """
     superseded = run.path / "evaluations.superseded"
     for path in sorted(run.evaluation("before").parent.glob("*.json")):
@@ -63,8 +63,9 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
         names = (superseded / f"{path.stem}.{number}.json" for number in itertools.count(1))
         os.replace(path, next(name for name in names if not name.exists()))
     for log in run.evaluation("before").parent.glob(f"*{LOG_SUFFIX}"):
-        evaluated = update_of(log.name.removesuffix(LOG_SUFFIX), updates)
-        if evaluated is not None and evaluated > update:
+        name = log.name.removesuffix(LOG_SUFFIX)
+        evaluated = update_of(name, updates)
+        if evaluated is not None and (evaluated > update or run.evaluation(name).exists()):
             log.unlink()
 
 

@@ -55,6 +55,21 @@ def test_nothing_is_lost_when_it_happens_again(tmp_path: Path) -> None:
     assert names_in(tmp_path / "evaluations.superseded") == ["update-5.1.json", "update-5.2.json"]
 
 
+def test_logs_of_stored_and_of_later_evaluations_are_deleted(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    stored(run, "before", "valid_unseen-120-t0.4-s123")
+    folder = tmp_path / "evaluations"
+    for name in ("before", "update-40", "update-80", "valid_unseen-120-t0.4-s123"):
+        (folder / f"{name}.games.jsonl").touch()
+    rewind_evaluations(run, 40, UPDATES)
+    assert names_in(folder) == [
+        "before.json",
+        "update-40.games.jsonl",
+        "valid_unseen-120-t0.4-s123.games.jsonl",
+        "valid_unseen-120-t0.4-s123.json",
+    ]
+
+
 def test_a_run_at_its_end_keeps_all(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     rewind_evaluations(run, 0, UPDATES)  # none yet
