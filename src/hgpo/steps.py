@@ -34,6 +34,7 @@ class StepBatch:
         reward: float64[N].
         penalty: float64[N], zeros unless given.
         value: float64[N] or None.
+        bootstrap: float64[N], zeros unless given.
         action, prompt, next_observation: int64[N] or None.
         success: bool[N] or None.
         order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
@@ -58,6 +59,7 @@ class StepBatch:
     observation: IntArray
     reward: FloatArray
     penalty: FloatArray
+    bootstrap: FloatArray
     order: IntArray
     trajectory_start: IntArray
     trajectory_group: IntArray
@@ -90,6 +92,7 @@ class StepBatch:
         prompt: Any = None,
         penalty: Any = None,
         value: Any = None,
+        bootstrap: Any = None,
         next_observation: Any = None,
         success: Any = None,
     ) -> StepBatch:
@@ -109,6 +112,8 @@ class StepBatch:
             penalty: At least 0; subtracted from this step's return after discounting and from its episode return (the
                 recipe subtracts 0.1 for an invalid action). It does not affect earlier steps.
             value: A critic's estimate for this step; needed by estimators with a critic.
+            bootstrap: The critic's estimate for the state after the step, on the last step of a trajectory that a time
+                limit cut; 0 on all other steps. It is read by estimators with a critic.
             next_observation: The observation after this step, None after the last.
             success: True or False per row.
 
@@ -120,7 +125,7 @@ class StepBatch:
         given = {
             "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,
             "action": action, "prompt": prompt, "penalty": penalty, "value": value,
-            "next_observation": next_observation, "success": success,
+            "bootstrap": bootstrap, "next_observation": next_observation, "success": success,
         }  # fmt: skip
         required = ("group", "trajectory", "step", "observation", "reward")
         raw = {
@@ -153,6 +158,7 @@ class StepBatch:
             observation=interned["observation"],
             reward=columns.reals("reward", raw["reward"]),
             penalty=penalty_N,
+            bootstrap=_bootstrap(raw.get("bootstrap"), order_N, start_M1),
             order=order_N,
             trajectory_start=start_M1,
             trajectory_group=trajectory_group_M,
@@ -164,6 +170,19 @@ class StepBatch:
             labels=MappingProxyType(labels),
         )
         return _read_only(batch)
+
+
+def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
+    """The column, which may be other than 0 on the last step of a trajectory only."""
+    if raw is None:
+        return np.zeros(len(order_N))
+    value_N = columns.reals("bootstrap", raw)
+    inner_N = value_N != 0
+    inner_N[order_N[start_M1[1:] - 1]] = False
+    if inner_N.any():
+        row = int(np.argmax(inner_N))
+        columns.fail("bootstrap", row, f"belongs to the last step of a trajectory, got {value_N[row]} before it")
+    return value_N
 
 
 def _restore(values: dict[str, Any]) -> StepBatch:

@@ -214,6 +214,11 @@ class TrainingSettings(Section):
         description="Compute common prefixes of samples once; results differ by rounding only. auto: if the model "
         "accepts any attention mask and is wide enough to become faster.",
     )
+    bootstrap_truncated: bool = Field(
+        True,
+        description="A critic's value of the state in which environment.max_steps cut an episode counts as its further "
+        "return. Estimators without a critic take a cut episode for one that ended, as published.",
+    )
     skip_zero_advantage: bool = Field(
         False,
         description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them.",
@@ -246,6 +251,37 @@ class TrainingSettings(Section):
     def _truth_may_be_capitalised(cls, value: object) -> object:
         """Accept "True" and "False", as for boolean settings."""
         return {"true": True, "false": False}.get(str(value).lower(), value)
+
+
+class CriticSettings(Section):
+    """The critic, V(prompt) of a step (docs/algorithms/gae.md).
+
+    Read where the estimator needs values: advantage.estimator = "gae", or baseline = "critic" in its options. Other
+    estimators pass the table over, so that one recipe serves all.
+    """
+
+    shared: bool = Field(
+        False, description="The critic is a head on the policy's layers; default: a model that starts as the policy."
+    )
+    loss_weight: float = Field(0.5, gt=0, description="Weight of the value loss beside the policy's, where shared.")
+    learning_rate: float = Field(1e-5, gt=0, description="AdamW learning rate of the critic; of its head where shared.")
+    pretrain_updates: Count = Field(
+        0, description="First updates that train the critic alone; where shared, its head alone."
+    )
+    value_clip: float | None = Field(
+        0.5,
+        gt=0,
+        description="A value moves at most this far within an update, in standard deviations of the targets; none: "
+        "no limit.",
+    )
+    target_lambda: Fraction | None = Field(
+        None, description="Lambda of the critic's targets; default: the estimator's gae_lambda, 1 for others."
+    )
+
+    @field_validator("value_clip", mode="before")
+    @classmethod
+    def _none_can_be_written(cls, value: object) -> object:
+        return None if value == "none" else value
 
 
 class WarmStartSettings(Section):
@@ -333,6 +369,7 @@ class Config(Section):
     rollout: RolloutSettings = RolloutSettings()
     advantage: AdvantageSettings = AdvantageSettings()
     training: TrainingSettings = TrainingSettings()
+    critic: CriticSettings = CriticSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     tracking: TrackingSettings = TrackingSettings()
@@ -354,6 +391,20 @@ class Config(Section):
         if estimator is not None and estimator.follows_memory and "history_length" in estimator.keywords:
             options.setdefault("history_length", self.agent.history_length)
         return options
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether the estimator needs a critic's values."""
+        estimator = ESTIMATORS.loaded(self.advantage.estimator)
+        return estimator is not None and "value" in estimator.needs(estimator.parse(**self.estimator_options))
+
+    @property
+    def target_lambda(self) -> float:
+        """What `critic.target_lambda` comes to."""
+        if self.critic.target_lambda is not None:
+            return self.critic.target_lambda
+        estimator = ESTIMATORS.get(self.advantage.estimator)
+        return float(getattr(estimator.parse(**self.estimator_options), "gae_lambda", 1.0))
 
     @property
     def summary_facts(self) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from typing import Any
 from hgpo.agents import AgentContext, Memory, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text, closes_thought
-from hgpo.policies.base import Response
-from hgpo.rollout.prompts import Prompt, RolloutRules, make_key
-from hgpo.rollout.records import StepRecord
+from hgpo.policies.base import Response, TokenIds
+from hgpo.rollout.prompts import Prompt, RolloutRules, fit_prompts, make_key
+from hgpo.rollout.records import NO_TOKENS, StepRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,17 @@ class Episode:
             prompt_ids=response.prompt_ids,
             token_ids=response.token_ids,
             log_probs=response.log_probs,
+            next_prompt_ids=self._cut_prompt_ids(transition),
         )
+
+    def _cut_prompt_ids(self, transition: Transition) -> TokenIds:
+        """Tokens of the prompt of the state in which a time limit cut the episode, int32[P]; else none."""
+        encoder = self._rules.cut_encoder
+        if encoder is None or transition.terminated or not transition.truncated:
+            return NO_TOKENS
+        [prompt] = fit_prompts([self.context()], encoder, self._rules.template.render)
+        [ids] = encoder.encode_prompts([prompt.text])
+        return ids
 
     def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
         """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""

@@ -10,6 +10,7 @@ from typing import Any
 from hgpo.agents import AgentContext, Template
 from hgpo.messages import Conversation
 from hgpo.policies.base import ContextFull, PromptCounter
+from hgpo.policies.chat import PromptEncoder
 from hgpo.policies.wrappers import Batched
 
 
@@ -35,6 +36,8 @@ class RolloutRules:
         state: the key by which states are compared, see `state_keys`: "observation", as published;
             "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
             "published_g2po", that of G2PO's code for household games.
+        cut_encoder: encodes the prompt of the state in which a time limit cuts an episode, for a critic; None: it is
+            not needed.
     """
 
     template: Template
@@ -44,6 +47,7 @@ class RolloutRules:
     reward_scale: float = 1.0
     invalid_action_penalty: float = 0.0
     state: str = "observation"
+    cut_encoder: PromptEncoder | None = None
 
     def training_reward(self, reward: float, *, first_win: bool) -> float:
         """Return the reward of a step. `first_win`: the step wins the episode for the first time."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hgpo.columns import FloatArray
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
 
-_NO_TOKENS = np.empty(0, dtype=np.int32)
+NO_TOKENS = np.empty(0, dtype=np.int32)
 _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
@@ -25,7 +26,8 @@ class StepRecord:
     `group`, `trajectory` and `step` identify it; the order in a list has no meaning. `observation` is the anchor
     (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
     (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
-    left out of the prompt to keep to the limit.
+    left out of the prompt to keep to the limit. `next_prompt_ids` is the prompt of the state in which a time limit cut
+    the episode, for a critic; it is empty elsewhere and not written to files.
     """
 
     group: str
@@ -49,9 +51,10 @@ class StepRecord:
     finished: bool
     forgotten: int
     next_observation: str
-    prompt_ids: np.ndarray = field(default_factory=lambda: _NO_TOKENS, repr=False)
-    token_ids: np.ndarray = field(default_factory=lambda: _NO_TOKENS, repr=False)
+    prompt_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
+    token_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
     log_probs: np.ndarray = field(default_factory=lambda: _NO_LOG_PROBS, repr=False)
+    next_prompt_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,21 @@ def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
     ]
 
 
-def to_step_batch(steps: Sequence[StepRecord]) -> StepBatch:
-    """The columns that estimators need, rows in the order of `steps`."""
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A critic's estimates for N steps, units of the reward.
+
+    Attributes:
+        value_N: float64[N], of the state of each step.
+        bootstrap_N: float64[N], of the state after the last step of an episode that a time limit cut; 0 elsewhere.
+    """
+
+    value_N: FloatArray
+    bootstrap_N: FloatArray
+
+
+def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None) -> StepBatch:
+    """The columns that estimators need, rows in the order of `steps`, with a critic's values where there is one."""
     return StepBatch.from_columns(
         group=[record.group for record in steps],
         trajectory=[record.trajectory for record in steps],
@@ -96,6 +112,8 @@ def to_step_batch(steps: Sequence[StepRecord]) -> StepBatch:
         action=[record.action for record in steps],
         prompt=[record.prompt for record in steps],
         penalty=[record.penalty for record in steps],
+        value=None if values is None else values.value_N,
+        bootstrap=None if values is None else values.bootstrap_N,
         next_observation=[record.next_observation for record in steps],
         success=[record.won for record in steps],
     )
@@ -141,6 +159,8 @@ def append_rollouts(path: Path, steps: Sequence[StepRecord]) -> None:
 def _columns(steps: Sequence[StepRecord]) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for column in fields(StepRecord):
+        if column.name == "next_prompt_ids":
+            continue
         kind = _ARRAY_TYPES.get(column.name) or _ARROW_TYPES[column.type]
         columns[column.name] = pa.array([_plain(getattr(step, column.name)) for step in steps], type=kind)
     return columns

@@ -20,8 +20,8 @@ def registered(monkeypatch):
     return lambda **facts: register("judged", lambda batch, gamma, options: None, NoOptions, **facts)
 
 
-def load(name):
-    return load_config(None, ["warm_start.enabled=true", f"advantage.estimator={name}"])
+def load(name, *overrides):
+    return load_config(None, ["warm_start.enabled=true", f"advantage.estimator={name}", *overrides])
 
 
 def test_an_estimator_of_another_package_may_be_named(registered):
@@ -39,6 +39,12 @@ def test_one_that_cannot_be_trained_with_is_refused_with_its_own_reason(register
     )
 
 
-def test_gae_is_refused():
-    with pytest.raises(ConfigError, match=r"'gae' needs a critic's values, .* for stored steps with a column `value`$"):
-        load("gae")
+def test_gae_needs_a_critic_and_others_do_not():
+    assert load("gae").needs_critic
+    assert not load("hgpo").needs_critic
+
+
+def test_the_targets_of_a_critic_have_the_estimators_lambda_unless_one_is_given():
+    assert load("gae").target_lambda == 0.95
+    assert load("gae", "advantage.options.gae_lambda=0.5").target_lambda == 0.5
+    assert load("gae", "critic.target_lambda=1").target_lambda == 1.0

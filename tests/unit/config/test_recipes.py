@@ -180,7 +180,7 @@ def test_all_mistakes_are_named_wherever_they_stand(write) -> None:
         ("advantage", 'estimator = "hpgo"', "unknown estimator 'hpgo'"),
         ("advantage", "options = { modes = 1 }", "unknown option 'modes'"),
         ("advantage", "options = { history_length = 9 }", "advantage.options.history_length = 9"),
-        ("advantage", 'estimator = "gae"', "advantage.estimator = 'gae'"),
+        ("advantage", 'estimator = "gaes"', "unknown estimator 'gaes'; did you mean gae?"),
     ],
 )
 def test_a_part_that_is_not_there_is_named(write, section: str, line: str, message: str) -> None:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import compute_advantages
+from hgpo.estimators.gae import value_targets
 from hgpo.returns import discounted_returns
 from hgpo.steps import StepBatch
 
@@ -60,6 +63,44 @@ def test_gae_by_hand() -> None:
 def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
     assert BATCH.value is not None
     np.testing.assert_allclose(values("gae", 0.9, gae_lambda=1.0), discounted_returns(BATCH, 0.9) - BATCH.value)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    gamma=st.floats(0.0, 1.0),
+    gae_lambda=st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_gae_and_its_targets_follow_the_recursion(
+    lengths: list[int], gamma: float, gae_lambda: float, seed: int
+) -> None:
+    """A_t = delta_t + gamma lambda A_{t+1}, from a trajectory's end, which may be cut by a time limit."""
+    rng = np.random.default_rng(seed)
+    trajectory = np.repeat(np.arange(len(lengths)), lengths)
+    step = np.concatenate([np.arange(length) for length in lengths])
+    last = step == np.repeat(lengths, lengths) - 1
+    reward, value = rng.normal(size=(2, len(step)))
+    bootstrap = np.where(last & (rng.random(len(step)) < 0.5), rng.normal(size=len(step)), 0.0)
+    penalty = rng.random(len(step))
+    order = rng.permutation(len(step))
+    columns = {"trajectory": trajectory, "step": step, "observation": step, "reward": reward, "value": value}
+    columns |= {"bootstrap": bootstrap, "penalty": penalty}
+    shuffled = {name: column[order] for name, column in columns.items()}
+    batch = StepBatch.from_columns(group=np.zeros(len(step), dtype=int), **shuffled)
+    expected = np.zeros(len(step))
+    for row in reversed(range(len(step))):
+        following, further = (bootstrap[row], 0.0) if last[row] else (value[row + 1], expected[row + 1])
+        expected[row] = reward[row] + gamma * following - value[row] + gamma * gae_lambda * further
+    found = compute_advantages(batch, "gae", gamma=gamma, gae_lambda=gae_lambda).values
+    np.testing.assert_allclose(found, (expected - penalty)[order], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(value_targets(batch, gamma, gae_lambda), (expected + value)[order], atol=1e-12)
+
+
+def test_a_bootstrap_belongs_to_the_last_step() -> None:
+    columns = {"group": [0, 0], "trajectory": [0, 0], "step": [1, 0], "observation": [0, 0], "reward": [0.0, 0.0]}
+    assert StepBatch.from_columns(**columns, bootstrap=[2.0, 0.0]).bootstrap.tolist() == [2.0, 0.0]
+    with pytest.raises(ValueError, match=r"column 'bootstrap', row 1: .* last step of a trajectory, got 2.0 before it"):
+        StepBatch.from_columns(**columns, bootstrap=[0.0, 2.0])
 
 
 def test_gae_errors() -> None:

@@ -22,7 +22,7 @@ def test_a_column_is_given_once():
 
 
 def test_a_column_that_nobody_reads_is_refused():
-    known = "group, trajectory, step, observation, reward, action, prompt, penalty, value, next_observation, success"
+    known = "group, trajectory, step, observation, reward, action, prompt, penalty, value, bootstrap"
     with pytest.raises(ValueError, match=f"no column pentaly is read from rollouts; columns: {known}"):
         _check_columns({"pentaly": "cost"}, "hgpo")
     for name in ("final_reward", "response", "update", "valid", "score"):
