@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,9 @@ from hgpo.steps import StepBatch
 from hgpo.utils.progress import Reporter
 
 if TYPE_CHECKING:
-    from hgpo.training.trainer import Trainer
+    from hgpo.training.critic import Critic
+    from hgpo.training.load import RunPolicies
+    from hgpo.training.trainer import Trainer, TrainingState
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
@@ -137,13 +140,17 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
     state = restore_state(run, start, settings, reporter, device=config.policy.device)
     if state is None:
         state = TrainingState.initial(with_adapter(start, config.policy.lora, seed=seed), settings, seed)
+    critic = build_critic(config, policies, state)
     needs_reference = settings.kl_coefficient > 0
     reference = reference_model(start, state.language_model, config.policy.precision) if needs_reference else None
     policy = make_backend_policy(config.policy, state.language_model)
     collector = Collector(
         suite.tasks(config.environment.train_split),
         policy,
-        rollout_rules(config.rollout, config.agent, config.environment.name),
+        replace(
+            rollout_rules(config.rollout, config.agent, config.environment.name),
+            cut_encoder=state.language_model.encoder if critic and settings.bootstrap_truncated else None,
+        ),
         state.rollout_rng,
         settings=config.rollout,
         updates=settings.updates,
@@ -158,6 +165,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         reference=reference,
         collector=collector,
         estimator=build_estimator(config.advantage, config.estimator_options),
+        critic=critic,
         sampling=Sampling(
             max_response_tokens=config.policy.max_response_tokens,
             recompute_log_probs=config.recomputes_log_probs,
@@ -169,6 +177,30 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         evaluate_every=config.evaluation.every,
         reporter=reporter,
     )
+
+
+def build_critic(config: Config, policies: RunPolicies, state: TrainingState) -> Critic | None:
+    """The critic that the estimator needs, as in the checkpoint of `state` or new; None if it needs none."""
+    from hgpo.training.checkpoint import load_critic_layers, restore_critic
+    from hgpo.training.critic import Critic, CriticRules
+    from hgpo.training.load import with_adapter
+    from hgpo.training.value_model import ValueModel
+
+    if not config.needs_critic:
+        return None
+    policy, update = config.policy, state.progress.update
+    checkpoint = policies.run.checkpoints / str(update)
+    if config.critic.shared:
+        layers = state.language_model.model
+    elif update:
+        layers = load_critic_layers(checkpoint, policies.start_model(), policy.device)
+    else:
+        layers = with_adapter(policies.start_model(), policy.lora, seed=config.run.seed).model
+    rules = CriticRules(config.advantage.gamma, config.target_lambda, policy.precision)
+    critic = Critic(ValueModel(layers, shared=config.critic.shared), config.critic, config.training, rules)
+    if update:
+        restore_critic(checkpoint, critic)
+    return critic
 
 
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:

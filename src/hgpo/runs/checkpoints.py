@@ -149,7 +149,7 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
 
 
 def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """`read_trainer_state`, after reading every file except those in `leave_out`, which the caller checks.
+    """`read_trainer_state`, after reading every file except those whose names begin with one of `leave_out`.
 
     Raises:
         CheckpointError: a file holds other bytes than were written.
@@ -279,7 +279,7 @@ def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_o
     Raises:
         ChangedFileError: A file has other bytes, or cannot be read.
     """
-    names = [name for name in files if name not in leave_out]
+    names = [name for name in files if not name.startswith(tuple(leave_out))]
     try:
         with ThreadPoolExecutor() as threads:
             digests = list(threads.map(lambda name: _digest(folder / name), names))

@@ -130,10 +130,12 @@ class RolloutStore:
     run: RunDirectory
     every: int
 
-    def store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages) -> None:
-        """Write every step with its advantage and return, where the update is one that is stored."""
+    def store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages, batch: StepBatch) -> None:
+        """Write every step with its advantage, return and a critic's values, where the update is one that is stored."""
         if self.every and update % self.every == 0:
             extra = {"advantage": advantages.values, "return": advantages.returns}
+            if batch.value is not None:
+                extra |= {"value": batch.value, "bootstrap": batch.bootstrap}
             write_rollouts(self.run.rollout_file(update), steps, extra, update)
 
 

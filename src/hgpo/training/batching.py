@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from hgpo.policies.cache import common_prefix
 from hgpo.policies.weights import adapter_off, base_model
+from hgpo.training.losses import ValueTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Sample:
     log_probs: NDArray[np.float32]  # of the response tokens, when they were sampled
     advantage: float
     cut: bool = False  # the response reached its length limit without an end token
+    value: ValueTarget | None = None  # of the step's prompt, where a critic is trained
 
     def __post_init__(self) -> None:
         if len(self.prompt_ids) == 0:

@@ -4,6 +4,7 @@ bit.
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors); of a model with an adapter, only
                              the adapter (`hgpo.policies.weights`)
                              optimizer.safetensors    "<parameter>.exp_avg", ".exp_avg_sq", ".step"
+                             critic/    of an estimator with a critic (`hgpo.training.value_model`)
 
 `hgpo.runs.checkpoints` writes the folder completely or not at all. Nothing in it is executable.
 """
@@ -25,7 +26,9 @@ from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.loading import load_model, load_tokenizer, resolve_device
 from hgpo.policies.weights import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
+from hgpo.training.critic import Critic
 from hgpo.training.update import make_optimizer
+from hgpo.training.value_model import FOLDER
 from hgpo.utils.files import naming
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -49,6 +52,7 @@ def save_checkpoint(
     model: Any,
     tokenizer: Any,
     optimizer: torch.optim.Optimizer,
+    critic: Critic | None = None,
     state: Mapping[str, Any],
     keep: int | None = None,
 ) -> None:
@@ -64,6 +68,9 @@ def save_checkpoint(
             model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER_FILE)
+        if critic is not None:
+            critic.model.save(partial)
+            save_file(_optimizer_tensors(critic.model, critic.optimizer), partial / FOLDER / OPTIMIZER_FILE)
 
 
 @contextmanager
@@ -99,6 +106,30 @@ def load_checkpoint(
     return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
 
 
+def restore_critic(path: Path, critic: Critic) -> None:
+    """Give a critic the head, statistics and moments in the checkpoint `path`, whose layers it already has.
+
+    Raises:
+        CheckpointError: they are missing, damaged or of another model.
+    """
+    _readable(path, lambda: critic.model.load_head(path))
+    _restore_optimizer(path, critic.model, critic.optimizer, f"{FOLDER}/{OPTIMIZER_FILE}")
+
+
+def load_critic_layers(path: Path, start: LanguageModel, device: str) -> Any:
+    """The layers of a separate critic in the checkpoint `path`; `start` gets the adapter where it has one.
+
+    Raises:
+        CheckpointError: they are missing or damaged.
+    """
+    place = path / FOLDER
+    if not place.is_dir():
+        raise unusable(path, "it has no critic, which the run's estimator needs")
+    if is_adapter(place):
+        return _readable(path, lambda: load_adapter(start.model, place))
+    return _readable(path, lambda: load_model(place, device=device, dtype="float32").eval())
+
+
 def open_language_model(
     path: Path, limits: GenerationLimits | None = None, *, device: str = "auto", base: LanguageModel | None = None
 ) -> LanguageModel:
@@ -114,7 +145,7 @@ def open_language_model(
         CheckpointError: the checkpoint is damaged; so does `LanguageModel.model` where the weights are.
         ValueError: it holds an adapter, and there is no `base`.
     """
-    check_bytes(path, leave_out=[OPTIMIZER_FILE])
+    check_bytes(path, leave_out=[OPTIMIZER_FILE, f"{FOLDER}/"])
     return _open(path, limits, device, base)
 
 
@@ -153,11 +184,11 @@ def _optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str
     }
 
 
-def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> None:
+def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer, file: str = OPTIMIZER_FILE) -> None:
     try:
-        tensors = load_file(path / OPTIMIZER_FILE)
+        tensors = load_file(path / file)
     except (OSError, SafetensorError) as error:
-        raise unusable(path, error, OPTIMIZER_FILE) from error
+        raise unusable(path, error, file) from error
     for name, parameter in model.named_parameters():
         # AdamW keeps its step counts on the CPU regardless of the device of the parameter.
         state = {
@@ -166,8 +197,8 @@ def _restore_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer)
             if f"{name}.{key}" in tensors
         }
         if state and (len(state) != 3 or state["exp_avg"].shape != parameter.shape):
-            raise unusable(path, f"the state of {name} does not fit the model", OPTIMIZER_FILE)
+            raise unusable(path, f"the state of {name} does not fit the model", file)
         if state:
             optimizer.state[parameter] = state
     if tensors:
-        raise unusable(path, f"it holds {sorted(tensors)[0]}, which the model does not have", OPTIMIZER_FILE)
+        raise unusable(path, f"it holds {sorted(tensors)[0]}, which the model does not have", file)

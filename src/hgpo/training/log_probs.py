@@ -29,8 +29,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hgpo.policies.cache import pad_left, pad_right
-from hgpo.policies.weights import Precision, autocast
+from hgpo.policies.weights import Precision, autocast, base_model
 from hgpo.training.batching import (
+    PackedTrees,
     Sample,
     SharePrefixes,
     distinct,
@@ -61,16 +62,19 @@ class TokenLogProbs:
         log_prob_BT: float32.
         entropy_BT: float32; None if not requested.
         mask_BT: bool: a token of the response.
+        prompt_end_BH: hidden state at the last token of each prompt; None if not requested.
     """
 
     log_prob_BT: torch.Tensor
     entropy_BT: torch.Tensor | None
     mask_BT: torch.Tensor
+    prompt_end_BH: torch.Tensor | None = None
 
     def rows(self, index_B: torch.Tensor) -> TokenLogProbs:
         """Those of some rows, which may come several times."""
         entropy_BT = None if self.entropy_BT is None else self.entropy_BT[index_B]
-        return TokenLogProbs(self.log_prob_BT[index_B], entropy_BT, self.mask_BT[index_B])
+        prompt_end_BH = None if self.prompt_end_BH is None else self.prompt_end_BH[index_B]
+        return TokenLogProbs(self.log_prob_BT[index_B], entropy_BT, self.mask_BT[index_B], prompt_end_BH)
 
 
 def token_log_probs(
@@ -83,6 +87,7 @@ def token_log_probs(
     max_logits: int = MAX_LOGITS,
     recompute_layers: bool = False,
     row_tokens: int | None = None,
+    prompt_ends: bool = False,
 ) -> TokenLogProbs:
     """Score the responses of `samples` in one forward pass of the distinct ones, with gradients where autograd is on.
 
@@ -103,11 +108,16 @@ def token_log_probs(
             recomputed in the backward pass.
         recompute_layers: see `hgpo.training.log_probs`.
         row_tokens: width of rows that samples share; None: a row each.
+        prompt_ends: whether the hidden states at the ends of the prompts are wanted.
+
+    Raises:
+        ValueError: these are wanted, and the model's logits are not its head applied to its hidden states.
     """
     first, place = distinct(samples)
     chosen = [samples[row] for row in first]
     chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
-    config = _LogProbConfig(temperature, precision, entropy, chunk, recompute_layers and torch.is_grad_enabled())
+    recomputes = recompute_layers and torch.is_grad_enabled()
+    config = _LogProbConfig(temperature, precision, entropy, chunk, recomputes, prompt_ends)
     found = (
         _rows_log_probs(model, chosen, config)
         if row_tokens is None
@@ -125,6 +135,7 @@ class _LogProbConfig:
     entropy: Entropy
     chunk: int
     recompute_layers: bool
+    prompt_ends: bool
 
     def layers(self, model: Any) -> AbstractContextManager[Any]:
         return recomputed_layers(model) if self.recompute_layers else nullcontext()
@@ -133,8 +144,10 @@ class _LogProbConfig:
 def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig) -> TokenLogProbs:
     """Distinct samples in a row each."""
     inputs, token_BT, mask_BT = lay_out(samples, model.device)
-    parts = split_model(model) if token_BT.numel() > config.chunk else None
+    parts = split_model(model) if config.prompt_ends or token_BT.numel() > config.chunk else None
     if parts is None:
+        if config.prompt_ends:
+            raise ValueError(f"critic.shared needs the hidden states of {type(model).__name__}; set it to false")
         with autocast(model, config.precision), config.layers(model):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
         return TokenLogProbs(*log_probs_of_logits(logits_BTV, token_BT, config.temperature, config.entropy), mask_BT)
@@ -143,7 +156,7 @@ def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfi
         with config.layers(model):
             hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
         found_M = _hidden_log_probs(head, hidden_BTH[mask_BT], token_BT[mask_BT], config)
-    return _spread(*found_M, mask_BT)
+    return _spread(*found_M, mask_BT, hidden_BTH[:, 0] if config.prompt_ends else None)
 
 
 def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig, row_tokens: int) -> TokenLogProbs:
@@ -159,12 +172,48 @@ def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConf
     body, head = parts
     with autocast(model, config.precision):
         with config.layers(model):
-            hidden_UH = body(**packed.inputs).last_hidden_state[row_U, position_U]
-        found_U = _hidden_log_probs(head, hidden_UH, token_U, config)
+            hidden_RWH = body(**packed.inputs).last_hidden_state
+        found_U = _hidden_log_probs(head, hidden_RWH[row_U, position_U], token_U, config)
     place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
     log_prob_M, entropy_M = (None if value_U is None else value_U[place_on_device_M] for value_U in found_U)
     assert log_prob_M is not None
-    return _spread(log_prob_M, entropy_M, torch.from_numpy(present_BT).to(model.device))
+    prompt_end_BH = _at_prompt_ends(hidden_RWH, packed, present_BT.sum(axis=1)) if config.prompt_ends else None
+    return _spread(log_prob_M, entropy_M, torch.from_numpy(present_BT).to(model.device), prompt_end_BH)
+
+
+def _at_prompt_ends(hidden_RWH: torch.Tensor, packed: PackedTrees, length_B: NDArray[np.int64]) -> torch.Tensor:
+    """The hidden states before the first token of each response."""
+    first_B = np.cumsum(length_B) - length_B
+    row_B, place_B = (torch.from_numpy(column_M[first_B]) for column_M in (packed.row_M, packed.place_M))
+    return hidden_RWH[row_B.to(hidden_RWH.device), place_B.to(hidden_RWH.device)]
+
+
+def prompt_end_states(
+    model: Any, samples: Sequence[Sample], *, recompute_layers: bool = False, row_tokens: int | None = None
+) -> torch.Tensor:
+    """Hidden states at the last token of each sample's prompt, [B, H], with gradients where autograd is on.
+
+    The output layer is not computed, nor are response tokens after the first.
+
+    Args:
+        model: a causal language model.
+        samples: their prompts are read.
+        recompute_layers: keep only the inputs of layers for the backward pass.
+        row_tokens: width of rows that samples share; None: a row each.
+    """
+    first, place_B = distinct(samples)
+    chosen = [samples[row] for row in first]
+    body = base_model(model).base_model
+    recomputes = recompute_layers and torch.is_grad_enabled()
+    with recomputed_layers(model) if recomputes else nullcontext():
+        if row_tokens is None:
+            inputs, token_BT, _ = lay_out(chosen, model.device)
+            state_UH = body(**inputs).last_hidden_state[:, -token_BT.shape[1]]
+        else:
+            packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
+            length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
+            state_UH = _at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
+    return state_UH[torch.from_numpy(place_B).to(model.device)]
 
 
 def _hidden_log_probs(
@@ -183,11 +232,16 @@ def _hidden_log_probs(
     return torch.cat(log_probs), None if config.entropy == "none" else torch.cat(entropies)
 
 
-def _spread(log_prob_M: torch.Tensor, entropy_M: torch.Tensor | None, mask_BT: torch.Tensor) -> TokenLogProbs:
+def _spread(
+    log_prob_M: torch.Tensor,
+    entropy_M: torch.Tensor | None,
+    mask_BT: torch.Tensor,
+    prompt_end_BH: torch.Tensor | None,
+) -> TokenLogProbs:
     """The tokens where the mask has them, row by row."""
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
-    return TokenLogProbs(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT)
+    return TokenLogProbs(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT, prompt_end_BH)
 
 
 def log_probs_of_logits(

@@ -94,6 +94,41 @@ class MiniBatchSize:
     max_response_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class ValueTarget:
+    """A step's value in units of the targets' standard deviation.
+
+    Attributes:
+        target: what the critic is trained towards.
+        old: the critic's value before the update.
+    """
+
+    target: float
+    old: float
+
+
+def value_loss(
+    value_B: torch.Tensor, target_B: torch.Tensor, old_B: torch.Tensor, clip: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The clipped value loss, float32[B], and where the clip applied, bool[B].
+
+        loss = max((V - target)², (old + clamp(V - old, -clip, clip) - target)²) / 2
+
+    Source: the PPO implementation of OpenAI baselines; `clip` None gives the squared error.
+    """
+    error_B = (value_B - target_B).square()
+    if clip is None:
+        return error_B / 2, torch.zeros_like(error_B, dtype=torch.bool)
+    clipped_B = (old_B + (value_B - old_B).clamp(-clip, clip) - target_B).square()
+    return torch.maximum(error_B, clipped_B) / 2, clipped_B > error_B
+
+
+def explained_variance(target_N: NDArray[np.float64], value_N: NDArray[np.float64]) -> float:
+    """1 - Var(target - value) / Var(target): 1 for exact values, 0 for a constant; 0 where all targets are equal."""
+    variance = float(target_N.var())
+    return 1.0 - float((target_N - value_N).var()) / variance if variance > 0 else 0.0
+
+
 def masked_sum(value_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     """Sum over response tokens."""
     return value_BT.masked_fill(~mask_BT, 0).sum()

@@ -39,6 +39,7 @@ from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample
 from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collected, Collector
+from hgpo.training.critic import Critic
 from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
 from hgpo.utils.text import counted
@@ -130,6 +131,7 @@ class Trainer:
         reference: see `hgpo.training.update.Trained`.
         collector: plays the training tasks.
         estimator: computes the advantages of a batch.
+        critic: estimates the values that the estimator needs; None: it needs none.
         sampling: how the policy samples; each update has its own temperature.
         settings: of the updates.
         store: keeps the steps.
@@ -148,6 +150,7 @@ class Trainer:
         reference: Any | None,
         collector: Collector,
         estimator: Callable[[StepBatch], Advantages],
+        critic: Critic | None,
         sampling: Sampling,
         settings: TrainingSettings,
         store: RolloutStore,
@@ -157,7 +160,8 @@ class Trainer:
     ) -> None:
         self.run, self.state, self.policy, self.start_policy = run, state, policy, start_policy
         self.model = state.language_model.model
-        self.trained = Trained(self.model, state.optimizer, reference)
+        self.critic = critic
+        self.trained = Trained(self.model, state.optimizer, reference, critic.shared() if critic else None)
         self.collector, self.estimator, self.sampling, self.settings = collector, estimator, sampling, settings
         self.store, self.evaluator, self.evaluate_every, self.reporter = store, evaluator, evaluate_every, reporter
         self.update_seconds: list[float] = []  # of this process
@@ -204,14 +208,14 @@ class Trainer:
         began = time.perf_counter()
         collected = self.collector.collect(update, self.state.progress.tasks_drawn)
         after_collect = time.perf_counter()
-        batch = to_step_batch(collected.steps)
+        release_memory(self.policy)
+        batch = to_step_batch(collected.steps, self.critic.estimate(collected.steps) if self.critic else None)
         advantages = self.estimator(batch)
         after_advantages = time.perf_counter()
-        release_memory(self.policy)
-        figures = self._update_policy(update, collected, advantages)
+        figures = self._train(update, collected, batch, advantages)
         self.policy.take_weights(self.model)
         after_update = time.perf_counter()
-        self.store.store(update, collected.steps, advantages)
+        self.store.store(update, collected.steps, advantages, batch)
         self.state.progress = replace(self.state.progress, update=update, tasks_drawn=collected.tasks_drawn)
         return update_row(
             UpdateFacts(
@@ -229,16 +233,36 @@ class Trainer:
             )
         )
 
-    def _update_policy(self, update: int, collected: Collected, advantages: Advantages) -> dict[str, float]:
+    def _train(self, update: int, collected: Collected, batch: StepBatch, advantages: Advantages) -> dict[str, float]:
+        """The policy update and the critic's; returns their figures."""
+        samples = to_samples(collected.steps, advantages)
+        if self.critic is None:
+            return self._update_policy(update, collected.temperature, samples)
+        targets, figures = self.critic.targets(batch)
+        alone = self.critic.trains_alone(update)
+        if alone:
+            figures |= {"samples": 0, "tokens": 0, "empty_responses": 0, "mini_batches": 0}
+        else:
+            paired = [replace(sample, value=target) for sample, target in zip(samples, targets, strict=True)]
+            figures |= self._update_policy(update, collected.temperature, paired)
+        if alone or not self.critic.model.shared:
+            prompts = [record.prompt_ids for record in collected.steps]
+            figures |= self.critic.train(prompts, targets, self.state.update_rng, self._note_progress("critic"))
+        return figures
+
+    def _note_progress(self, trained: str) -> Callable[[int, int], object]:
+        return lambda done, total: self.collector.note(f"training the {trained}: {done:,} of {total:,} steps")
+
+    def _update_policy(self, update: int, temperature: float, samples: Sequence[Sample]) -> dict[str, float]:
         """The policy update itself; returns its figures."""
         set_learning_rate(self.state.optimizer, self.settings, update)
         return update_policy(
             self.trained,
-            to_samples(collected.steps, advantages),
+            samples,
             self.settings,
             self.state.update_rng,
-            replace(self.sampling, temperature=collected.temperature),
-            on_progress=lambda done, total: self.collector.note(f"training: {done:,} of {total:,} steps"),
+            replace(self.sampling, temperature=temperature),
+            on_progress=self._note_progress("policy"),
         )
 
     def _seconds_left(self) -> float:
@@ -256,6 +280,7 @@ class Trainer:
                 model=self.model,
                 tokenizer=self.state.language_model.tokenizer,
                 optimizer=self.state.optimizer,
+                critic=self.critic,
                 state={
                     "tasks_drawn": self.state.progress.tasks_drawn,
                     "seconds": self.seconds(started),

@@ -30,6 +30,7 @@ from hgpo.training.losses import (
     k3_divergence,
     sampler_mismatch,
     token_mean,
+    value_loss,
 )
 
 Metrics = dict[str, float]
@@ -55,6 +56,23 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedCritic:
+    """A critic's head on the policy's layers.
+
+    Attributes:
+        normal_values: hidden states [B, H] at the ends of prompts -> normalised values [B].
+        optimizer: of the head.
+        loss_weight: weight of the value loss in the loss.
+        value_clip: see `hgpo.training.losses.value_loss`.
+    """
+
+    normal_values: Callable[[torch.Tensor], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    loss_weight: float
+    value_clip: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """The model of an update with its optimiser and reference.
 
@@ -63,11 +81,18 @@ class Trained:
         optimizer: see `make_optimizer`.
         reference: the frozen model of the KL penalty; `model` itself if it has an adapter, which is switched off
             for the reference; None: no penalty.
+        critic: a critic that shares the model's layers; None: there is none.
     """
 
     model: Any
     optimizer: torch.optim.Optimizer
     reference: Any | None = None
+    critic: SharedCritic | None = None
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those of the model and of the critic's head."""
+        return [self.optimizer] if self.critic is None else [self.optimizer, self.critic.optimizer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +161,8 @@ def update_policy(
 
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
-        approximate_kl, gradient_norm (before clipping); with recomputed log-probs the figures of `sampler_mismatch`;
+        approximate_kl, gradient_norm (before clipping), and of a shared critic critic_loss, critic_clip_fraction,
+        critic_gradient_norm; with recomputed log-probs the figures of `sampler_mismatch`;
         and the counts samples, tokens, empty_responses, mini_batches; out_of_memory where micro-batches had to be made
         smaller (`hgpo.training.log_probs.within_memory`).
 
@@ -158,27 +184,27 @@ def update_policy(
     lowered_before = times_lowered(model, reference)
     targets = _targets(trained, kept, settings, sampling)
     totals: defaultdict[str, float] = defaultdict(float)
-    mini_batches = done = 0
+    count = done = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
-        for rows in _mini_batches(order, settings.mini_batch_size):
+        for rows in mini_batches(order, settings.mini_batch_size):
             with adapter_dropout(model, rng):
                 metrics = _train_mini_batch(trained, [targets[row] for row in rows], settings, sampling)
-            mini_batches += 1
+            count += 1
             done += len(rows)
             if on_progress is not None:
                 on_progress(done, len(kept) * settings.epochs)
             for name, value in metrics.items():
                 totals[name] += value
-    means = {name: total / max(1, mini_batches) for name, total in totals.items()}
+    means = {name: total / max(1, count) for name, total in totals.items()}
     mismatch = _mismatch(targets, settings.importance_cap) if sampling.recompute_log_probs else {}
     counts = {
         "samples": len(kept),
         "tokens": sum(len(sample.response_ids) for sample in kept),
         "empty_responses": len(samples) - len(answered),
-        "mini_batches": mini_batches,
+        "mini_batches": count,
     }
-    trained.optimizer.zero_grad(set_to_none=True)  # sampling follows, which can use the memory
+    _reset_gradients(trained)  # sampling follows, which can use the memory
     lowered = times_lowered(model, reference) - lowered_before
     return means | mismatch | counts | ({"out_of_memory": lowered} if lowered else {})
 
@@ -189,7 +215,7 @@ def _teaches(sample: Sample, settings: TrainingSettings) -> bool:
     return not (settings.skip_cut_responses and sample.cut)
 
 
-def _mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+def mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     """Equal parts of at most `size`; none of nothing."""
     return np.array_split(order_N, ceil(len(order_N) / size)) if len(order_N) else []
 
@@ -238,8 +264,16 @@ def _train_mini_batch(
         share_prefixes=settings.share_prefixes,
     )
     totals["gradient_norm"] = clip_gradients(trained.optimizer, settings.max_gradient_norm)
-    trained.optimizer.step()
+    if trained.critic is not None:
+        totals["critic_gradient_norm"] = clip_gradients(trained.critic.optimizer, settings.max_gradient_norm)
+    for optimizer in trained.optimizers:
+        optimizer.step()
     return totals
+
+
+def _reset_gradients(trained: Trained) -> None:
+    for optimizer in trained.optimizers:
+        optimizer.zero_grad(set_to_none=True)
 
 
 def _accumulate(
@@ -251,16 +285,15 @@ def _accumulate(
     sampling: Sampling,
 ) -> Metrics:
     """The gradient of one mini-batch, starting from zero, and its figures."""
-    model, optimizer = trained.model, trained.optimizer
     tokens = sum(len(target.sample.response_ids) for target in targets)
     size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
-    optimizer.zero_grad(set_to_none=True)
+    _reset_gradients(trained)
     for rows in batches:
-        parts = _micro_batch_loss(model, [targets[row] for row in rows], size, settings, sampling, width)
+        parts = _micro_batch_loss(trained, [targets[row] for row in rows], size, settings, sampling, width)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
-            optimizer.zero_grad(set_to_none=True)
+            _reset_gradients(trained)
             raise FloatingPointError(
                 f"the loss is {metrics['loss']}: the parameters were left as they are ({metrics}). "
                 "Lower the learning rate or resume from an earlier checkpoint"
@@ -272,7 +305,7 @@ def _accumulate(
 
 
 def _micro_batch_loss(
-    model: Any,
+    trained: Trained,
     targets: list[_Target],
     size: MiniBatchSize,
     settings: TrainingSettings,
@@ -282,7 +315,7 @@ def _micro_batch_loss(
     """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
     samples = [target.sample for target in targets]
     found = token_log_probs(
-        model,
+        trained.model,
         samples,
         temperature=sampling.temperature,
         precision=sampling.precision,
@@ -290,6 +323,7 @@ def _micro_batch_loss(
         max_logits=settings.max_logits,
         recompute_layers=settings.gradient_checkpointing,
         row_tokens=width,
+        prompt_ends=trained.critic is not None,
     )
     log_prob_BT, mask_BT = found.log_prob_BT, found.mask_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
@@ -318,7 +352,31 @@ def _micro_batch_loss(
     parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
     if references:
         parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
+    if trained.critic is not None:
+        _add_value_loss(parts, trained.critic, samples, found.prompt_end_BH, size.responses)
     return parts
+
+
+def _add_value_loss(
+    parts: dict[str, torch.Tensor],
+    critic: SharedCritic,
+    samples: Sequence[Sample],
+    prompt_end_BH: torch.Tensor | None,
+    total_samples: int,
+) -> None:
+    """Add the critic's term to the loss: the mean over the samples of the mini-batch."""
+    assert prompt_end_BH is not None, "it was asked for"
+    value_B = critic.normal_values(prompt_end_BH)
+    loss_B, clipped_B = value_loss(value_B, *stacked_targets(samples, value_B), critic.value_clip)
+    parts["critic_loss"] = loss_B.sum() / total_samples
+    parts["critic_clip_fraction"] = clipped_B.sum() / total_samples
+    parts["loss"] = parts["loss"] + critic.loss_weight * parts["critic_loss"]
+
+
+def stacked_targets(samples: Sequence[Sample], like_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Targets and old values of samples that have them, float32[B] each."""
+    values = [sample.value for sample in samples if sample.value is not None]
+    return like_B.new_tensor([value.target for value in values]), like_B.new_tensor([value.old for value in values])
 
 
 def _numbers(parts: dict[str, torch.Tensor]) -> Metrics:

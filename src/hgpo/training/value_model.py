@@ -1,0 +1,167 @@
+"""The model of a critic: one value per prompt, from a scalar head at the prompt's last token.
+
+    critic/    a separate model in Hugging Face format, or its adapter; nothing of a model shared with the policy
+               value_head.safetensors    weight, bias; mean and std of the targets (`ReturnScale`)
+
+Shape suffixes: B prompts, H hidden size, N steps. Sources: PPO, arXiv 1707.06347; rescaling of the head, van Hasselt et
+al. 2016 (PopArt), arXiv 1602.07714, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from hgpo.columns import FloatArray
+from hgpo.policies.base import TokenIds
+from hgpo.policies.weights import Precision, autocast, has_adapter, save_adapter
+from hgpo.training.batching import Sample, SharePrefixes
+from hgpo.training.log_probs import prompt_end_states, within_memory
+
+FOLDER = "critic"
+HEAD_FILE = "value_head.safetensors"
+_RATE = 0.1  # weight of a new batch in the running statistics
+_SMALLEST_STD = 1e-4  # of targets that are all equal: a division by it stays finite
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnScale:
+    """Running mean and standard deviation of a critic's targets, by which they are normalised.
+
+    Attributes:
+        mean: units of the reward.
+        std: units of the reward, at least 1e-4.
+        empty: no targets yet.
+    """
+
+    mean: float = 0.0
+    std: float = 1.0
+    empty: bool = True
+
+    def updated(self, target_N: FloatArray) -> ReturnScale:
+        """The statistics after another batch: the first batch's own, then moved a tenth of the way to each batch's."""
+        rate = 1.0 if self.empty else _RATE
+        mean = (1 - rate) * self.mean + rate * float(target_N.mean())
+        square = (1 - rate) * (self.std**2 + self.mean**2) + rate * float((target_N**2).mean())
+        return ReturnScale(mean, max(sqrt(max(square - mean**2, 0.0)), _SMALLEST_STD), empty=False)
+
+    def normalised(self, value_N: FloatArray) -> NDArray[np.float32]:
+        """Values in units of the standard deviation, float32[N]."""
+        return ((value_N - self.mean) / self.std).astype(np.float32)
+
+    def restored(self, normal_N: NDArray[np.float32]) -> FloatArray:
+        """Values in units of the reward, float64[N]."""
+        return normal_N.astype(np.float64) * self.std + self.mean
+
+
+class ValueModel(torch.nn.Module):
+    """Layers of a causal language model with a scalar head, float32, which starts at 0.
+
+    Attributes:
+        layers: the causal language model whose hidden states the head reads; its own output layer is not used.
+        shared: whether `layers` is the policy's; they are then no part of this module's parameters.
+        head: hidden states -> normalised value.
+        scale: of the targets.
+    """
+
+    def __init__(self, layers: Any, *, shared: bool) -> None:
+        super().__init__()
+        self._layers = [layers]  # a list hides the policy's parameters from `parameters()`
+        self.shared, self.scale = shared, ReturnScale()
+        if not shared:
+            self.own = layers
+            output = layers.get_output_embeddings()
+            if output is not None and output.weight is not layers.get_input_embeddings().weight:
+                output.weight.requires_grad_(False)
+        self.head = torch.nn.Linear(layers.config.get_text_config().hidden_size, 1, device=layers.device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+    @property
+    def layers(self) -> Any:
+        """See the class."""
+        return self._layers[0]
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters that the critic's own optimiser changes."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def normal_values(self, state_BH: torch.Tensor) -> torch.Tensor:
+        """Normalised values of hidden states at the ends of prompts, float32[B]."""
+        value_B: torch.Tensor = self.head(state_BH.float()).squeeze(-1)
+        return value_B
+
+    @torch.no_grad()
+    def rescale(self, target_N: FloatArray) -> None:
+        """Update the statistics by a batch of targets, and the head so that no value changes (PopArt)."""
+        before, after = self.scale, self.scale.updated(target_N)
+        self.head.weight *= before.std / after.std
+        self.head.bias.copy_((self.head.bias * before.std + before.mean - after.mean) / after.std)
+        self.scale = after
+
+    def save(self, folder: Path) -> None:
+        """Write `folder`/critic."""
+        place = folder / FOLDER
+        place.mkdir()
+        if not self.shared and has_adapter(self.layers):
+            save_adapter(self.layers, place)
+        elif not self.shared:
+            self.layers.save_pretrained(place)
+        statistics = torch.tensor([self.scale.mean, self.scale.std], dtype=torch.float64)
+        tensors = {"weight": self.head.weight, "bias": self.head.bias, "mean_and_std": statistics}
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, place / HEAD_FILE)
+
+    @torch.no_grad()
+    def load_head(self, folder: Path) -> None:
+        """Read the head and the statistics from `folder`/critic."""
+        tensors = load_file(folder / FOLDER / HEAD_FILE)
+        self.head.weight.copy_(tensors["weight"])
+        self.head.bias.copy_(tensors["bias"])
+        mean, std = tensors["mean_and_std"].tolist()
+        self.scale = ReturnScale(mean, std, empty=False)
+
+
+def prompt_sample(prompt_ids: TokenIds) -> Sample:
+    """A prompt as a sample whose only response token is not read: the last input token is the prompt's last."""
+    return Sample(prompt_ids, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), 0.0)
+
+
+def prompt_values(
+    model: ValueModel,
+    prompts: Sequence[TokenIds],
+    *,
+    precision: Precision = "auto",
+    max_tokens: int = 8_192,
+    share_prefixes: SharePrefixes = "auto",
+) -> FloatArray:
+    """The value of each prompt without gradients, float64[B], units of the reward.
+
+    Args:
+        model: the critic's.
+        prompts: int32[P] each.
+        precision: arithmetic of the forward pass.
+        max_tokens: most padded tokens in memory at a time.
+        share_prefixes: see `hgpo.training.batching.row_tokens`.
+    """
+    samples = [prompt_sample(prompt) for prompt in prompts]
+
+    @torch.no_grad()
+    def computed(batches: list[NDArray[np.int64]], width: int | None) -> NDArray[np.float32]:
+        value_N = np.empty(len(samples), dtype=np.float32)
+        for rows in batches:
+            with autocast(model.layers, precision):
+                state_BH = prompt_end_states(model.layers, [samples[row] for row in rows], row_tokens=width)
+            value_N[rows] = model.normal_values(state_BH).cpu().numpy()
+        return value_N
+
+    return model.scale.restored(
+        within_memory(model.layers, samples, max_tokens, computed, share_prefixes=share_prefixes)
+    )
