@@ -110,8 +110,12 @@ class _Shared:
         config, _ = recipe_of(verl_config)
         environment, verl = config.environment, config.verl
         self.max_response_tokens = config.policy.max_response_tokens
-        self.rules = rollout_rules(config.rollout, config.agent, environment.name)
         self.encoder = PromptEncoder(tokenizer, config.policy.max_prompt_tokens, chat_of(config.policy))
+        bootstraps = config.needs_critic and config.training.bootstrap_truncated
+        self.rules = replace(
+            rollout_rules(config.rollout, config.agent, environment.name),
+            cut_encoder=self.encoder if bootstraps else None,
+        )
         settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, LossAggregation, TrainingSettings
 from hgpo.config.settings import (
+    CriticSettings,
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
@@ -36,11 +37,26 @@ _AGGREGATIONS: dict[LossAggregation, str] = {
     "constant": "seq-mean-token-sum-norm",
 }
 _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no other
-_NO_DUAL_CLIP = 1e9  # verl cannot switch the clip off; this bound is never reached
+_NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
 _DEVICES = ("auto", "cuda", "cpu")
 _ACTOR, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "rollout"))
+_OF_CRITICS_MODEL = (
+    "override_config",
+    "use_remove_padding",
+    "enable_gradient_checkpointing",
+    "enable_activation_offload",
+    "trust_remote_code",
+)
+_OF_CRITICS_ENGINE = (
+    "param_offload",
+    "optimizer_offload",
+    "offload_policy",
+    "ulysses_sequence_parallel_size",
+    "model_dtype",
+    "mixed_precision",
+)
 _CORRECTION = "algorithm.rollout_correction"
 _VLLM_ON_CPU: Settings = {
     f"{_ROLLOUT}.enforce_eager": True,
@@ -62,14 +78,21 @@ class Mapped(NamedTuple):
 
 
 def check_for_verl(
-    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, environment: str, warm_start: bool
+    policy: PolicySettings,
+    training: TrainingSettings,
+    verl: VerlSettings,
+    critic: CriticSettings | None,
+    *,
+    environment: str,
+    warm_start: bool,
 ) -> None:
     """Reject, with a remedy, what this engine cannot do.
 
     Args:
-        policy: of the recipe, as the next two.
+        policy: of the recipe, as the next three.
         training: see `policy`.
         verl: see `policy`.
+        critic: see `policy`; None where the estimator needs no critic.
         environment: its name.
         warm_start: whether the run makes its start policy.
 
@@ -83,6 +106,11 @@ def check_for_verl(
         )
     _check_policy(policy, verl, warm_start=warm_start)
     _check_ranks(training, verl)
+    if critic is not None and critic.shared:
+        raise ConfigError(
+            "critic.shared = true: verl trains the critic as a model of its own; set critic.shared = false, or use the "
+            "built-in trainer"
+        )
     if training.updates == 0 and not verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 
@@ -189,6 +217,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.shuffle": Mapped(True),
         f"{_ACTOR}.data_loader_seed": Mapped(seed, "run.seed"),
         f"{_ACTOR}.grad_clip": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
+        f"{_ACTOR}.optim.clip_grad": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),  # the one read
         f"{_ACTOR}.optim.lr": Mapped(training.learning_rate, "training.learning_rate"),
         f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
@@ -197,7 +226,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.clip_ratio": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_low": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
-        f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_DUAL_CLIP, "training.dual_clip"),
+        f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_CLIP, "training.dual_clip"),
         f"{_ACTOR}.policy_loss.loss_mode": Mapped(_LOSSES[training.loss], "training.loss"),
         f"{_ACTOR}.loss_agg_mode": Mapped(_AGGREGATIONS[training.loss_aggregation], "training.loss_aggregation"),
         # Used only by the "constant" aggregation.
@@ -225,7 +254,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.val_kwargs.top_p": Mapped(1.0),
         f"{_ROLLOUT}.agent.num_workers": Mapped(verl.agent_workers, "verl.agent_workers"),
         f"{_ROLLOUT}.agent.default_agent_loop": Mapped(AGENT_LOOP),
-        # Never called, since the trainer computes advantages itself; it means: no critic.
+        # Never called, since the trainer computes advantages itself.
         "algorithm.adv_estimator": Mapped("grpo", "advantage.estimator"),
         "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),
         "algorithm.use_kl_in_reward": Mapped(False, "training.kl_coefficient"),
@@ -250,15 +279,51 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.experiment_name": Mapped(config.run.name, "run.name"),
         "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
-    if policy.lora.rank:
-        targets = policy.lora.targets if isinstance(policy.lora.targets, str) else list(policy.lora.targets)
-        found[f"{_MODEL}.lora_rank"] = Mapped(policy.lora.rank, "policy.lora.rank")
-        found[f"{_MODEL}.lora_alpha"] = Mapped(int(policy.lora.effective_alpha), "policy.lora.alpha")
-        found[f"{_MODEL}.target_modules"] = Mapped(targets, "policy.lora.targets")
+    found |= _lora(policy, _MODEL)
+    found |= _critic(config, model) if config.needs_critic else {"critic.enable": Mapped(False, "advantage.estimator")}
     if recomputes and cap is not None:  # truncated importance sampling per token, as in `hgpo.training.losses`
         found[f"{_CORRECTION}.rollout_is"] = Mapped("token", "training.importance_cap")
         found[f"{_CORRECTION}.rollout_is_threshold"] = Mapped(cap, "training.importance_cap")
     return found
+
+
+def _lora(policy: PolicySettings, model: str) -> dict[str, Mapped]:
+    """Settings of an adapter; `model` is verl's table."""
+    if not policy.lora.rank:
+        return {}
+    targets = policy.lora.targets if isinstance(policy.lora.targets, str) else list(policy.lora.targets)
+    return {
+        f"{model}.lora_rank": Mapped(policy.lora.rank, "policy.lora.rank"),
+        f"{model}.lora_alpha": Mapped(int(policy.lora.effective_alpha), "policy.lora.alpha"),
+        f"{model}.target_modules": Mapped(targets, "policy.lora.targets"),
+    }
+
+
+def _critic(config: Config, model: str) -> dict[str, Mapped]:
+    """Settings of verl's critic worker. Its rows have one token that counts (`hgpo.integrations.verl.critic`)."""
+    training, critic, seed = config.training, config.critic, config.run.seed
+    pretraining = critic.pretrain_updates
+    return {
+        "critic.enable": Mapped(True, "advantage.estimator"),
+        "critic.strategy": Mapped(_STRATEGY),
+        "critic.model.path": Mapped(model, "policy.model"),
+        **_lora(config.policy, "critic.model"),
+        "critic.optim.lr": Mapped(critic.learning_rate, "critic.learning_rate"),
+        "critic.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
+        "critic.optim.clip_grad": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
+        "critic.grad_clip": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
+        "critic.optim.lr_scheduler_type": Mapped("constant"),
+        "critic.ppo_epochs": Mapped(training.epochs, "training.epochs"),
+        "critic.use_dynamic_bsz": Mapped(True, "training.micro_batch_tokens"),
+        "critic.shuffle": Mapped(True),
+        "critic.data_loader_seed": Mapped(seed, "run.seed"),
+        "critic.cliprange_value": Mapped(critic.value_clip or _NO_CLIP, "critic.value_clip"),
+        "critic.loss_agg_mode": Mapped("token-mean"),
+        "critic.checkpoint.save_contents": Mapped(["model", "optimizer", "extra"]),
+        # The first update that trains the policy, counted from 1.
+        "trainer.critic_warmup": Mapped(pretraining + 1 if pretraining else 0, "critic.pretrain_updates"),
+        "trainer.max_critic_ckpt_to_keep": Mapped(None, "training.keep_checkpoints"),
+    }
 
 
 def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_probs: bool) -> None:
@@ -291,7 +356,7 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
 
 
 def suggested_settings(
-    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, stored_rows: int
+    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, critic: bool, stored_rows: int
 ) -> Settings:
     """verl's settings of speed and memory; a recipe may override them.
 
@@ -299,6 +364,7 @@ def suggested_settings(
         policy: of the recipe, as the next two.
         training: see `policy`.
         verl: see `policy`.
+        critic: whether one is trained. It takes over what is set for the policy.
         stored_rows: see `stored_rows`.
     """
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
@@ -312,7 +378,6 @@ def suggested_settings(
         f"{_ROLLOUT}.gpu_memory_utilization": 0.6,
         f"{_ROLLOUT}.max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
-        "critic.enable": False,
         "reward.num_workers": 0,  # rewards come from the environments
         "transfer_queue.backend.SimpleStorage.total_storage_size": stored_rows,
         # One a node, two from 4 GPUs a node: few, since each takes a CPU.
@@ -334,6 +399,11 @@ def suggested_settings(
         found |= {f"{_ACTOR}.checkpoint.save_lora_only": True, f"{_ROLLOUT}.load_format": "safetensors"}
     if vllm_on_cpu(policy, verl):
         found |= _VLLM_ON_CPU
+    if critic:
+        found |= {f"critic.model.{name}": f"${{{_MODEL}.{name}}}" for name in _OF_CRITICS_MODEL}
+        found |= {f"critic.fsdp.{name}": f"${{{_ACTOR}.fsdp_config.{name}}}" for name in _OF_CRITICS_ENGINE}
+        for name in ("ppo_max_token_len_per_gpu", "ppo_infer_max_token_len_per_gpu"):  # verl reads the second one
+            found[f"critic.{name}"] = f"${{{_ACTOR}.ppo_max_token_len_per_gpu}}"
     return found if verl.ray_cpus is None else {**found, "ray_kwargs.ray_init.num_cpus": verl.ray_cpus}
 
 
@@ -342,7 +412,9 @@ def validation_batch(games: int | None) -> int:
     return min(_EPISODES_PER_VALIDATION_BATCH, games or _EPISODES_PER_VALIDATION_BATCH)
 
 
-def stored_rows(rollout: RolloutSettings, evaluation: EvaluationSettings, environment: EnvironmentSettings) -> int:
-    """Rows of the queue: twice the most steps of an update, or of a validation batch."""
+def stored_rows(
+    rollout: RolloutSettings, evaluation: EvaluationSettings, environment: EnvironmentSettings, *, critic: bool
+) -> int:
+    """Rows of the queue: twice the most steps of an update, or of a validation batch; a critic has rows of its own."""
     episodes = rollout.tasks_per_update * rollout.group_size
-    return 2 * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000
+    return (2 + critic) * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000

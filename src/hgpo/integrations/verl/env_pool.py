@@ -69,13 +69,16 @@ async def play_remotely(
 
 
 def plain_fields(record: StepRecord) -> dict[str, Any]:
-    """The fields of a record without its arrays, which verl stores as tensors."""
-    return {item.name: getattr(record, item.name) for item in fields(StepRecord) if item.name not in _ARRAYS}
+    """The fields of a record without the arrays that verl stores as tensors; `next_prompt_ids` as a list."""
+    plain = {item.name: getattr(record, item.name) for item in fields(StepRecord) if item.name not in _ARRAYS}
+    return {**plain, "next_prompt_ids": record.next_prompt_ids.tolist()}
 
 
 def record_from(plain: Mapping[str, Any], prompt_ids: TokenIds, token_ids: TokenIds, log_probs: Any) -> StepRecord:
     """The inverse of `plain_fields`. `TypeError` for unknown and missing fields."""
-    return StepRecord(**plain, prompt_ids=prompt_ids, token_ids=token_ids, log_probs=log_probs)
+    arrays = {"prompt_ids": prompt_ids, "token_ids": token_ids, "log_probs": log_probs}
+    next_prompt_ids = np.asarray(plain["next_prompt_ids"], dtype=np.int32)
+    return StepRecord(**{**plain, **arrays, "next_prompt_ids": next_prompt_ids})
 
 
 class EnginePolicy:

@@ -82,7 +82,8 @@ _OPEN_TABLES = {
     "override_optimizer_config",
     "ray_init",
 }
-_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only"}  # in verl's classes, but not in its YAML files
+# In verl's classes, but not in its YAML files.
+_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only", "critic.ppo_infer_max_token_len_per_gpu"}
 _REJECTIONS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -271,7 +272,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     """
     require_verl()
     environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
-    check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
+    critic = config.critic if config.needs_critic else None
+    check_for_verl(policy, training, verl, critic, environment=environment.name, warm_start=config.warm_start.enabled)
     check_trackers(config.tracking, config.run.engine)
     _set_environment(policy, verl, config.run.threads)
     from omegaconf import OmegaConf
@@ -280,8 +282,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    rows = stored_rows(config.rollout, config.evaluation, environment)
-    suggested = suggested_settings(policy, training, verl, stored_rows=rows)
+    rows = stored_rows(config.rollout, config.evaluation, environment, critic=config.needs_critic)
+    suggested = suggested_settings(policy, training, verl, critic=config.needs_critic, stored_rows=rows)
     mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
@@ -345,7 +347,7 @@ def _validate(verl_config: Any) -> None:
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.trainer.ppo.utils import need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     checked = verl_config
@@ -358,9 +360,11 @@ def _validate(verl_config: Any) -> None:
             validate_config(
                 config=checked,
                 use_reference_policy=need_reference_policy(verl_config),
-                use_critic=need_critic(verl_config),
+                use_critic=False,  # its class reads the model, which a warm start makes later
             )
-            for part in (verl_config.actor_rollout_ref.rollout, verl_config.algorithm):
+            critic = copy.deepcopy(verl_config.critic)
+            critic.model = None
+            for part in (verl_config.actor_rollout_ref.rollout, verl_config.algorithm, critic):
                 omega_conf_to_dataclass(part)
     except _REJECTIONS as error:
         raise ConfigError(f"verl refuses these settings: {error}") from error

@@ -18,10 +18,21 @@ _NAMES = {
     "dual_clip_fraction": "actor/pg_clipfrac_lower",
     "approximate_kl": "actor/ppo_kl",
     "gradient_norm": "actor/grad_norm",
+    "critic_loss": "critic/vf_loss",
+    "critic_clip_fraction": "critic/vf_clipfrac",
+    "critic_gradient_norm": "critic/grad_norm",
 }
 _SCORED_ENTROPY = "actor/entropy"  # from the pass that computes old log-probs
-_OWN_NAMES = ("sampler_gap_mean", "sampler_gap_max", "sampler_effective_sample_size", "sampler_clipped_share")
-_PEAK_MEMORY = "actor/perf/max_memory_allocated_gb"  # verl's gb are GiB
+_OWN_NAMES = (
+    "sampler_gap_mean",
+    "sampler_gap_max",
+    "sampler_effective_sample_size",
+    "sampler_clipped_share",
+    "explained_variance",
+    "value_mean",
+    "value_target_mean",
+)
+_PEAK_MEMORY = tuple(f"{role}/perf/max_memory_allocated_gb" for role in ("actor", "critic"))  # verl's gb are GiB
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
@@ -43,7 +54,7 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
 
 def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
     """The peak memory of tensors, in GiB; None on a CPU, for which verl reports 0."""
-    return float(verl_metrics.get(_PEAK_MEMORY, 0)) or None
+    return max(float(verl_metrics.get(name, 0)) for name in _PEAK_MEMORY) or None
 
 
 def set_tracker_folders(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""verl's queue: read steps, write advantages, leave out rows.
+"""verl's queue: read steps, write advantages, leave out rows, cut batches.
 
 Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled; rows that verl adds to pad a batch have the
 tag `is_padding` and are no steps. Needs verl and TransferQueue.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import transfer_queue
 from numpy.typing import NDArray
 from tensordict import TensorDict
 
+from hgpo.columns import FloatArray
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
 from hgpo.integrations.tokens import spread_over_tokens
@@ -97,10 +99,11 @@ def leave_out(batch: Any, keys: set[str]) -> None:
     batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
 
 
-def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages) -> Any:
+def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages, value_N: FloatArray | None = None) -> Any:
     """Write the advantage of every step, cast to float32, to every response token; returns TransferQueue's answer.
 
-    The batch may be in another order than the steps and lack some. Padding rows get 0.
+    The batch may be in another order than the steps and lack some. Padding rows get 0. The returns, and the values of a
+    critic, are written for verl's own metrics.
     """
     row_of = {key: row for row, key in enumerate(batch.keys)}
     row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
@@ -112,9 +115,49 @@ def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages) -> Any
         "advantages": spread_over_tokens(advantages.values[in_batch_N], masks, row_N[in_batch_N]),
         "returns": spread_over_tokens(advantages.returns[in_batch_N], masks, row_N[in_batch_N]),
     }
+    if value_N is not None:
+        columns["values"] = spread_over_tokens(value_N[in_batch_N], masks, row_N[in_batch_N])
     return transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a batch is cut into mini-batches.
+
+    Attributes:
+        mini_batches: number of mini-batches.
+        size: rows of each.
+        padding: rows among all of them that are no steps.
+    """
+
+    mini_batches: int
+    size: int
+    padding: int
+
+
+def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
+    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: the fewest parts, of the least size.
+
+    The built-in trainer cuts a batch the same way. verl fills the batch up to whole mini-batches, so that its last one
+    may train on a handful of steps; here every mini-batch has steps, as padding is less than one mini-batch.
+
+    Args:
+        steps: rows to be trained on.
+        mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
+        ranks: training processes, each of which takes an equal share of a mini-batch.
+
+    Raises:
+        ValueError: there are no steps.
+
+    Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
+    """
+    if steps < 1:
+        raise ValueError("there are no steps to cut into mini-batches")
+    mini_batches = ceil(steps / mini_batch_size)
+    size = ceil(steps / (mini_batches * ranks)) * ranks
+    return Cut(mini_batches, size, mini_batches * size - steps)
 
 
 def lost_trajectories(steps: BatchSteps, started: int) -> int:

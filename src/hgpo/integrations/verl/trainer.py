@@ -1,7 +1,7 @@
 """The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
 mini-batches, evaluation and files. Needs verl.
 
-    tasks -> [verl: rollout] -> advantages (hgpo.compute_advantages on explicit ids) -> [verl: update] -> files
+    tasks -> [verl: rollout] -> [verl: values] -> advantages (hgpo.compute_advantages) -> [verl: updates] -> files
 
 Worker groups, weight synchronisation, loss and sharded checkpoints are verl's own.
 """
@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import ray
 import transfer_queue
 from omegaconf import open_dict
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 from verl.utils.debug import marked_timer
@@ -48,6 +50,8 @@ from hgpo.integrations.verl.checkpoints import (
     verl_folder,
 )
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
+from hgpo.integrations.verl.critic import VerlCritic
+from hgpo.integrations.verl.critic_worker import CriticWorker
 from hgpo.integrations.verl.engine import put_correction
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
@@ -55,6 +59,8 @@ from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
     BatchSteps,
+    Cut,
+    cut,
     leave_out,
     lost_trajectories,
     put_advantages,
@@ -69,50 +75,13 @@ from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_met
 from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
 from hgpo.steps import StepBatch
 from hgpo.training.load import adapter_of
+from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay every update by up to 2 s
 _PANEL_ATTEMPTS = 3  # plays of an evaluation task whose environment was lost
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How a batch is cut into mini-batches.
-
-    Attributes:
-        mini_batches: number of mini-batches.
-        size: rows of each.
-        padding: rows among all of them that are no steps.
-    """
-
-    mini_batches: int
-    size: int
-    padding: int
-
-
-def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
-    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: the fewest parts, of the least size.
-
-    The built-in trainer cuts a batch the same way. verl fills the batch up to whole mini-batches, so that its last one
-    may train on a handful of steps; here every mini-batch has steps, as padding is less than one mini-batch.
-
-    Args:
-        steps: rows to be trained on.
-        mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
-        ranks: training processes, each of which takes an equal share of a mini-batch.
-
-    Raises:
-        ValueError: there are no steps.
-
-    Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
-    """
-    if steps < 1:
-        raise ValueError("there are no steps to cut into mini-batches")
-    mini_batches = ceil(steps / mini_batch_size)
-    size = ceil(steps / (mini_batches * ranks)) * ranks
-    return Cut(mini_batches, size, mini_batches * size - steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +92,8 @@ class UpdateState:
         steps: all steps that were collected, and their keys in verl's queue.
         batch: the same steps as the estimator takes them.
         advantages: of all steps.
-        trained: the steps that the update trains on; empty where all are skipped.
+        trained: the steps that the update of the policy trains on; empty where all are skipped, and where the critic is
+            trained alone.
         rows: rows of verl's batch without padding.
         lost: trajectories that were started and did not return.
         cut: how the batch is cut; known once verl has set the number of ranks.
@@ -188,11 +158,15 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """Compute advantages first: they decide which steps are trained, and so how the batch is cut and padded."""
+        steps = read_steps(batch)
+        values = None
+        if self.critic:
+            with marked_timer("values", self.timing_raw):
+                values = self.critic.estimate(steps.records)
         with marked_timer("adv", self.timing_raw):
-            steps = read_steps(batch)
-            step_batch = to_step_batch(steps.records)
+            step_batch = to_step_batch(steps.records, values)
             advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
-            left_out = skipped(steps, advantages, self.recipe.training)
+            left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
             if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
                 leave_out(batch, left_out)
@@ -209,21 +183,25 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         return update_cut.mini_batches * update_cut.size
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if self._critic_alone:
+            return batch
         batch.fields = [*SCORED]
         return super()._compute_old_log_prob(batch, metrics)
 
     def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if self._critic_alone:
+            return batch
         batch.fields = [*SCORED]
         return super()._compute_ref_log_prob(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         state = self.update_state
-        answer = put_advantages(batch, state.steps, state.advantages)
+        answer = put_advantages(batch, state.steps, state.advantages, state.batch.value)
         if self.recipe.recomputes_log_probs and state.trained:
             settings = self.config.algorithm.rollout_correction
             metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
         store = RolloutStore(self.run, self.recipe.rollout.store_every)
-        store.store(self.global_steps, state.steps.records, state.advantages)
+        store.store(self.global_steps, state.steps.records, state.advantages, state.batch)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -268,7 +246,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             "empty_responses": 0,
             "mini_batches": state.cut.mini_batches * settings.epochs if state.trained else 0,
         }
-        train = sum(timing_raw.get(phase, 0.0) for phase in ("old_log_prob", "ref", "update_actor"))
+        phases = ("old_log_prob", "ref", "values", "update_critic", "update_actor")
+        train = sum(timing_raw.get(phase, 0.0) for phase in phases)
         return UpdateFacts(
             update=self.global_steps,
             played=state.steps.records,
@@ -281,6 +260,32 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             peak_memory_gib=peak_memory_gib(metrics),
             engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
         )
+
+    # ---- the critic --------------------------------------------------------------------------------------------
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if Role.Critic in self.role_worker_mapping:
+            self.role_worker_mapping[Role.Critic] = ray.remote(CriticWorker)
+
+    @cached_property
+    def critic(self) -> VerlCritic | None:
+        """The critic that the estimator needs, once verl has started its workers."""
+        return VerlCritic(self.critic_wg, self.recipe) if self.recipe.needs_critic else None
+
+    @property
+    def _critic_alone(self) -> bool:
+        """Whether this update leaves the policy as it is."""
+        return self.recipe.needs_critic and self.global_steps <= self.recipe.critic.pretrain_updates
+
+    def _compute_values(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Does nothing: `_balance_batch` had them computed, since the advantages need them."""
+        return batch
+
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        assert self.critic is not None
+        metrics.update(self.critic.train(self.update_state.batch, self.global_steps))
+        return batch
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
@@ -363,7 +368,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _save_checkpoint(self) -> None:
         """Save verl's checkpoint, publish its weights as one of this project's, then delete old ones."""
-        state = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
+        state: dict[str, Any] = {"tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
+        if self.critic:
+            state["return_scale"] = asdict(self.critic.scale)
         write_json(self._verl_folder() / STATE_NAME, state)
         super()._save_checkpoint()  # names the checkpoint as the newest once it is complete
         self._publish()
@@ -375,6 +382,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         if self.global_steps:
             state = read_json(self._verl_folder() / STATE_NAME)
             self.tasks_drawn, self.seconds_before = state["tasks_drawn"], state["seconds"]
+            if self.critic:
+                self.critic.scale = ReturnScale(**state["return_scale"])
             published = self.run.checkpoints / str(self.global_steps)
             if not published.exists() or not is_complete(published):
                 self._publish()

@@ -1,0 +1,195 @@
+"""The critic on verl: values of prompts from verl's critic worker, which then learns from its targets.
+
+    steps -> rows in the queue -> [verl: infer_batch] -> Values -> advantages
+    targets -> the same rows -> [verl: train_mini_batch]
+
+A row is a prompt and one token after it, which no value depends on. So verl's critic has one value per row, that of the
+prompt's last token, and its loss is the mean over rows. The prompt of a state in which a time limit cut an episode has
+a row that is not trained on.
+
+Needs verl and TransferQueue. Shape suffixes: N steps, B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import transfer_queue
+from numpy.typing import NDArray
+from tensordict import TensorDict
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+
+from hgpo.config import Config
+from hgpo.estimators.gae import value_targets
+from hgpo.integrations.verl.queue import SCORED, cut
+from hgpo.policies.base import TokenIds
+from hgpo.rollout.records import StepRecord, Values
+from hgpo.steps import StepBatch
+from hgpo.training.losses import explained_variance
+from hgpo.training.value_model import ReturnScale
+
+PARTITION = "critic"
+LEARNT = (*SCORED, "values", "returns")
+"""Columns that an update of the critic reads."""
+_STEP, _CUT, _PADDING = "step", "cut", "padding"
+
+
+class VerlCritic:
+    """verl's critic workers, the scale of their values, and the rows of the update under way.
+
+    Attributes:
+        scale: of the values; part of a checkpoint, beside verl's own `critic/`.
+    """
+
+    def __init__(self, workers: Any, recipe: Config) -> None:
+        self._workers, self._recipe = workers, recipe
+        self.scale = ReturnScale()
+        self._rows: CriticRows | None = None
+
+    def estimate(self, steps: Sequence[StepRecord]) -> Values:
+        """The value of every step, and of every state in which a time limit cut an episode."""
+        ranks = self._ranks()
+        padding = cut(len(steps), self._recipe.training.mini_batch_size, ranks).padding
+        rows = self._rows = put_rows(steps, max(padding, ranks - 1))
+        keys = rows.estimated + rows.padding[: -len(rows.estimated) % ranks]
+        ray.get(self._workers.infer_batch(rows.batch(keys, ranks, SCORED, compute_loss=False, **self._facts())).futures)
+        value_B = self.scale.restored(read_values(rows.estimated))
+        bootstrap_N = np.zeros(len(steps))
+        bootstrap_N[rows.cut_steps] = value_B[len(steps) :]
+        return Values(value_B[: len(steps)], bootstrap_N)
+
+    def train(self, batch: StepBatch, update: int) -> dict[str, Any]:
+        """Train on all steps, after rescaling the head so that no value changes with the scale; returns the metrics.
+
+        Args:
+            batch: the steps of `estimate`, with its values.
+            update: its number.
+        """
+        assert self._rows is not None, "`estimate` comes first"
+        assert batch.value is not None, "they are from `estimate`"
+        recipe, ranks, rows = self._recipe, self._ranks(), self._rows
+        target_N = value_targets(batch, recipe.advantage.gamma, recipe.target_lambda)
+        before, after = self.scale, self.scale.updated(target_N)
+        self._workers.rescale_head(before.std / after.std, (before.mean - after.mean) / after.std)
+        self.scale = after
+        parts = cut(len(target_N), recipe.training.mini_batch_size, ranks)
+        keys = rows.steps + rows.padding[: parts.padding]
+        put_targets(keys, after.normalised(target_N), after.normalised(batch.value))
+        learnt = rows.batch(
+            keys,
+            ranks,
+            LEARNT,
+            global_batch_size=parts.size,
+            mini_batch_size=parts.size,
+            epochs=recipe.training.epochs,
+            seed=recipe.run.seed + update,
+            dataloader_kwargs={"shuffle": True},
+            **self._facts(),
+        )
+        output = rename_dict(self._workers.train_mini_batch(learnt).get()["metrics"], "critic/")
+        output["perf/mfu/critic"] = output.pop("critic/mfu")
+        transfer_queue.kv_clear(keys=list(rows.length_B), partition_id=PARTITION)
+        metrics: dict[str, Any] = reduce_metrics(output)
+        return metrics | {
+            "explained_variance": explained_variance(target_N, batch.value),
+            "value_mean": float(batch.value.mean()),
+            "value_target_mean": float(target_N.mean()),
+        }
+
+    def _ranks(self) -> int:
+        """Processes that take equal shares of the rows."""
+        known = self._workers._dispatch_info
+        if "train" not in known:
+            known["train"] = self._workers._query_dispatch_info("train")
+        return int(max(known["train"])) + 1
+
+    def _facts(self) -> dict[str, Any]:
+        """verl's engine asks for the temperature, which has no effect on values."""
+        return {"temperature": self._recipe.rollout.temperature}
+
+
+@dataclass(frozen=True, slots=True)
+class CriticRows:
+    """The rows of an update in the queue.
+
+    Attributes:
+        length_B: key of every row -> its tokens.
+        steps: keys of the rows of the steps, in their order.
+        cut: keys of the rows of cut states.
+        padding: keys of rows without a step, to fill batches up.
+        cut_steps: number of the step of each cut state.
+    """
+
+    length_B: dict[str, int]
+    steps: list[str]
+    cut: list[str]
+    padding: list[str]
+    cut_steps: list[int]
+
+    @property
+    def estimated(self) -> list[str]:
+        """Keys of the rows that have a value."""
+        return self.steps + self.cut
+
+    def batch(self, keys: Sequence[str], ranks: int, fields: Sequence[str], **facts: Any) -> Any:
+        """Some rows as a batch of verl's, in an order that gives every rank as many rows and about as much work."""
+        lengths = torch.tensor([self.length_B[key] for key in keys], dtype=torch.int64)
+        parts = get_seqlen_balanced_partitions(calculate_workload(lengths), k_partitions=ranks, equal_size=True)
+        ordered = [keys[row] for part in parts for row in part]
+        tags: list[dict[str, Any]] = [{} for _ in ordered]
+        return transfer_queue.KVBatchMeta(
+            partition_id=PARTITION, keys=ordered, tags=tags, fields=list(fields), extra_info=facts
+        )
+
+
+def put_rows(steps: Sequence[StepRecord], padding: int) -> CriticRows:
+    """Write the rows of an update into the queue: of all steps, of cut states, and of padding."""
+    cut_steps = [number for number, step in enumerate(steps) if len(step.next_prompt_ids)]
+    of_steps = {f"{_STEP}_{number}": step.prompt_ids for number, step in enumerate(steps)}
+    of_cut = {f"{_CUT}_{number}": steps[number].next_prompt_ids for number in cut_steps}
+    of_padding = {f"{_PADDING}_{number}": steps[0].prompt_ids[:1] for number in range(padding)}
+    prompts = {**of_steps, **of_cut, **of_padding}
+    rows = [_row(prompt_ids, trained=key in of_steps) for key, prompt_ids in prompts.items()]
+    _put(list(prompts), {name: [row[name] for row in rows] for name in SCORED})
+    length_B = {key: len(prompt_ids) + 1 for key, prompt_ids in prompts.items()}
+    return CriticRows(length_B, list(of_steps), list(of_cut), list(of_padding), cut_steps)
+
+
+def _row(prompt_ids: TokenIds, *, trained: bool) -> dict[str, torch.Tensor]:
+    """A prompt with its last token as the response; the loss of a row that is not trained has no weight."""
+    prompt = torch.from_numpy(prompt_ids.astype(np.int64))
+    mask = torch.full((1,), int(trained), dtype=torch.int64)
+    return {
+        "prompts": prompt,
+        "responses": prompt[-1:],
+        "input_ids": torch.cat([prompt, prompt[-1:]]),
+        "position_ids": torch.arange(len(prompt) + 1),
+        "response_mask": mask,
+        "loss_mask": mask,
+    }
+
+
+def read_values(keys: list[str]) -> NDArray[np.float32]:
+    """The normalised value of each row at its prompt's last token, float32[B], as the workers have written it."""
+    data = transfer_queue.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["prompts", "values"])
+    return np.array([value[-2].item() for value in data["values"].unbind()], dtype=np.float32)
+
+
+def put_targets(keys: list[str], target_N: NDArray[np.float32], old_N: NDArray[np.float32]) -> None:
+    """Write normalised targets and old values to the rows of the steps, the first N, and zeros to the padding."""
+    columns = {"returns": target_N, "values": old_N}
+    zeros = np.zeros(len(keys) - len(target_N), dtype=np.float32)
+    _put(keys, {name: list(torch.from_numpy(np.append(one, zeros))[:, None]) for name, one in columns.items()})
+
+
+def _put(keys: list[str], columns: dict[str, list[torch.Tensor]]) -> None:
+    """Write columns whose rows may have different lengths."""
+    nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+    transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=TensorDict(nested, batch_size=len(keys)))
