@@ -164,10 +164,8 @@ def rows(done: list[Trained]) -> list[Row]:
 def tables() -> dict[str, list[Row]]:
     """The rows of each of `Trained.settings`; none while there are too few seeds."""
     done = stored()
-    return {
-        settings: rows([one for one in done if one.settings == settings])
-        for settings in sorted({o.settings for o in done})
-    }
+    by_settings = {one.settings: [other for other in done if other.settings == one.settings] for one in done}
+    return {settings: rows(trainings) for settings, trainings in sorted(by_settings.items())}
 
 
 def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int) -> bool:

@@ -108,9 +108,9 @@ def test_every_recipe_has_a_table_of_its_own(tmp_path: Path, monkeypatch: pytest
     campaign_table.store([*shops, *household])
     assert {name: table[0].seeds for name, table in campaign_table.tables().items()} == {
         "quickstart": 4,
-        "webshop-tiny": 3,
+        "webshop-tiny training.updates=3": 3,
     }
-    assert "| atd | 25.0 |" in campaign_table.as_markdown(campaign_table.tables()["webshop-tiny"])
+    assert "| atd | 25.0 |" in campaign_table.as_markdown(campaign_table.tables()["webshop-tiny training.updates=3"])
     assert len(campaign.Campaign(tmp_path, "alfworld-tiny", []).done) == len(household) + len(shops)
 
 
