@@ -3,11 +3,15 @@
     python benchmarks/campaign.py run FOLDER --at-once 2              # ten seeds of eight estimators; hours
     python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # some of it, shorter
     python benchmarks/campaign.py run FOLDER --recipe webshop-tiny --seeds 3 --estimators gigpo g2po
+    python benchmarks/campaign.py choose FOLDER --rates 2.5e-4 5e-4 1e-3    # try three rates with every estimator
     python benchmarks/campaign.py show                                # what there is
 
 A finished training is a line of benchmarks/campaign.json, and is never run again: a campaign that was killed goes on,
 on another machine, too. Seeds come in order, each with all estimators, so that whatever is finished is a table. Every
 training of a seed plays the same tasks with the same random numbers from the same start, with one thread.
+
+`choose` trains each estimator once with each learning rate, with a seed that `run` does not use, and measures success
+on the split valid_seen; `run` with the same settings takes the best rate and measures success on the recipe's split.
 """
 
 from __future__ import annotations
@@ -26,12 +30,15 @@ from rich.table import Table
 from campaign_table import (
     ESTIMATORS,
     FEWEST_SEEDS,
-    STORED,
+    RateTrial,
     Trained,
+    chosen_rate,
     claim,
+    rate_trials,
     settings_of,
     show_lead,
     store,
+    store_rate_trials,
     stored,
     tables,
 )
@@ -39,6 +46,9 @@ from hgpo.config import load_config
 from hgpo.evaluation.result_files import run_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
 from runs import train
+
+CHOOSING_SEED = 1000
+"""Of the trainings that choose a learning rate; `run` counts its seeds from 0."""
 
 
 class Campaign:
@@ -53,15 +63,10 @@ class Campaign:
         self.environment = load_config(Path(recipe), overrides).environment.name
         self.done = stored()
         self._lock = Lock()
-        strange = {one.settings for one in self.done if one.recipe == recipe} - {self.settings}
-        if strange:
-            raise SystemExit(
-                f"{STORED} holds trainings with {strange.pop()!r}, asked for {self.settings!r}; move it away"
-            )
 
     def run(self, seeds: range, estimators: list[str], at_once: int) -> None:
         """Train what is missing, seed by seed."""
-        finished = {(one.estimator, one.seed) for one in self.done if one.recipe == self.recipe}
+        finished = {(one.estimator, one.seed) for one in self.done if one.settings == self.settings}
         missing = [(name, seed) for seed in seeds for name in estimators if (name, seed) not in finished]
         print(f"{len(missing)} trainings to do, {len(seeds) * len(estimators) - len(missing)} done", flush=True)
         if not missing:
@@ -75,16 +80,40 @@ class Campaign:
                 left = (time.monotonic() - began) / number * (len(missing) - number) / 60
                 print(f"{number} of {len(missing)} done, {left:.0f} minutes to go", flush=True)
 
+    def choose(self, rates: list[float], estimators: list[str], at_once: int) -> None:
+        """Train each estimator with each learning rate, unless that is done."""
+        there = {(one.estimator, one.rate) for one in rate_trials() if one.settings == self.settings}
+        missing = [(name, rate) for rate in rates for name in estimators if (name, rate) not in there]
+        print(f"{len(missing)} trainings to do, {len(rates) * len(estimators) - len(missing)} done", flush=True)
+        if not missing:
+            return
+        start = self._start()
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda one: self._try_rate(*one, start), missing))
+
+    def _try_rate(self, name: str, rate: float, start: Path) -> None:
+        options = [f"training.learning_rate={rate:g}", "evaluation.split=valid_seen"]
+        run = self._run(name, f"{name.replace(' ', '-')}-rate-{rate:g}", CHOOSING_SEED, start, options)
+        _, success, during = success_of(run)
+        with self._lock:
+            done = rate_trials()
+            store_rate_trials([*done, RateTrial(name, rate, self.settings, weights_of(start), success, during)])
+
+    def _run(self, name: str, folder: str, seed: int, start: Path, options: list[str]) -> RunDirectory:
+        """One training from the common start, with one thread."""
+        own = [*settings_of(name, self.environment), *options, f"run.seed={seed}", "run.threads=1"]
+        own += [f"policy.model={start}", "warm_start.enabled=false"]
+        return train(self.folder, folder, Path(self.recipe), [*self.overrides, *own])
+
     def _start(self) -> Path:
         """The folder of the policy that all begin with: that of a run of no updates."""
         options = [*self.overrides, "training.updates=0", "evaluation.games=1"]
         return train(self.folder, "start", Path(self.recipe), options).start
 
     def _train(self, name: str, seed: int, start: Path) -> None:
-        options = [*self.overrides, *settings_of(name, self.environment), f"run.seed={seed}", "run.threads=1"]
-        options += [f"policy.model={start}", "warm_start.enabled=false"]
         began = time.monotonic()
-        run = train(self.folder, f"{name.replace(' ', '-')}-{seed}", Path(self.recipe), options)
+        rate = list(chosen_rate(name, self.settings))
+        run = self._run(name, f"{name.replace(' ', '-')}-{seed}", seed, start, rate)
         minutes = (time.monotonic() - began) / 60
         trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), round(minutes, 1))
         with self._lock:
@@ -107,13 +136,15 @@ def success_of(run: RunDirectory) -> tuple[float, float, float]:
 def show() -> None:
     """The tables in the terminal."""
     done = stored()
-    for recipe, found in tables().items():
+    for settings, found in tables().items():
         if not found:
-            there = [one for one in done if one.recipe == recipe]
+            there = [one for one in done if one.settings == settings]
             named = ", ".join(sorted({one.estimator for one in there}))
-            print(f"{recipe}: {len(there)} trainings of {named}; a table takes {FEWEST_SEEDS} seeds of each")
+            print(f"{settings}: {len(there)} trainings of {named}; a table takes {FEWEST_SEEDS} seeds of each")
             continue
-        table = Table("estimator", "seeds", "after", "lead", "while training", "lead", "what may be said", title=recipe)
+        table = Table(
+            "estimator", "seeds", "after", "lead", "while training", "lead", "what may be said", title=settings
+        )
         for row in found:
             leads = show_lead(row.lead, row.half), show_lead(row.lead_during, row.half_during)
             table.add_row(
@@ -127,18 +158,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     made = verbs.add_parser("run", help="train what is missing")
-    made.add_argument("folder", type=Path, help="where the runs are written")
-    made.add_argument("--recipe", default="quickstart")
     made.add_argument("--seeds", type=int, default=10)
-    made.add_argument("--estimators", nargs="+", choices=list(ESTIMATORS), default=list(ESTIMATORS), metavar="NAME")
-    made.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
-    made.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
+    tried = verbs.add_parser("choose", help="train with several learning rates, of which `run` takes the best")
+    tried.add_argument("--rates", nargs="+", type=float, required=True, metavar="RATE")
+    for verb in (made, tried):
+        verb.add_argument("folder", type=Path, help="where the runs are written")
+        verb.add_argument("--recipe", default="quickstart")
+        verb.add_argument("--estimators", nargs="+", choices=list(ESTIMATORS), default=list(ESTIMATORS), metavar="NAME")
+        verb.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
+        verb.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
     verbs.add_parser("show", help="what there is")
     options = parser.parse_args(arguments)
-    if options.verb == "run":
-        Campaign(options.folder, options.recipe, options.overrides).run(
-            range(options.seeds), options.estimators, options.at_once
-        )
+    if options.verb == "show":
+        show()
+        return
+    campaign = Campaign(options.folder, options.recipe, options.overrides)
+    if options.verb == "choose":
+        campaign.choose(options.rates, options.estimators, options.at_once)
+        return
+    campaign.run(range(options.seeds), options.estimators, options.at_once)
     show()
 
 

@@ -14,6 +14,7 @@ from long_games.tables import student_95
 
 HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
+RATES = HERE / "campaign_rates.json"
 REFERENCE = "gigpo"
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
@@ -24,6 +25,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "mixed_effects": ("advantage.estimator=mixed_effects",),
     "g2po": ("advantage.estimator=g2po",),
     "graphgpo": ("advantage.estimator=graphgpo",),
+    "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm", "critic.learning_rate=1e-3"),
 }
 """What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
 IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": ("rollout.state=published_g2po",)}
@@ -53,11 +55,6 @@ class Trained:
     during: float
     minutes: float
 
-    @property
-    def recipe(self) -> str:
-        """Its name."""
-        return self.settings.split()[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -83,6 +80,47 @@ class Row:
         return abs(self.lead) > self.half
 
 
+@dataclass(frozen=True, slots=True)
+class RateTrial:
+    """One training that helps to choose an estimator's learning rate.
+
+    Attributes:
+        estimator, rate: which.
+        settings: as in `Trained`.
+        start: as in `Trained`.
+        success: on the tasks set aside for choosing, after training, 0-1.
+        during: mean success of the rollouts over all updates.
+    """
+
+    estimator: str
+    rate: float
+    settings: str
+    start: str
+    success: float
+    during: float
+
+
+def rate_trials() -> list[RateTrial]:
+    """All finished ones."""
+    return [RateTrial(**row) for row in json.loads(RATES.read_text(encoding="utf-8"))] if RATES.exists() else []
+
+
+def store_rate_trials(done: list[RateTrial]) -> None:
+    """Write them, a line each."""
+    ordered = sorted(done, key=lambda one: (one.settings, one.estimator, one.rate))
+    lines = ",\n".join(json.dumps(asdict(one)) for one in ordered)
+    write_text(RATES, f"[\n{lines}\n]\n")
+
+
+def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
+    """The setting of the learning rate with the highest success of `RateTrial`s; none if there are none."""
+    trials = [one for one in rate_trials() if (one.estimator, one.settings) == (estimator, settings)]
+    if not trials:
+        return ()
+    best = max(trials, key=lambda one: (one.success, one.during))
+    return (f"training.learning_rate={best.rate:g}",)
+
+
 def settings_of(estimator: str, environment: str) -> tuple[str, ...]:
     """What makes a row of the table in an environment, named as in `environment.name`."""
     return ESTIMATORS[estimator] + (IN_HOUSEHOLDS.get(estimator, ()) if environment == "alfworld" else ())
@@ -95,13 +133,13 @@ def stored() -> list[Trained]:
 
 def store(done: list[Trained]) -> None:
     """Write them, a line each."""
-    ordered = sorted(done, key=lambda one: (one.recipe, one.seed, one.estimator))
+    ordered = sorted(done, key=lambda one: (one.settings, one.seed, one.estimator))
     lines = ",\n".join(json.dumps(asdict(one)) for one in ordered)
     write_text(STORED, f"[\n{lines}\n]\n")
 
 
 def rows(done: list[Trained]) -> list[Row]:
-    """The table of one recipe: seeds in which every estimator that is there has finished, from one start."""
+    """The table of one campaign: seeds in which every estimator that is there has finished, from one start."""
     names = [name for name in ESTIMATORS if name in {REFERENCE, *(one.estimator for one in done)}]
     found = {(one.estimator, one.seed): one for one in done}
     seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
@@ -124,9 +162,10 @@ def rows(done: list[Trained]) -> list[Row]:
 
 
 def tables() -> dict[str, list[Row]]:
-    """Every recipe that was trained, and its rows; none while it has too few seeds."""
+    """The rows of each of `Trained.settings`; none while there are too few seeds."""
     done = stored()
-    return {recipe: rows([one for one in done if one.recipe == recipe]) for recipe in sorted({o.recipe for o in done})}
+    by_settings = {one.settings: [other for other in done if other.settings == one.settings] for one in done}
+    return {settings: rows(trainings) for settings, trainings in sorted(by_settings.items())}
 
 
 def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int) -> bool:

@@ -21,12 +21,13 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "docs" / "results"
 README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
-RECIPES = {
-    "quickstart": "Household games, `valid_unseen`",
+HOUSEHOLD = "quickstart training.updates=60 training.learning_rate_schedule=constant"
+CAMPAIGNS = {
+    HOUSEHOLD: "Household games, `valid_unseen`",
     "webshop-tiny": "Shops, `valid_unseen`",
-    "alfworld-tiny": "ALFWorld, `valid_seen`",
+    "alfworld-tiny training.updates=30": "ALFWorld, `valid_seen`",
 }
-"""Recipe of a campaign -> the tasks that its policies are evaluated on."""
+"""Settings of a campaign -> the tasks that its policies are evaluated on."""
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -86,13 +87,13 @@ twenty excludes 0 by chance.
 """
     ]
     tables, done = campaign_table.tables(), campaign_table.stored()
-    for recipe in RECIPES:
-        here = [one for one in done if one.recipe == recipe]
+    for settings, title in CAMPAIGNS.items():
+        here = [one for one in done if one.settings == settings]
         start = 100 * np.mean([one.before for one in here])
         parts += [
-            f"## {RECIPES[recipe]}\n\nSettings: `{here[0].settings}`. n = {tables[recipe][0].seeds} training seeds. Success of the start: {start:.1f} %.\n",
-            campaign_table.as_markdown(tables[recipe]),
-            f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(recipe)}",
+            f"## {title}\n\nSettings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success of the start: {start:.1f} %.\n",
+            campaign_table.as_markdown(tables[settings]),
+            f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
         ]
     compare = runpy.run_path(str(ROOT / "recipes" / "quickstart" / "compare.py"))
     for file, title in (
@@ -121,21 +122,21 @@ twenty excludes 0 by chance.
     return "\n".join(parts)
 
 
-def paired(recipe: str, estimator: str, other: str) -> tuple[float, float]:
+def paired(settings: str, estimator: str, other: str) -> tuple[float, float]:
     """Mean paired difference in held-out success, in points, and half of its 95 % CI over training seeds."""
-    found = {(one.estimator, one.seed): 100 * one.after for one in campaign_table.stored() if one.recipe == recipe}
+    found = {(one.estimator, one.seed): 100 * one.after for one in campaign_table.stored() if one.settings == settings}
     seeds = [seed for name, seed in found if name == other and (estimator, seed) in found]
     difference_S = np.array([found[estimator, seed] - found[other, seed] for seed in seeds])
     half = student_95(len(seeds) - 1) * difference_S.std(ddof=1) / np.sqrt(len(seeds))
     return float(difference_S.mean()), float(half)
 
 
-def pairs_table(recipe: str) -> str:
+def pairs_table(settings: str) -> str:
     """Every estimator minus every other one."""
-    names = [row.estimator for row in campaign_table.tables()[recipe]]
+    names = [row.estimator for row in campaign_table.tables()[settings]]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for name in names:
-        cells = ["" if name == other else with_remark(*paired(recipe, name, other)) for other in names]
+        cells = ["" if name == other else with_remark(*paired(settings, name, other)) for other in names]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -149,10 +150,12 @@ def readme_table() -> str:
     """Held-out success by environment and estimator."""
     names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
     lines = ["| environment | seeds | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
-    for recipe, rows in sorted(campaign_table.tables().items(), key=lambda item: list(RECIPES).index(item[0])):
+    tables = campaign_table.tables()
+    for settings, title in CAMPAIGNS.items():
+        rows = tables[settings]
         found = {row.estimator: row for row in rows}
         cells = [shown(found.get(name)) for name in names]
-        lines.append(f"| {RECIPES[recipe]} | {rows[0].seeds} | " + " | ".join(cells) + " |")
+        lines.append(f"| {title} | {rows[0].seeds} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

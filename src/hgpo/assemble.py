@@ -81,7 +81,8 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     suite = training_suite(config.environment, config.evaluation, config.warm_start)
     use_threads(config.run.threads)
     model = summarise_model(config.policy)
-    check_memory(model, config.policy, config.training, config.warm_start, reporter)
+    own_critic = config.needs_critic and not config.critic.shared
+    check_memory(model, config.policy, config.training, config.warm_start, reporter, own_critic=own_critic)
     for line in [*plan_lines(config, model.parameters, on_device(device)), *filter(None, [sampler])]:
         reporter.say(line)
     run = create_run_directory(config)

@@ -75,6 +75,29 @@ def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: flo
     return sum_N
 
 
+def discounted_errors(batch: StepBatch, gamma: float, error_lambda: float) -> FloatArray:
+    """Discounted sums of the temporal-difference errors of a critic's values, float64[N] in the batch's row order.
+
+        E_t = delta_t + gamma lambda E_{t+1},   delta_t = r_t + gamma V_{t+1} - V_t
+
+    V after a trajectory's last step is the batch's bootstrap there: 0 where the step ends the episode. Penalties are
+    left out. With lambda 1, E is the discounted return, a discounted bootstrap included, minus V. Source: arXiv
+    1506.02438, equation 16.
+    """
+    assert batch.value is not None, "`Estimator.needs` asks for it"
+    value_N = batch.value[batch.order]
+    next_value_N = np.append(value_N[1:], 0.0)
+    last_M = batch.trajectory_start[1:] - 1
+    next_value_N[last_M] = batch.bootstrap[batch.order][last_M]
+    error_N = np.empty(len(batch))
+    error_N[batch.order] = discounted_suffix_sums(
+        batch.reward[batch.order] + check_gamma(gamma) * next_value_N - value_N,
+        batch.trajectory_start,
+        gamma * float(error_lambda),
+    )
+    return error_N
+
+
 def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
     """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
 

@@ -27,9 +27,9 @@ Compute advantages from stored rollouts, without a model or an environment. ROLL
 JSONL file, a folder of such files, files with one trajectory or conversation per line, or rollout dumps of verl. Each
 file is one batch (one update): steps of different files are never compared.
 
-Required columns: group, trajectory, step, observation, reward. Optional: action, prompt, penalty, value,
-next_observation, success. penalty, value, success and prompt must be in all rows of a file or in none; action and
-next_observation may be empty.
+Required columns: group, trajectory, step, observation, reward. Optional: action, prompt, penalty, value, bootstrap,
+next_observation, success. penalty, value, bootstrap, success and prompt must be in all rows of a file or in none;
+action and next_observation may be empty.
 
 Prints figures of the groups of every level of each update (docs/inspect.md explains them). --output writes the rows
 with these columns added:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from hgpo.columns import FloatArray
-from hgpo.estimators.base import Advantages, Estimator, check_number, to_rows
-from hgpo.returns import check_gamma, discounted_returns, discounted_suffix_sums
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
+from hgpo.estimators.levels import EPSILON, MODES
+from hgpo.returns import discounted_errors, discounted_returns
 from hgpo.steps import StepBatch
 
 
@@ -21,14 +20,18 @@ class GaeOptions:
 
     Attributes:
         gae_lambda: in [0, 1]; 0 is the one-step temporal difference, 1 the return minus the value.
+        mode: "none" leaves advantages in units of the reward; "mean_norm" subtracts their mean over the batch,
+            "mean_std_norm" also divides by their std (unbiased) + 1e-6, as verl and most implementations of PPO do.
     """
 
     gae_lambda: float = 0.95
+    mode: str = "none"
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
         if check_number("gae_lambda", self.gae_lambda) > 1.0:
             raise ValueError(f"gae_lambda must be at most 1, got {self.gae_lambda!r}")
+        check_choice("mode", self.mode, ("none", *MODES))
 
 
 def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
@@ -39,8 +42,12 @@ def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
 
     `.returns` are the discounted returns of the rewards.
     """
-    advantage_N = discounted_errors(batch, gamma, options.gae_lambda)
-    return Advantages(advantage_N - batch.penalty, discounted_returns(batch, gamma))
+    advantage_N = discounted_errors(batch, gamma, options.gae_lambda) - batch.penalty
+    if options.mode != "none":
+        advantage_N -= advantage_N.mean()
+    if options.mode == "mean_std_norm" and len(advantage_N) > 1:
+        advantage_N /= advantage_N.std(ddof=1) + EPSILON
+    return Advantages(advantage_N, discounted_returns(batch, gamma))
 
 
 def value_targets(batch: StepBatch, gamma: float, target_lambda: float) -> FloatArray:
@@ -53,18 +60,6 @@ def value_targets(batch: StepBatch, gamma: float, target_lambda: float) -> Float
     """
     assert batch.value is not None, "the caller estimated the values"
     return batch.value + discounted_errors(batch, gamma, target_lambda)
-
-
-def discounted_errors(batch: StepBatch, gamma: float, error_lambda: float) -> FloatArray:
-    """The discounted sums of temporal-difference errors, float64[N] in row order; see `gae`."""
-    assert batch.value is not None, "`GAE.needs` says so"
-    value_N = batch.value[batch.order]
-    next_value_N = np.append(value_N[1:], 0.0)
-    last_M = batch.trajectory_start[1:] - 1
-    next_value_N[last_M] = batch.bootstrap[batch.order][last_M]
-    error_N = batch.reward[batch.order] + check_gamma(gamma) * next_value_N - value_N
-    sum_N = discounted_suffix_sums(error_N, batch.trajectory_start, gamma * float(error_lambda))
-    return to_rows(sum_N, batch.order)
 
 
 GAE = Estimator(

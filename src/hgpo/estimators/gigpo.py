@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import MODES, Normalisation, episode_level, step_level
+from hgpo.estimators.levels import MODES, Normalisation, critic_level, episode_level, step_level
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
 from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -24,17 +24,20 @@ class GigpoOptions:
         step_advantage_w: weight of the step term, at least 0.
         similarity_threshold: above 0 and at most 1: observations of a task whose texts have at least this similarity
             ratio count as the same, see `similar_observations`. None: only equal observations do.
+        baseline: of the step term: "mean" of the group, or "critic": the critic's value (`critic_level`).
     """
 
     mode: str = "mean_std_norm"
     step_advantage_w: float = 1.0
     similarity_threshold: float | None = None
+    baseline: str = "mean"
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
         check_threshold(self.similarity_threshold)
+        check_choice("baseline", self.baseline, ("mean", "critic"))
 
 
 def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
@@ -53,8 +56,10 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     return_N, norm = discounted_returns(batch, gamma), Normalisation(options.mode)
     compared = GroupedValues(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     episode = episode_level(batch, groups, norm)
-    step = step_level(0, groups, compared, norm, batch.trajectory).weighted(float(options.step_advantage_w))
-    return Advantages.of(return_N, (episode, step))
+    step = step_level(0, groups, compared, norm, batch.trajectory)
+    if options.baseline == "critic":
+        step = critic_level(step, batch, gamma, norm)
+    return Advantages.of(return_N, (episode, step.weighted(float(options.step_advantage_w))))
 
 
 def level_names(options: GigpoOptions) -> tuple[str, ...]:
@@ -62,4 +67,11 @@ def level_names(options: GigpoOptions) -> tuple[str, ...]:
     return ("same state" if options.similarity_threshold is None else "similar state",)
 
 
-GIGPO = Estimator("gigpo", gigpo, GigpoOptions, label="GiGPO", levels=level_names)
+GIGPO = Estimator(
+    "gigpo",
+    gigpo,
+    GigpoOptions,
+    label="GiGPO",
+    needs=lambda options: ("value",) if options.baseline == "critic" else (),
+    levels=level_names,
+)

@@ -19,6 +19,7 @@ from hgpo.estimators.levels import (
     MISSING,
     MODES,
     Normalisation,
+    critic_level,
     episode_level,
     length_weights,
     step_level,
@@ -58,7 +59,8 @@ class HgpoOptions:
             spreads it over the others, "drop_zero" also treats a level with advantage 0 as missing.
         early: context of steps with t < k, see `group_steps`.
         context: what must be equal, see `group_steps`.
-        baseline: "mean" of the group, or "leave_one_out": of the other members.
+        baseline: "mean" of the group, "leave_one_out": of the other members, or "critic": the critic's value of the
+            step, for which all levels are the same (`critic_level`).
         ddof: 0 population std, 1 unbiased std, of the step levels (the episode item is always unbiased).
         epsilon: added to the std of the step levels.
 
@@ -105,6 +107,8 @@ class HgpoOptions:
         unread = [name for name in _LENGTH_WEIGHTS_ONLY if name in options]
         if options.get("weight_type") == "pooled" and unread:
             raise ValueError(f"{', '.join(unread)} has no meaning with weight_type='pooled': leave it out")
+        if options.get("weight_type") == "pooled" and options.get("baseline") == "critic":
+            raise ValueError("weight_type='pooled' weighs group means: leave baseline='critic' out")
         return cls(**{**PRESETS[preset], **options})
 
 
@@ -126,9 +130,12 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     if options.weight_type == "pooled":
         return Advantages.of(returns, pooled_levels(batch, groups, compared, norm))
     terms = [step_level(k, groups, compared, norm, batch.trajectory) for k in range(len(groups.starts))]
+    if options.baseline == "critic":
+        terms = [critic_level(term, batch, gamma, norm) for term in terms]
     lengths = [k + options.length_offset for k in range(len(terms))]
     if options.base_group:
-        terms.insert(0, episode_level(batch, groups, Normalisation(options.mode, options.baseline)))
+        others = "leave_one_out" if options.baseline == "leave_one_out" else "mean"
+        terms.insert(0, episode_level(batch, groups, Normalisation(options.mode, others)))
         lengths.insert(0, 1)
     return Advantages.of(returns, _by_length(terms, lengths, options))
 
@@ -147,10 +154,11 @@ def _not_zero(term: Level) -> BoolArray:
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
-    """The columns of contexts in addition to the observation."""
+    """The columns of contexts in addition to the observation, and the critic's."""
+    value = ("value",) if options.baseline == "critic" else ()
     if options.context == "prompt":
-        return ("prompt",)
-    return ("action",) if options.context == "observation_action" and options.history_length else ()
+        return ("prompt", *value)
+    return ("action", *value) if options.context == "observation_action" and options.history_length else value
 
 
 def level_names(options: HgpoOptions) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
-from hgpo.returns import discounted_returns, episode_magnitudes, episode_returns
+from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
 
 MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
-BASELINES = ("mean", "leave_one_out")
+BASELINES = ("mean", "leave_one_out", "critic")
 EPSILON = 1e-6
 """Added to every standard deviation that divides (the published recipe's value), in the units of the return."""
 
@@ -29,7 +29,8 @@ class Normalisation:
 
     Attributes:
         mode: "mean_std_norm": F = std + epsilon; "mean_norm": F = 1.
-        baseline: "mean" of the group, or "leave_one_out": the mean of the others.
+        baseline: "mean" of the group, "leave_one_out": the mean of the others, or of step levels "critic": the critic's
+            value of the step (`critic_level`).
         ddof: of the std, 0 population or 1 unbiased.
         epsilon: added to the std, in the units of the values.
 
@@ -77,6 +78,20 @@ def leave_one_out(count_G: FloatArray) -> FloatArray:
 def batch_scaled(advantage_N: FloatArray, mode: str) -> FloatArray:
     """Advantages as they are ("none"), or divided by the population std of all of them + epsilon ("batch_std")."""
     return advantage_N if mode == "none" else advantage_N / (advantage_N.std() + EPSILON)
+
+
+def critic_level(level: Level, batch: StepBatch, gamma: float, norm: Normalisation) -> Level:
+    """A step level whose baseline is the critic's value of each step instead of the mean of its group.
+
+        A = (R - V) / F,  F = root mean square of R - V over the batch + epsilon, or 1
+
+    R includes the critic's value where a time limit cut the trajectory. Steps without other members are compared, too,
+    so all levels of a batch have the same advantages.
+    """
+    advantage_N = (discounted_errors(batch, gamma, 1.0) - batch.penalty)[level.row_N]
+    if norm.mode == "mean_std_norm":
+        advantage_N /= np.sqrt(np.mean(advantage_N**2)) + norm.epsilon
+    return replace(level, advantage_N=advantage_N, used_N=np.ones(len(advantage_N), dtype=np.bool_))
 
 
 def step_level(

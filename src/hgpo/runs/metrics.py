@@ -130,11 +130,16 @@ class RolloutStore:
     run: RunDirectory
     every: int
 
-    def store(self, update: int, steps: Sequence[StepRecord], advantages: Advantages, batch: StepBatch) -> None:
-        """Write every step with its advantage, return and a critic's values, where the update is one that is stored."""
+    def store(
+        self, update: int, steps: Sequence[StepRecord], advantages: Advantages, batch: StepBatch | None = None
+    ) -> None:
+        """Write every step with its advantage and return, and those of a critic's values that `batch` has.
+
+        Only if the update is one that is stored.
+        """
         if self.every and update % self.every == 0:
             extra = {"advantage": advantages.values, "return": advantages.returns}
-            if batch.value is not None:
+            if batch is not None and batch.value is not None:
                 extra |= {"value": batch.value, "bootstrap": batch.bootstrap}
             write_rollouts(self.run.rollout_file(update), steps, extra, update)
 

@@ -28,7 +28,19 @@ from numpy.typing import NDArray
 
 from hgpo.policies.cache import common_prefix
 from hgpo.policies.weights import adapter_off, base_model
-from hgpo.training.losses import ValueTarget
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTarget:
+    """A step's value in units of the targets' standard deviation.
+
+    Attributes:
+        target: what the critic is trained towards.
+        old: the critic's value before the update.
+    """
+
+    target: float
+    old: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from hgpo.estimators.gae import value_targets
 from hgpo.policies.weights import Precision, adapter_dropout, autocast
 from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
-from hgpo.training.batching import Sample
-from hgpo.training.log_probs import prompt_end_states, within_memory
-from hgpo.training.losses import ValueTarget, explained_variance, value_loss
+from hgpo.training.batching import Sample, ValueTarget
+from hgpo.training.log_probs import within_memory
+from hgpo.training.losses import explained_variance, value_loss
 from hgpo.training.update import Metrics, SharedCritic, clip_gradients, mini_batches, stacked_targets
-from hgpo.training.value_model import ValueModel, prompt_sample, prompt_values
+from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hgpo.policies.cache import pad_left, pad_right
-from hgpo.policies.weights import Precision, autocast, base_model
+from hgpo.policies.weights import Precision, autocast
 from hgpo.training.batching import (
     PackedTrees,
     Sample,
@@ -177,43 +177,15 @@ def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConf
     place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
     log_prob_M, entropy_M = (None if value_U is None else value_U[place_on_device_M] for value_U in found_U)
     assert log_prob_M is not None
-    prompt_end_BH = _at_prompt_ends(hidden_RWH, packed, present_BT.sum(axis=1)) if config.prompt_ends else None
+    prompt_end_BH = at_prompt_ends(hidden_RWH, packed, present_BT.sum(axis=1)) if config.prompt_ends else None
     return _spread(log_prob_M, entropy_M, torch.from_numpy(present_BT).to(model.device), prompt_end_BH)
 
 
-def _at_prompt_ends(hidden_RWH: torch.Tensor, packed: PackedTrees, length_B: NDArray[np.int64]) -> torch.Tensor:
+def at_prompt_ends(hidden_RWH: torch.Tensor, packed: PackedTrees, length_B: NDArray[np.int64]) -> torch.Tensor:
     """The hidden states before the first token of each response."""
     first_B = np.cumsum(length_B) - length_B
     row_B, place_B = (torch.from_numpy(column_M[first_B]) for column_M in (packed.row_M, packed.place_M))
     return hidden_RWH[row_B.to(hidden_RWH.device), place_B.to(hidden_RWH.device)]
-
-
-def prompt_end_states(
-    model: Any, samples: Sequence[Sample], *, recompute_layers: bool = False, row_tokens: int | None = None
-) -> torch.Tensor:
-    """Hidden states at the last token of each sample's prompt, [B, H], with gradients where autograd is on.
-
-    The output layer is not computed, nor are response tokens after the first.
-
-    Args:
-        model: a causal language model.
-        samples: their prompts are read.
-        recompute_layers: keep only the inputs of layers for the backward pass.
-        row_tokens: width of rows that samples share; None: a row each.
-    """
-    first, place_B = distinct(samples)
-    chosen = [samples[row] for row in first]
-    body = base_model(model).base_model
-    recomputes = recompute_layers and torch.is_grad_enabled()
-    with recomputed_layers(model) if recomputes else nullcontext():
-        if row_tokens is None:
-            inputs, token_BT, _ = lay_out(chosen, model.device)
-            state_UH = body(**inputs).last_hidden_state[:, -token_BT.shape[1]]
-        else:
-            packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
-            length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
-            state_UH = _at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
-    return state_UH[torch.from_numpy(place_B).to(model.device)]
 
 
 def _hidden_log_probs(

@@ -94,19 +94,6 @@ class MiniBatchSize:
     max_response_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ValueTarget:
-    """A step's value in units of the targets' standard deviation.
-
-    Attributes:
-        target: what the critic is trained towards.
-        old: the critic's value before the update.
-    """
-
-    target: float
-    old: float
-
-
 def value_loss(
     value_B: torch.Tensor, target_B: torch.Tensor, old_B: torch.Tensor, clip: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:

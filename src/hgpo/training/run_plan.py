@@ -175,6 +175,8 @@ def estimate_memory(
     training: TrainingSettings,
     start: WarmStartSettings,
     device: torch.device,
+    *,
+    own_critic: bool = False,
 ) -> dict[str, dict[str, float]]:
     """GiB by phase of a run and by part; the phases follow each other, so the largest counts.
 
@@ -184,6 +186,7 @@ def estimate_memory(
         training: settings of the updates.
         start: settings of the warm start.
         device: where it is trained; on a CPU the process itself is included.
+        own_critic: whether a critic with layers of its own is trained besides.
     """
     number = 2 if computes_in_bfloat16(policy.precision, device, model.configuration) else _FLOAT
     trained, copies = model.parameters, 0
@@ -210,6 +213,8 @@ def estimate_memory(
         activations = model.activation_bytes(tokens, number, training.gradient_checkpointing)
         return {"activations": activations, "logits": 5 * _FLOAT * logits}  # log-probs, probabilities, gradients
 
+    if own_critic:
+        used["critic"] = 4 * _FLOAT * trained + number * bool(policy.lora.rank) * model.parameters
     phases = {
         "the updates": used | passed(min(training.micro_batch_tokens, training.mini_batch_size * longest)),
         "sampling": used | {"cache": rows * (cached + 6 * _FLOAT * model.vocabulary)},  # with logits of one step
@@ -229,10 +234,15 @@ def check_memory(
     training: TrainingSettings,
     start: WarmStartSettings,
     reporter: Reporter,
+    *,
+    own_critic: bool = False,
 ) -> None:
     """Print an estimate above 1 GiB; warn where it exceeds what is available."""
     device = resolve_device(policy.device)
-    phases, available = estimate_memory(model, policy, training, start, device), available_gib(device)
+    phases, available = (
+        estimate_memory(model, policy, training, start, device, own_critic=own_critic),
+        available_gib(device),
+    )
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"

@@ -10,6 +10,7 @@ al. 2016 (PopArt), arXiv 1602.07714, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -22,9 +23,9 @@ from safetensors.torch import load_file, save_file
 
 from hgpo.columns import FloatArray
 from hgpo.policies.base import TokenIds
-from hgpo.policies.weights import Precision, autocast, has_adapter, save_adapter
-from hgpo.training.batching import Sample, SharePrefixes
-from hgpo.training.log_probs import prompt_end_states, within_memory
+from hgpo.policies.weights import Precision, autocast, base_model, has_adapter, save_adapter
+from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, pack
+from hgpo.training.log_probs import at_prompt_ends, lay_out, recomputed_layers, within_memory
 
 FOLDER = "critic"
 HEAD_FILE = "value_head.safetensors"
@@ -95,8 +96,8 @@ class ValueModel(torch.nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def normal_values(self, state_BH: torch.Tensor) -> torch.Tensor:
-        """Normalised values of hidden states at the ends of prompts, float32[B]."""
-        value_B: torch.Tensor = self.head(state_BH.float()).squeeze(-1)
+        """Normalised values of hidden states at the ends of prompts, [B] in the head's type."""
+        value_B: torch.Tensor = self.head(state_BH.to(self.head.weight.dtype)).squeeze(-1)
         return value_B
 
     @torch.no_grad()
@@ -127,6 +128,34 @@ class ValueModel(torch.nn.Module):
         self.head.bias.copy_(tensors["bias"])
         mean, std = tensors["mean_and_std"].tolist()
         self.scale = ReturnScale(mean, std, empty=False)
+
+
+def prompt_end_states(
+    model: Any, samples: Sequence[Sample], *, recompute_layers: bool = False, row_tokens: int | None = None
+) -> torch.Tensor:
+    """Hidden states at the last token of each sample's prompt, [B, H], with gradients where autograd is on.
+
+    The output layer is not computed, nor are response tokens after the first.
+
+    Args:
+        model: a causal language model.
+        samples: their prompts are read.
+        recompute_layers: keep only the inputs of layers for the backward pass.
+        row_tokens: width of rows that samples share; None: a row each.
+    """
+    first, place_B = distinct(samples)
+    chosen = [samples[row] for row in first]
+    body = base_model(model).base_model
+    recomputes = recompute_layers and torch.is_grad_enabled()
+    with recomputed_layers(model) if recomputes else nullcontext():
+        if row_tokens is None:
+            inputs, token_BT, _ = lay_out(chosen, model.device)
+            state_UH = body(**inputs).last_hidden_state[:, -token_BT.shape[1]]
+        else:
+            packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
+            length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
+            state_UH = at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
+    return state_UH[torch.from_numpy(place_B).to(model.device)]
 
 
 def prompt_sample(prompt_ids: TokenIds) -> Sample:

@@ -75,9 +75,20 @@ def test_trainings_of_other_settings_do_not_mix(tmp_path: Path, monkeypatch: pyt
     campaign_table.store([trained("gigpo", 0, 0.5)])
     assert campaign_table.stored() == [trained("gigpo", 0, 0.5)]
     assert len(json.loads(campaign_table.STORED.read_text())) == 1
-    with pytest.raises(SystemExit, match="move it away"):
-        campaign.Campaign(tmp_path, "quickstart", ["training.updates=3"])
-    assert len(campaign.Campaign(tmp_path, "quickstart", []).done) == 1
+    campaign_table.store([trained("gigpo", 0, 0.5), replace(trained("gigpo", 1, 0.5), settings="quickstart x=1")])
+    assert set(campaign_table.tables()) == {"quickstart", "quickstart x=1"}
+
+
+def test_the_rate_with_the_highest_success_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_table, "RATES", tmp_path / "rates.json")
+    assert campaign_table.chosen_rate("gigpo", "quickstart") == ()
+    tried = [(1e-3, 0.5, 0.4), (5e-4, 0.6, 0.3), (2.5e-4, 0.6, 0.5)]
+    trials = [campaign_table.RateTrial("gigpo", rate, "quickstart", "a", *success) for rate, *success in tried]
+    campaign_table.store_rate_trials([*trials, replace(trials[0], settings="quickstart x=1")])
+    assert len(campaign_table.rate_trials()) == 4
+    assert campaign_table.chosen_rate("gigpo", "quickstart") == ("training.learning_rate=0.00025",)
+    assert campaign_table.chosen_rate("gigpo", "quickstart x=1") == ("training.learning_rate=0.001",)
+    assert campaign_table.chosen_rate("ppo", "quickstart") == ()
 
 
 def test_a_campaign_of_too_few_trainings_says_what_there_is(
@@ -97,9 +108,9 @@ def test_every_recipe_has_a_table_of_its_own(tmp_path: Path, monkeypatch: pytest
     campaign_table.store([*shops, *household])
     assert {name: table[0].seeds for name, table in campaign_table.tables().items()} == {
         "quickstart": 4,
-        "webshop-tiny": 3,
+        "webshop-tiny training.updates=3": 3,
     }
-    assert "| atd | 25.0 |" in campaign_table.as_markdown(campaign_table.tables()["webshop-tiny"])
+    assert "| atd | 25.0 |" in campaign_table.as_markdown(campaign_table.tables()["webshop-tiny training.updates=3"])
     assert len(campaign.Campaign(tmp_path, "alfworld-tiny", []).done) == len(household) + len(shops)
 
 

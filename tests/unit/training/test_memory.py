@@ -34,9 +34,9 @@ def config(*overrides: str) -> Config:
     return load_config(None, ["warm_start.enabled=true", *overrides])
 
 
-def phases_of(settings: Config) -> dict[str, dict[str, float]]:
+def phases_of(settings: Config, *, own_critic: bool = False) -> dict[str, dict[str, float]]:
     model = summarise_model(settings.policy)
-    return estimate_memory(model, settings.policy, settings.training, settings.warm_start, CPU)
+    return estimate_memory(model, settings.policy, settings.training, settings.warm_start, CPU, own_critic=own_critic)
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------
@@ -90,6 +90,17 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
     parts, adapters = phases_of(settings)["the updates"], model.adapter_parameters(16)
     assert parts["weights"] * GIB == 4 * adapters + 2 * model.parameters
     assert parts["optimiser"] * GIB == 12 * adapters
+
+
+@pytest.mark.parametrize("rank", [0, 16])
+def test_a_critic_of_its_own_takes_as_much_as_the_policy(rank: int) -> None:
+    settings = config("policy.precision=bfloat16", *([f"policy.lora.rank={rank}"] if rank else []))
+    model = summarise_model(settings.policy)
+    parts = phases_of(settings, own_critic=True)["the updates"]
+    policys = parts["weights"] + parts["optimiser"]
+    reference = 0 if rank else 2 * model.parameters / GIB
+    assert parts["critic"] == pytest.approx(policys - reference)
+    assert "critic" not in phases_of(settings)["the updates"]
 
 
 @pytest.mark.parametrize(
