@@ -31,6 +31,8 @@ ONLY: dict[str, Engine] = {
     "rollout.last_temperature": "built-in",  # verl's rollout workers read their temperature once, at the start
     "rollout.resample_uniform_groups": "built-in",
     "policy.lora.dropout": "built-in",  # adapters of verl's FSDP engine have no dropout
+    "critic.shared": "built-in",  # verl trains a critic as a model of its own
+    "critic.loss_weight": "built-in",
     "training.max_logits": "built-in",  # verl has use_fused_kernels
     "training.share_prefixes": "built-in",
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, with its own setting

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, LossAggregation, TrainingSettings
 from hgpo.config.settings import (
-    CriticSettings,
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
@@ -78,21 +77,14 @@ class Mapped(NamedTuple):
 
 
 def check_for_verl(
-    policy: PolicySettings,
-    training: TrainingSettings,
-    verl: VerlSettings,
-    critic: CriticSettings | None,
-    *,
-    environment: str,
-    warm_start: bool,
+    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, environment: str, warm_start: bool
 ) -> None:
     """Reject, with a remedy, what this engine cannot do.
 
     Args:
-        policy: of the recipe, as the next three.
+        policy: of the recipe, as the next two.
         training: see `policy`.
         verl: see `policy`.
-        critic: see `policy`; None where the estimator needs no critic.
         environment: its name.
         warm_start: whether the run makes its start policy.
 
@@ -106,11 +98,6 @@ def check_for_verl(
         )
     _check_policy(policy, verl, warm_start=warm_start)
     _check_ranks(training, verl)
-    if critic is not None and critic.shared:
-        raise ConfigError(
-            "critic.shared = true: verl trains the critic as a model of its own; set critic.shared = false, or use the "
-            "built-in trainer"
-        )
     if training.updates == 0 and not verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 

@@ -272,8 +272,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     """
     require_verl()
     environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
-    critic = config.critic if config.needs_critic else None
-    check_for_verl(policy, training, verl, critic, environment=environment.name, warm_start=config.warm_start.enabled)
+    check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
     check_trackers(config.tracking, config.run.engine)
     _set_environment(policy, verl, config.run.threads)
     from omegaconf import OmegaConf

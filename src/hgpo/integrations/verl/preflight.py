@@ -177,21 +177,19 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
     ranks = trainer["nnodes"] * trainer["n_gpus_per_node"]
     rank = (settings.get("lora") or {}).get("rank", 0) or settings["lora_rank"]
-    kept = _bytes_of(engine["model_dtype"])
     number = _bytes_of((engine["mixed_precision"] or {}).get("param_dtype", "bf16"))
     adapters = model.adapter_parameters(rank)
-    trained = adapters or model.parameters
-    weights, gradients = kept * (model.parameters + adapters) // ranks, kept * trained // ranks
-    moments = 2 * gradients
+    weights, gradients = _weights_and_gradients(model, adapters, engine, ranks)
     # verl balances the work of micro-batches, so one may exceed the bound by one sequence.
     tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
     logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else tokens * _LOGIT * number
     embeddings = 2 * model.vocabulary * model.hidden_size
     gathered = embeddings + 2 * (model.parameters - embeddings) // model.layers
-    offloaded = engine["offload_policy"]
-    resting = 0 if offloaded or engine["param_offload"] else weights
-    if offloaded or engine["optimizer_offload"]:
-        moments = 0  # loaded only for AdamW's step, after the activations are freed
+    resting, moments = _resting(weights, gradients, engine)
+    critic = {}
+    if verl_config["critic"]["enable"]:  # it has the policy's size, and rests while the policy is updated
+        of_critic = verl_config["critic"]["fsdp"]
+        critic = {"critic": sum(_resting(*_weights_and_gradients(model, adapters, of_critic, ranks), of_critic))}
     phases = {
         "the updates": {
             "contexts": _CONTEXTS,
@@ -200,14 +198,36 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
             "gathered layers": gathered * (number if adapters else 2 * number + 4),
             "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"], number),
             "logits": logits * model.vocabulary,
+            **critic,
         },
         "sampling": {
             "contexts": _CONTEXTS,
             "weights and optimiser": resting + moments,
             "vLLM": int(rollout["gpu_memory_utilization"] * gpu),
+            **critic,
         },
     }
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
+
+
+def _weights_and_gradients(
+    model: ModelSummary, adapters: int, engine: Mapping[str, Any], ranks: int
+) -> tuple[int, int]:
+    """Bytes on each rank of a model that FSDP2 shards."""
+    kept, trained = _bytes_of(engine["model_dtype"]), adapters or model.parameters
+    return kept * (model.parameters + adapters) // ranks, kept * trained // ranks
+
+
+def _resting(weights: int, gradients: int, engine: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of weights and of AdamW's moments that stay on the GPU between updates.
+
+    Offloaded moments are loaded only for AdamW's step, after the activations are freed.
+    """
+    offloaded = engine["offload_policy"]
+    return (
+        0 if offloaded or engine["param_offload"] else weights,
+        0 if offloaded or engine["optimizer_offload"] else 2 * gradients,
+    )
 
 
 def _bytes_of(name: str) -> int:

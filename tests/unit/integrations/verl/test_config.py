@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from hgpo.config import Config, ConfigError, TrainingSettings
+from hgpo.config import Config, ConfigError, CriticSettings, TrainingSettings
 from hgpo.config import loading as checks
 from hgpo.config.loading import engines_of
 from hgpo.integrations.verl.config import (
@@ -36,7 +36,8 @@ def mapped(**sections: Any) -> dict[str, Any]:
 
 
 def suggested(settings: Config) -> dict[str, Any]:
-    return suggested_settings(settings.policy, settings.training, settings.verl, stored_rows=1000)
+    critic = settings.needs_critic
+    return suggested_settings(settings.policy, settings.training, settings.verl, critic=critic, stored_rows=1000)
 
 
 def check(settings: Config) -> None:
@@ -64,7 +65,7 @@ def test_the_published_settings_in_verls_words() -> None:
         "actor_rollout_ref.actor.use_kl_loss": True,
         "actor_rollout_ref.actor.kl_loss_coef": 0.01,
         "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
-        "actor_rollout_ref.actor.grad_clip": 1.0,
+        "actor_rollout_ref.actor.optim.clip_grad": 1.0,
         "actor_rollout_ref.actor.optim.lr": 1e-6,
         "actor_rollout_ref.actor.optim.weight_decay": 0.01,
         "algorithm.gamma": 0.95,
@@ -156,8 +157,9 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
         if (of_mapped(after), suggested(after)) == (of_mapped(before), suggested(before)):
             silent.add(name)
     # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.queue.skipped`), and old
-    # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`).
-    own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints"}
+    # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`). The agent loop keeps
+    # the prompt of a cut state.
+    own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints", "bootstrap_truncated"}
     assert silent == own | {
         name for name in TrainingSettings.model_fields if "verl" not in engines_of(f"training.{name}")
     }
@@ -190,7 +192,7 @@ def test_an_adapter_is_told_in_verls_words() -> None:
 
 def test_the_queue_holds_an_evaluation() -> None:
     settings = config()
-    assert stored_rows(settings.rollout, settings.evaluation, settings.environment) >= 256 * 50
+    assert stored_rows(settings.rollout, settings.evaluation, settings.environment, critic=False) >= 256 * 50
 
 
 @pytest.mark.parametrize(
@@ -305,3 +307,58 @@ def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: 
     with pytest.raises(ConfigError, match=message):
         reject_owned(name, everything(), recomputes_log_probs=True)
     reject_owned("actor_rollout_ref.rollout.gpu_memory_utilization", everything(), recomputes_log_probs=True)
+
+
+# ---- the critic ------------------------------------------------------------------------------------------------------
+
+PPO = {"advantage": {"estimator": "gae"}}
+
+
+def test_a_critic_is_trained_where_the_estimator_needs_values() -> None:
+    assert mapped()["critic.enable"] is False
+    assert mapped(critic={"shared": True})["critic.enable"] is False  # the table is passed over
+    assert mapped(**PPO)["critic.enable"] is True
+    assert mapped(advantage={"estimator": "gigpo", "options": {"baseline": "critic"}})["critic.enable"] is True
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "verl_name", "verl_value"),
+    [
+        ("critic", "learning_rate", 3e-5, "critic.optim.lr", 3e-5),
+        ("critic", "value_clip", 0.2, "critic.cliprange_value", 0.2),
+        ("critic", "value_clip", "none", "critic.cliprange_value", 1e9),
+        ("critic", "pretrain_updates", 0, "trainer.critic_warmup", 0),
+        ("critic", "pretrain_updates", 5, "trainer.critic_warmup", 6),  # verl trains the policy from this update on
+        ("training", "epochs", 2, "critic.ppo_epochs", 2),
+        ("training", "max_gradient_norm", 0.5, "critic.optim.clip_grad", 0.5),
+        ("policy", "model", "some/model", "critic.model.path", "some/model"),
+        ("policy", "lora", {"rank": 8}, "critic.model.lora_rank", 8),
+    ],
+)
+def test_a_setting_of_the_critic_arrives(section: str, name: str, value: Any, verl_name: str, verl_value: Any) -> None:
+    policy = {"policy": {"model": "some/model"}}
+    tree = {**policy, **PPO}
+    tree[section] = {**tree.get(section, {}), name: value}
+    assert mapped(**tree)[verl_name] == verl_value
+
+
+def test_verl_is_told_every_setting_of_the_critic_that_is_not_this_projects_own_to_carry_out() -> None:
+    before, silent = config(**PPO), set()
+    for name in CriticSettings.model_fields:
+        changed = {"target_lambda": 0.5}.get(name) or other_than(name, getattr(before.critic, name))
+        critic = before.critic.model_copy(update={name: changed})
+        if of_mapped(before.model_copy(update={"critic": critic})) == of_mapped(before):
+            silent.add(name)
+    unread = {name for name in CriticSettings.model_fields if "verl" not in engines_of(f"critic.{name}")}
+    assert silent == {"target_lambda"} | unread  # the trainer computes the targets
+
+
+def test_the_critic_takes_over_what_is_set_for_the_policys_memory() -> None:
+    found = suggested(config(**PPO))
+    assert found["critic.fsdp.param_offload"] == "${actor_rollout_ref.actor.fsdp_config.param_offload}"
+    assert not [name for name in suggested(config()) if name.startswith("critic.")]
+
+
+def test_a_critic_on_the_policys_layers_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"critic\.shared = True is used only by the engine 'built-in'"):
+        checks.refuse_unread(config(**PPO, critic={"shared": True}))

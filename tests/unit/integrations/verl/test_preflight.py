@@ -66,6 +66,7 @@ def composed(
         "trainer": {"device": device, "nnodes": 1, "n_gpus_per_node": gpus},
         "ray_kwargs": {"ray_init": {} if ray_cpus is None else {"num_cpus": ray_cpus}},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
+        "critic": {"enable": False, "fsdp": dict(engine)},
         "actor_rollout_ref": {
             "model": {**plain, **model},
             "actor": {"fsdp_config": engine, "ppo_max_token_len_per_gpu": 32_768},
@@ -275,6 +276,17 @@ def test_offloaded_weights_make_room_for_vllm() -> None:
         "sampling"
     ]
     assert parts["weights and optimiser"] == 0
+
+
+@pytest.mark.parametrize(("rank", "offload", "expected"), [(0, False, 12), (0, True, 0), (32, False, 4)])
+def test_a_critic_rests_beside_the_policy(rank: int, offload: bool, expected: int) -> None:
+    """Bytes per parameter on four GPUs: weights and two moments, of the adapter alone with LoRA."""
+    found = composed_of_7b(lora_rank=rank)
+    found["critic"]["enable"] = True
+    found["critic"]["fsdp"] |= {"param_offload": offload, "optimizer_offload": offload}
+    adapters = 12 * LARGE.adapter_parameters(rank)
+    for parts in estimate_gpu_memory(LARGE, found, 80 * 10**9).values():
+        assert parts["critic"] * GIB == pytest.approx((expected * LARGE.parameters + adapters) / 4)
 
 
 @pytest.mark.parametrize("name", list(QWEN))

@@ -1,0 +1,213 @@
+"""verl's critic workers on two ranks, through Ray and TransferQueue, beside one model in plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hgpo.config import Config
+from hgpo.estimators.gae import value_targets
+from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.training.losses import value_loss
+from hgpo.training.value_model import ReturnScale
+from step_records import step_record
+from tiny_models import tiny_model
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+import ray
+import transfer_queue
+from omegaconf import OmegaConf
+from ray.util.placement_group import remove_placement_group
+from transformers import AutoConfig
+from verl.plugin.platform import get_platform, set_platform
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import TrainingWorkerConfig
+from verl.workers.utils.losses import value_loss as verl_value_loss
+
+from hgpo.integrations.verl.cpu import CpuPlatform
+from hgpo.integrations.verl.critic import PARTITION, VerlCritic
+from hgpo.integrations.verl.critic_worker import CriticWorker, load_value_model
+from hgpo.integrations.verl.launch import compose
+
+pytestmark = pytest.mark.slow
+
+RANKS, STEPS, GAMMA = 2, 5, 0.9
+MODULES = "hgpo.integrations.verl.cpu,hgpo.integrations.verl.critic_worker"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queue() -> Iterator[None]:
+    before = get_platform()
+    set_platform(CpuPlatform())
+    variables = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": MODULES, "TRANSFER_QUEUE_ENABLE": "1"}
+    ray.init(
+        num_cpus=16,
+        num_gpus=RANKS,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {**variables, "OMP_NUM_THREADS": "1"}},
+    )
+    storage = {
+        "storage_backend": "SimpleStorage",
+        "SimpleStorage": {"total_storage_size": 2000, "num_data_storage_units": 1},
+    }
+    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
+    yield
+    transfer_queue.close()
+    ray.shutdown()
+    set_platform(before)
+
+
+@dataclass
+class Side:
+    """The recipe, verl's workers and the folder of the start policy."""
+
+    config: Config
+    workers: Any
+    start: Path
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
+    model = tiny_model()
+    model.model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    config = Config.model_validate(
+        {
+            "run": {"engine": "verl", "directory": str(tmp_path)},
+            "policy": {
+                "model": str(tmp_path),
+                "device": "cpu",
+                "max_prompt_tokens": 48,
+                "max_response_tokens": 8,
+                "lora": {"rank": request.param},
+            },
+            "advantage": {"estimator": "gae", "gamma": GAMMA},
+            "training": {"mini_batch_size": 8, "max_gradient_norm": 0.5},
+            "critic": {"learning_rate": 1e-2, "value_clip": 0.01},
+            "verl": {"gpus_per_node": RANKS},
+            "environment": {"options": {"size": "small"}},
+        }
+    )
+    settings = omega_conf_to_dataclass(compose(config).critic)
+    settings.engine.infer_max_token_len_per_gpu = settings.ppo_infer_max_token_len_per_gpu
+    settings.engine.max_token_len_per_gpu = settings.ppo_infer_max_token_len_per_gpu
+    worker = TrainingWorkerConfig(
+        model_type="value_model",
+        model_config=settings.model,
+        engine_config=settings.engine,
+        optimizer_config=settings.optim,
+        checkpoint_config=settings.checkpoint,
+    )
+    pool = RayResourcePool([RANKS], use_gpu=True, max_colocate_count=1)
+    workers = RayWorkerGroup(
+        resource_pool=pool,
+        ray_cls_with_init=RayClassWithInitArgs(ray.remote(CriticWorker), config=worker),
+        device_name="cpu",
+    )
+    workers.reset()
+    workers.set_loss_fn(partial(verl_value_loss, config=settings))
+    yield Side(config, workers, tmp_path)
+    for one in workers.workers:
+        ray.kill(one)
+    for group in pool.pgs:
+        remove_placement_group(group)
+
+
+def steps() -> list[StepRecord]:
+    """Two trajectories: one won, one that a time limit cut; prompts of different lengths."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(5, 30, length).astype(np.int32) for length in (3, 17, 9, 24, 6, 12)]
+    return [
+        step_record(
+            trajectory="won" if number < 3 else "cut",
+            step=number % 3,
+            reward=10.0 * (number == 2),
+            prompt_ids=prompts[number],
+            token_ids=np.zeros(4 - number % 3, dtype=np.int32),
+            next_prompt_ids=prompts[5] if number == 4 else np.empty(0, dtype=np.int32),
+        )
+        for number in range(STEPS)
+    ]
+
+
+class Plain:
+    """The critic without verl: the same start, one process, prompts one by one."""
+
+    def __init__(self, side: Side) -> None:
+        config = AutoConfig.from_pretrained(side.start, attn_implementation="sdpa")
+        config.num_labels = 1
+        self.model = load_value_model(str(side.start), torch.float32, config, False)
+
+    def values(self, prompts: Sequence[np.ndarray]) -> torch.Tensor:
+        rows = [self.model(input_ids=torch.from_numpy(ids).long()[None]).logits[0, -1, 0] for ids in prompts]
+        return torch.stack(rows)
+
+
+@pytest.mark.parametrize("side", [0], indirect=True)  # adapters are drawn at random
+def test_values_and_updates_are_those_of_plain_pytorch(side: Side, tmp_path: Path) -> None:
+    """Value at the prompt's last token, mean over steps of the clipped loss, head that follows the scale."""
+    played, plain = steps(), Plain(side)
+    critic = VerlCritic(side.workers, side.config)
+    prompts = [record.prompt_ids for record in played]
+    optimizer = torch.optim.AdamW(plain.model.parameters(), lr=1e-2, weight_decay=0.01)
+    scale = ReturnScale()
+    for update in (1, 2, 3):
+        found = critic.estimate(played)
+        with torch.no_grad():
+            normal_B = plain.values([*prompts, played[-1].next_prompt_ids]).numpy()
+        value_B = scale.restored(normal_B)
+        np.testing.assert_allclose(found.value_N, value_B[:STEPS], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found.bootstrap_N, [0, 0, 0, 0, value_B[-1]], rtol=1e-4, atol=1e-4)
+
+        batch = to_step_batch(played, found)
+        metrics = critic.train(batch, update)
+        target_N = value_targets(batch, GAMMA, side.config.target_lambda)
+        before, scale = scale, scale.updated(target_N)
+        with torch.no_grad():
+            plain.model.score.weight *= before.std / scale.std
+            plain.model.score.bias *= before.std / scale.std
+            plain.model.score.bias += (before.mean - scale.mean) / scale.std
+        target_B, old_B = (torch.from_numpy(scale.normalised(one)) for one in (target_N, found.value_N))
+        loss_B, clipped_B = value_loss(plain.values(prompts), target_B, old_B, 0.01)
+        optimizer.zero_grad()
+        loss_B.mean().backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.5)
+        optimizer.step()
+        assert metrics["critic/vf_loss"] == pytest.approx(loss_B.mean().item(), rel=1e-3)
+        assert metrics["critic/grad_norm"] == pytest.approx(norm.item(), rel=1e-3)
+        assert metrics["critic/vf_clipfrac"] == pytest.approx(clipped_B.float().mean().item(), abs=0.2)
+        assert critic.scale == scale
+        assert transfer_queue.kv_list(PARTITION).get(PARTITION, {}) == {}
+
+    check_checkpoint(side, critic, tmp_path / "critic")
+
+
+@pytest.mark.parametrize("side", [4], indirect=True)
+def test_an_adapter_and_its_head_learn_and_are_saved(side: Side, tmp_path: Path) -> None:
+    critic, played = VerlCritic(side.workers, side.config), steps()
+    for update in (1, 2, 3):
+        critic.train(to_step_batch(played, critic.estimate(played)), update)
+    check_checkpoint(side, critic, tmp_path / "critic")
+
+
+def check_checkpoint(side: Side, critic: VerlCritic, folder: Path) -> None:
+    """Values are again what they were when it was saved, and training had changed them."""
+    played, scale = steps(), critic.scale
+    learnt = critic.estimate(played)
+    assert learnt.value_N.std() > 0.01
+    side.workers.save_checkpoint(str(folder))
+    critic.train(to_step_batch(played, learnt), 4)
+    assert np.abs(critic.estimate(played).value_N - learnt.value_N).max() > 0.01
+    side.workers.load_checkpoint(str(folder))
+    critic.scale = scale
+    np.testing.assert_allclose(critic.estimate(played).value_N, learnt.value_N, rtol=1e-5)
