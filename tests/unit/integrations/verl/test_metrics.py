@@ -26,6 +26,25 @@ def test_names_and_the_loss_that_its_terms_make() -> None:
     }
 
 
+def test_a_critics_figures_have_the_built_in_trainers_names() -> None:
+    found = update_metrics(
+        {
+            "critic/vf_loss": 0.5,
+            "critic/vf_clipfrac": 0.1,
+            "critic/grad_norm": 2.0,
+            "critic/values/mean": 3.0,
+            "explained_variance": 0.25,
+        },
+        TrainingSettings(),
+    )
+    assert found == {
+        "critic_loss": 0.5,
+        "critic_clip_fraction": 0.1,
+        "critic_gradient_norm": 2.0,
+        "explained_variance": 0.25,
+    }
+
+
 def test_the_entropy_is_the_updates_or_else_that_of_the_pass_before_it() -> None:
     scored = {"actor/entropy": 0.7}
     assert update_metrics(scored, TrainingSettings()) == {"entropy": 0.7}
@@ -46,6 +65,7 @@ def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
     assert peak_memory_gib({key: 0.0}) is None
     assert peak_memory_gib({}) is None
     assert peak_memory_gib({key: 2.5}) == 2.5
+    assert peak_memory_gib({key: 2.5, "critic/perf/max_memory_allocated_gb": 3.5}) == 3.5
 
 
 # ---- trackers ------------------------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from hgpo.config import Config
 from hgpo.config.loading import as_tree
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
-from hgpo.rollout.records import StepRecord
+from hgpo.rollout.records import StepRecord, Values
 from hgpo.runs.checkpoints import newest_complete, recover, whole_checkpoint
 from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics
+from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
@@ -31,8 +32,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.launch import RECIPE_KEY
-from hgpo.integrations.verl.queue import BatchSteps
-from hgpo.integrations.verl.trainer import Cut, HgpoTrainer, UpdateState, cut
+from hgpo.integrations.verl.queue import BatchSteps, Cut, cut
+from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -128,6 +129,24 @@ def test_a_process_killed_at_any_point_of_saving_is_continued(tmp_path: Path, mo
     assert sorted(path.name for path in (tmp_path / "verl").iterdir()) == ["global_step_2", TRACKER_FILE]
 
 
+def test_a_resumed_critic_has_the_scale_of_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save_as_verl)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load_as_verl)
+    scale = ReturnScale(1 / 3, 2.5, empty=False)
+    for update in (1, 0):  # the process that saves, and the one that continues
+        trainer = make(tmp_path, update=update)
+        trainer.recipe = recipe(advantage={"estimator": "gae"})
+        trainer.tasks_drawn, trainer.seconds_before, trainer.started = 16 * update, 0.0, 0.0
+        trainer.critic_wg = None
+        assert trainer.critic is not None
+        if update:
+            trainer.critic.scale = scale
+            append_metrics(trainer.run, {"update": 1})
+            trainer._save_checkpoint()
+    trainer._load_checkpoint()
+    assert trainer.critic.scale == scale
+
+
 @pytest.mark.parametrize(
     ("update", "stored", "played"),
     [
@@ -189,6 +208,38 @@ def test_the_batch_is_cut_by_what_is_trained(
     assert cleared == (["u_0_1"] if kept == 2 else [])
     assert trainer.timing_raw["adv"] > 0
     assert len(trainer.update_state.trained) == (0 if skip and not any(finished) else kept)
+
+
+class Critic:
+    """Values of steps in order, as the workers give them."""
+
+    def __init__(self, value_N: list[float], bootstrap_N: list[float]) -> None:
+        self._values = Values(np.array(value_N), np.array(bootstrap_N))
+
+    def estimate(self, steps: list[StepRecord]) -> Values:
+        return self._values
+
+
+@pytest.mark.parametrize(("update", "alone"), [(2, True), (3, False)])
+def test_advantages_are_those_of_the_critics_values_and_the_policy_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, alone: bool
+) -> None:
+    trainer = make(tmp_path, update=update)
+    critic = {"pretrain_updates": 2}
+    trainer.recipe = recipe(advantage={"estimator": "gae", "gamma": 0.5, "options": {"gae_lambda": 0}}, critic=critic)
+    trainer.critic = Critic([1.0, 2.0, 4.0], [0.0, 0.0, 8.0])  # type: ignore[assignment]
+    steps = BatchSteps([record(step, True) for step in range(3)], ["u_0_0", "u_0_1", "u_0_2"])
+    monkeypatch.setattr(module, "read_steps", lambda batch: steps)
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    batch = Batch(list(steps.keys), [{}, {}, {}])
+    trainer._balance_batch(batch, {})
+    # Every step has the reward 1; with lambda 0 the advantage is r + 0.5 V' - V.
+    np.testing.assert_array_equal(trainer.update_state.advantages.values, [1.0, 1.0, 1.0])
+    assert len(trainer.update_state.trained) == (0 if alone else 3)
+    assert len(batch) == 3
+    assert trainer.timing_raw["values"] > 0
+    if alone:  # the worker group of the policy, which is not there, is not asked
+        assert trainer._compute_old_log_prob(batch, {}) is trainer._compute_ref_log_prob(batch, {}) is batch
 
 
 def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
