@@ -106,6 +106,22 @@ def test_an_override_under_verls_own_name_arrives() -> None:
     assert found.actor_rollout_ref.actor.fsdp_config.param_offload is True
 
 
+def test_a_critic_takes_over_the_policys_attention_and_memory_unless_it_has_its_own() -> None:
+    model, engine = {"override_config": {"attn_implementation": "sdpa"}}, {"fsdp_config": {"param_offload": True}}
+    overrides = {
+        "actor_rollout_ref": {"model": model, "actor": engine},
+        "critic": {"fsdp": {"optimizer_offload": True}, "model": {"enable_activation_offload": True}},
+    }
+    found = composed(small(advantage={"estimator": "gae"}, verl={"overrides": overrides})).critic
+    assert found.enable is True
+    assert found.model.override_config.attn_implementation == "sdpa"
+    assert (found.fsdp.param_offload, found.fsdp.optimizer_offload) == (True, True)
+    assert found.fsdp.mixed_precision.param_dtype == "bfloat16"
+    assert (found.model.enable_gradient_checkpointing, found.model.enable_activation_offload) == (True, True)
+    assert found.ppo_infer_max_token_len_per_gpu == found.ppo_max_token_len_per_gpu > 4096
+    assert composed(small()).critic.enable is False
+
+
 def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
     rejecting = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}
     overrides = {"algorithm": {"rollout_correction": rejecting}}
@@ -139,6 +155,7 @@ def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
             {"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-5}}}},
             r"optim\.lr is determined by .* training\.learning_rate",
         ),
+        ({"critic": {"enable": True}}, r"critic\.enable is determined by the recipe's advantage\.estimator"),
         ({"trainer": {"n_gpus_per_node": 4}}, r"determined by the recipe's verl\.gpus_per_node: set that instead"),
         ({"actor_rollout_ref": {"actor": {"strategy": "megatron"}}}, "actor.strategy cannot be changed"),
         ({"actor_rollout_ref": {"rollout": {"pipeline_model_parallel_size": 2}}}, "verl refuses these settings"),
