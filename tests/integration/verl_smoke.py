@@ -40,7 +40,7 @@ from outside_package import install_outside_parts
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo"]
-PPO = ["advantage.estimator=gae", "critic.learning_rate=0.01", "environment.max_steps=6"]
+PPO = ["advantage.estimator=gae", "critic.learning_rate=0.01"]
 FIRST_CHECKPOINT_SECONDS = 900  # for machines much slower than the one it was measured on
 
 
@@ -187,9 +187,7 @@ def check_adapter(run: RunDirectory) -> None:
 
 def check_critic(run: RunDirectory) -> None:
     """It learns, also in a process that goes on with it, and its stored values give the advantages."""
-    config, rows, scale = load_config(run.config), read_metrics(run), ReturnScale()
-    expect(all(np.isfinite(row["critic_loss"]) for row in rows), "the critic's loss is finite")
-    expect(all(row["critic_gradient_norm"] > 0 for row in rows), "the critic has gradients")
+    config, rows, scale, learnt = load_config(run.config), read_metrics(run), ReturnScale(), False
     for update in (1, 2):
         table = read_rollouts(run.rollout_file(update))
         batch = step_batch_from_table(table)
@@ -199,9 +197,12 @@ def check_critic(run: RunDirectory) -> None:
         expect(bool(truncated.any()), "the time limit cuts some episodes")
         expect(not batch.bootstrap[~truncated].any(), "only cut episodes go on")
         # The head starts at 0. A critic that a new process had not loaded would say the same of all prompts.
-        expect((np.ptp(batch.value) > 0) == (update == 2), f"values of update {update}: {batch.value}")
-        expect(bool(batch.bootstrap[truncated].all()) == (update == 2), f"values of cut states: {batch.bootstrap}")
-        scale = scale.updated(value_targets(batch, config.advantage.gamma, config.target_lambda))
+        expect((np.ptp(batch.value) > 0) == learnt, f"values of update {update}: {batch.value}")
+        expect(bool(batch.bootstrap[truncated].all()) == learnt, f"values of cut states: {batch.bootstrap}")
+        targets = value_targets(batch, config.advantage.gamma, config.target_lambda)
+        differ = bool(np.ptp(targets) > 0)  # not where no episode is won
+        expect((rows[update - 1]["critic_gradient_norm"] > 0) == differ, "the critic has gradients")
+        scale, learnt = scale.updated(targets), learnt or differ
         state = json.loads((run.path / "verl" / f"global_step_{update}" / "hgpo.json").read_text())
         expect(state["return_scale"] == asdict(scale), f"scale {state['return_scale']}, expected {scale}")
 
