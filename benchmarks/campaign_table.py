@@ -25,7 +25,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "mixed_effects": ("advantage.estimator=mixed_effects",),
     "g2po": ("advantage.estimator=g2po",),
     "graphgpo": ("advantage.estimator=graphgpo",),
-    "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm", "critic.learning_rate=1e-3"),
+    "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm"),
 }
 """What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
 IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": ("rollout.state=published_g2po",)}

@@ -155,7 +155,8 @@ def prompt_end_states(
             packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
             length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
             state_UH = at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
-    return state_UH[torch.from_numpy(place_B).to(model.device)]
+    state_BH: torch.Tensor = state_UH[torch.from_numpy(place_B).to(model.device)]
+    return state_BH
 
 
 def prompt_sample(prompt_ids: TokenIds) -> Sample:
