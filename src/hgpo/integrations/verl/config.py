@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, LossAggregation, TrainingSettings
 from hgpo.config.settings import (
+    CriticSettings,
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
@@ -267,7 +268,10 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
     found |= _lora(policy, _MODEL)
-    found |= _critic(config, model) if config.needs_critic else {"critic.enable": Mapped(False, "advantage.estimator")}
+    if config.needs_critic:
+        found |= _critic(config.critic, training, policy, seed, model)
+    else:
+        found["critic.enable"] = Mapped(False, "advantage.estimator")
     if recomputes and cap is not None:  # truncated importance sampling per token, as in `hgpo.training.losses`
         found[f"{_CORRECTION}.rollout_is"] = Mapped("token", "training.importance_cap")
         found[f"{_CORRECTION}.rollout_is_threshold"] = Mapped(cap, "training.importance_cap")
@@ -286,15 +290,16 @@ def _lora(policy: PolicySettings, model: str) -> dict[str, Mapped]:
     }
 
 
-def _critic(config: Config, model: str) -> dict[str, Mapped]:
+def _critic(
+    critic: CriticSettings, training: TrainingSettings, policy: PolicySettings, seed: int, model: str
+) -> dict[str, Mapped]:
     """Settings of verl's critic worker. Its rows have one token that counts (`hgpo.integrations.verl.critic`)."""
-    training, critic, seed = config.training, config.critic, config.run.seed
     pretraining = critic.pretrain_updates
     return {
         "critic.enable": Mapped(True, "advantage.estimator"),
         "critic.strategy": Mapped(_STRATEGY),
         "critic.model.path": Mapped(model, "policy.model"),
-        **_lora(config.policy, "critic.model"),
+        **_lora(policy, "critic.model"),
         "critic.optim.lr": Mapped(critic.learning_rate, "critic.learning_rate"),
         "critic.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         "critic.optim.clip_grad": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
