@@ -367,6 +367,7 @@ def test_a_server_that_dies_in_an_update_ends_training_and_resumed_it_ends_with_
     assert evaluations(run) == evaluations(finished[0])
 
 
+@pytest.mark.slow
 def test_the_start_of_a_run_can_be_played_through_its_server(finished, capsys):
     run, served, _ = finished
     before = len(served.events)

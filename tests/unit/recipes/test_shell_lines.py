@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,9 +99,7 @@ def run_words(words: list[str], *, parse_only: bool) -> None:
     elif program == "make":
         assert subprocess.run(["make", "-n", *rest], cwd=ROOT, capture_output=True, check=False).returncode == 0
     elif program == "python" and rest[0].endswith(".py"):
-        script = [sys.executable, str(ROOT / rest[0]), "--help"]
-        described = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-        assert [word for word in rest if word.startswith("--") and word not in described] == []
+        assert [word for word in rest if word.startswith("--") and word not in help_of(rest[0])] == []
     elif program == "pip":
         for word in rest:
             if word.endswith(".txt") or word.startswith("./"):
@@ -108,6 +107,13 @@ def run_words(words: list[str], *, parse_only: bool) -> None:
         pytest.skip("installs packages")
     else:
         pytest.skip(f"{program} downloads, or is no part of the project")
+
+
+@cache
+def help_of(script: str) -> str:
+    """What a script prints about its options; the start of one that imports PyTorch takes seconds."""
+    command = [sys.executable, str(ROOT / script), "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def run_hgpo(words: list[str], *, parse_only: bool) -> None:
