@@ -6,11 +6,14 @@ Programs that a command starts are replaced by a script that notes the words it 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -111,9 +114,16 @@ def run_words(words: list[str], *, parse_only: bool) -> None:
 
 @cache
 def help_of(script: str) -> str:
-    """What a script prints about its options; the start of one that imports PyTorch takes seconds."""
-    command = [sys.executable, str(ROOT / script), "--help"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    """What a script prints about its options. It runs in this process, which has loaded PyTorch already."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script, "--help"])
+        patch.syspath_prepend((ROOT / script).parent)
+        patch.chdir(ROOT)
+        with redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert ended.value.code in (0, None)
+    return printed.getvalue()
 
 
 def run_hgpo(words: list[str], *, parse_only: bool) -> None:
