@@ -16,7 +16,7 @@ test: $(INSTALLED)
 	@$(PYTEST) -m "not slow"
 
 test-slow: $(INSTALLED)
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m "slow or hypothesis"
 
 # A hostile campaign: kills, full disks, damaged files, hostile input. `MINUTES=60 make torture` for longer.
 MINUTES ?= 15

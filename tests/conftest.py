@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tempfile
@@ -21,9 +22,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Keys that sign runs are drawn for the tests, and not in the home of whoever runs them.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="hgpo-tests-")
 
-# No deadline: on a busy machine one slow example says nothing about the code.
-settings.register_profile("project", deadline=None)
-settings.load_profile("project")
+QUICK_EXAMPLES = 20
+"""Of each property in `make test`; `make test-slow` checks every property again, with Hypothesis' own 100 examples."""
 
 
 @pytest.fixture
@@ -49,11 +49,24 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """No deadline for examples: on a busy machine one slow example says nothing about the code."""
+    settings.register_profile("complete", deadline=None)
+    settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
+    settings.load_profile("quick" if config.getoption("markexpr") == "not slow" else "complete")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A browser that does not answer in time is asked once more: on a busy machine one loses a key now and again."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections, which take 0.3 s each otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ import pytest
 from golden import estimator_cases as cases
 from golden.estimator_data import Record
 
+SEVEN_BATCHES = range(4, cases.BATCHES, 7)
+"""Every discount, set of rewards and choice of columns, single trajectories (39) and equal ones (46)."""
 TOLERANCE = 1e-12  # relative, and absolute: differences of returns of size 1 cancel
 
 
@@ -45,11 +47,18 @@ def test_returns(record: Record, exact: bool) -> None:
         assert_same(returns, record.returns_of_batch[number], exact, f"returns of batch {number}")
 
 
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param(SEVEN_BATCHES, id="seven batches"),
+        pytest.param(range(cases.BATCHES), id="all batches", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", cases.cases())
-def test_advantages(name: str, record: Record, exact: bool) -> None:
+def test_advantages(name: str, batches: range, record: Record, exact: bool) -> None:
     estimator, options = cases.cases()[name]
     recorded = record.of(name)
-    for number in range(cases.BATCHES):
+    for number in batches:
         advantages, where = cases.compute(number, estimator, options), f"{name}, batch {number}"
         assert_same(advantages.values, recorded.values_of_batch[number], exact, where)
         assert cases.group_digest(advantages) == recorded.group_digest_of_batch[number], f"groups of {where}"

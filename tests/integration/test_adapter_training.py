@@ -52,9 +52,8 @@ def test_it_learns_something_and_holds_no_second_model(finished):
     assert (finished.start / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    "update", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("update", [1, 2, 3])
 def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, monkeypatch, update):
     run = killed_after(update, tmp_path, monkeypatch)
     resume(run.path, quiet())

@@ -184,6 +184,7 @@ def evaluations(run: Path) -> None:
     shutil.copytree(Path(__file__).parents[1] / "data/comparison/runs/quickstart/evaluations", run / "evaluations")
 
 
+@pytest.mark.slow
 def test_held_out_success_and_settings_are_in_the_report(run: Path) -> None:
     evaluations(run)
     assert main(["inspect", str(run), "--quiet"]) == 0

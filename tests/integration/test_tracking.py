@@ -125,9 +125,8 @@ def stopped_in_its_second_update(monkeypatch, settings):
             train(settings, quiet())
 
 
-@pytest.mark.parametrize(
-    "name", ["tensorboard", *(pytest.param(name, marks=pytest.mark.slow) for name in ("trackio", "wandb", "mlflow"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tensorboard", "trackio", "wandb", "mlflow"])
 def test_a_run_and_its_continuation_are_one_in_the_tracker(name, tmp_path, monkeypatch):
     pytest.importorskip(name, reason=f"{name} is not installed: pip install 'hgpo[{name}]'")
     settings = recipe(tmp_path, "training.updates=2", "evaluation.every=1", f'tracking.to=["{name}"]')

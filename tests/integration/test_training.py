@@ -63,6 +63,7 @@ def test_recomputed_log_probs_add_how_far_the_sampler_is_from_the_trainer(tmp_pa
     assert row["sampler_gap_max"] < 1e-5
 
 
+@pytest.mark.slow
 def test_a_temperature_that_rises_is_that_of_sampling_and_of_scoring(tmp_path):
     def rows(*overrides):
         overrides = ("training.recompute_log_probs=true", "training.updates=2", *overrides)

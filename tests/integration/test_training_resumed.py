@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from unittest.mock import patch
 
 import pytest
@@ -15,8 +16,8 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exc
 from killed import Killed
 
 
-def killed_in_evaluation(name, directory):
-    """A new run whose process dies while it plays the evaluation `name`."""
+def train_until(name, directory):
+    """The path of a new run whose process died while it played the evaluation `name`."""
     real = Evaluator.evaluate
 
     def evaluate(self, policy, output, **options):
@@ -26,7 +27,18 @@ def killed_in_evaluation(name, directory):
 
     with patch.object(Evaluator, "evaluate", evaluate), pytest.raises(Killed):
         train(config(directory), quiet())
-    return RunDirectory(directory / "corridor")
+    return directory / "corridor"
+
+
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory):
+    return cache(lambda name: train_until(name, tmp_path_factory.mktemp("killed")))
+
+
+@pytest.fixture
+def killed_in_evaluation(killed_once, tmp_path):
+    """Makes a copy of the run that was killed in an evaluation."""
+    return lambda name: RunDirectory(shutil.copytree(killed_once(name), tmp_path / "corridor"))
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +47,11 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished, tmp_path):
+def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished, killed_in_evaluation):
     """What the message about a damaged evaluation advises: delete it and resume."""
     expected = evaluations(finished)
     assert expected["before"] != expected["after"]
-    run = killed_in_evaluation("after", tmp_path)
+    run = killed_in_evaluation("after")
     run.evaluation("before").write_text("[]")
     with pytest.raises(RunDirectoryError, match=r"before\.json holds no object; delete it and resume"):
         resume(run.path, quiet())
@@ -55,15 +67,15 @@ def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished,
     assert {**read_summary(run), **timed} == {**read_summary(finished), **timed}
 
 
-def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finished, tmp_path):
-    run = killed_in_evaluation("update-2", tmp_path)
+def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finished, killed_in_evaluation):
+    run = killed_in_evaluation("update-2")
     assert set(evaluations(run)) == {"before", "update-1"}
     resume(run.path, quiet())
     assert evaluations(run) == evaluations(finished)
 
 
-def test_a_run_that_is_being_trained_is_left_alone(tmp_path):
-    run = killed_in_evaluation("update-2", tmp_path)
+def test_a_run_that_is_being_trained_is_left_alone(killed_in_evaluation):
+    run = killed_in_evaluation("update-2")
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     with exclusive(run.path), pytest.raises(RunInUseError, match=r"corridor is being trained by process \d+ on"):
         resume(run.path, quiet())
@@ -83,17 +95,17 @@ def test_a_process_that_trains_holds_its_run(tmp_path, monkeypatch):
     assert train(config(tmp_path, "training.updates=1"), quiet()).complete
 
 
-def test_a_resumed_run_clears_away_what_was_half_written(tmp_path):
-    run = killed_in_evaluation("update-2", tmp_path)
+def test_a_resumed_run_clears_away_what_was_half_written(killed_in_evaluation):
+    run = killed_in_evaluation("update-2")
     (run.checkpoints / ".3.partial").mkdir()
     (run.rollouts / ".00003.parquet.99.partial").write_text("half")
     resume(run.path, quiet())
     assert not list(run.path.rglob("*.partial"))
 
 
-def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, tmp_path):
+def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, killed_in_evaluation):
     """The process died after it had renamed the old one away, and before the new one had its name."""
-    run = killed_in_evaluation("update-2", tmp_path)
+    run = killed_in_evaluation("update-2")
     shutil.rmtree(run.checkpoints / "1")
     (run.checkpoints / "2").rename(run.checkpoints / ".2.replaced")
     resume(run.path, quiet())
@@ -102,9 +114,11 @@ def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, tmp_pa
 
 
 @pytest.mark.slow
-def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out_the_same(finished, tmp_path):
+def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out_the_same(
+    finished, killed_in_evaluation
+):
     """Its process died in the last evaluation, and its checkpoints were deleted by hand."""
-    run = killed_in_evaluation("after", tmp_path)
+    run = killed_in_evaluation("after")
     shutil.rmtree(run.checkpoints)
     wrong = {**evaluations(run)["update-2"], "score": -1.0}  # of a policy that is no more
     run.evaluation("update-2").write_text(json.dumps(wrong))
@@ -116,8 +130,8 @@ def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out
     assert untimed(run) == untimed(finished)
 
 
-def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(tmp_path, capsys):
-    run = killed_in_evaluation("after", tmp_path)
+def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(killed_in_evaluation, capsys):
+    run = killed_in_evaluation("after")
     run.evaluation("update-1").unlink()
     resume(run.path, quiet())
     assert f"{run.evaluation('update-1')} is missing" in capsys.readouterr().err

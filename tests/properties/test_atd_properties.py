@@ -14,8 +14,7 @@ from batches import Columns, columns, gammas
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
-QUICK = settings(max_examples=60, deadline=None)
-LONG = settings(max_examples=600, deadline=None)
+LONG = settings(max_examples=600)
 
 options = st.fixed_dictionaries(
     {
@@ -33,7 +32,6 @@ def check(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
     np.testing.assert_allclose(actual.values, expected, rtol=1e-9, atol=1e-9)
 
 
-@QUICK
 @given(columns(), gammas, options)
 def test_it_equals_the_loops(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
     check(batch, gamma, chosen)
@@ -46,7 +44,6 @@ def test_it_equals_the_loops_at_length(batch: Columns, gamma: float, chosen: dic
     check(batch, gamma, chosen)
 
 
-@QUICK
 @given(columns(), gammas)
 def test_full_trust_in_the_own_return_is_gigpos_step_term(batch: Columns, gamma: float) -> None:
     """With lambda 1 everywhere Y is the return, so A is the step advantage without its std, also for penalties."""
@@ -57,7 +54,6 @@ def test_full_trust_in_the_own_return_is_gigpos_step_term(batch: Columns, gamma:
     )
 
 
-@QUICK
 @given(columns(), gammas, st.sampled_from([0.0, 0.7, 1.0]))
 def test_without_trust_it_is_gae_with_the_means_of_observations_as_values(
     batch: Columns, gamma: float, share: float
@@ -71,7 +67,6 @@ def test_without_trust_it_is_gae_with_the_means_of_observations_as_values(
     np.testing.assert_allclose(atd.values, gae.values, atol=1e-9)
 
 
-@QUICK
 @given(columns(), gammas, options)
 def test_advantages_do_not_know_the_rows_order_or_the_tasks_names(
     batch: Columns, gamma: float, chosen: dict[str, Any]

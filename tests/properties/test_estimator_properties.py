@@ -18,7 +18,6 @@ from hgpo.estimators import compute_advantages
 from hgpo.estimators.base import Level
 from hgpo.steps import StepBatch
 
-QUICK = settings(max_examples=60, deadline=None)
 EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {}),
     ("hgpo", {"preset": "verl-agent", "base_group": True}),
@@ -58,20 +57,18 @@ def check_against_reference(batch: Columns, gamma: float, options: dict[str, Any
         np.testing.assert_allclose(level.weight, item.weight, rtol=1e-9, atol=1e-9)
 
 
-@QUICK
 @given(columns(), gammas, hgpo_options)
 def test_hgpo_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_against_reference(batch, gamma, options)
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(columns(), gammas, hgpo_options)
 def test_hgpo_equals_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_against_reference(batch, gamma, options)
 
 
-@QUICK
 @given(columns(), gammas, st.sampled_from(["mean_std_norm", "mean_norm"]), st.sampled_from([0.0, 0.5, 1.0]))
 def test_gigpo_equals_the_loops(batch: Columns, gamma: float, mode: str, weight: float) -> None:
     expected = reference.gigpo(batch, gamma, mode, weight)
@@ -79,21 +76,18 @@ def test_gigpo_equals_the_loops(batch: Columns, gamma: float, mode: str, weight:
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-@QUICK
 @given(columns(), st.sampled_from(["mean_std_norm", "mean_norm"]), st.sampled_from(["trajectory", "step"]))
 def test_grpo_equals_the_loops(batch: Columns, mode: str, count: str) -> None:
     expected = reference.grpo(batch, mode, count)
     np.testing.assert_allclose(values_of(batch, "grpo", mode=mode, count=count), expected, rtol=1e-9, atol=1e-9)
 
 
-@QUICK
 @given(columns())
 def test_rloo_equals_the_loops(batch: Columns) -> None:
     np.testing.assert_allclose(values_of(batch, "rloo"), reference.rloo(batch), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
-@QUICK
 @given(batch=columns(), seed=st.integers(0, 2**32))
 def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
     rows = list(range(len(batch["step"])))
@@ -103,7 +97,6 @@ def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Co
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
-@QUICK
 @given(batch=columns(), seed=st.integers(0, 2**32))
 def test_names_do_not_matter(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
     number = random.Random(seed)
@@ -118,7 +111,6 @@ def test_names_do_not_matter(estimator: str, options: dict[str, Any], batch: Col
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
-@QUICK
 @given(batch=columns())
 def test_trajectories_may_be_permuted(estimator: str, options: dict[str, Any], batch: Columns) -> None:
     """Handing a trajectory's rows over in another place changes nothing for any trajectory."""
@@ -130,7 +122,6 @@ def test_trajectories_may_be_permuted(estimator: str, options: dict[str, Any], b
 
 @pytest.mark.parametrize("context", ["observation", "observation_action"])
 @pytest.mark.parametrize("early", ["drop", "truncate", "pad"])
-@QUICK
 @given(batch=columns())
 def test_levels_are_nested(early: str, context: str, batch: Columns) -> None:
     levels = compute_advantages(StepBatch.from_columns(**batch), history_length=3, early=early, context=context).levels
@@ -140,13 +131,11 @@ def test_levels_are_nested(early: str, context: str, batch: Columns) -> None:
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
-@QUICK
 @given(batch=columns(max_groups=1, max_trajectories=1, max_steps=1))
 def test_a_single_step_has_advantage_0(estimator: str, options: dict[str, Any], batch: Columns) -> None:
     assert (values_of(batch, estimator, **options) == 0.0).all()
 
 
-@QUICK
 @given(columns(), hgpo_options)
 def test_a_singleton_level_has_advantage_0(batch: Columns, options: dict[str, Any]) -> None:
     for level in compute_advantages(StepBatch.from_columns(**batch), **options).levels:
@@ -156,7 +145,6 @@ def test_a_singleton_level_has_advantage_0(batch: Columns, options: dict[str, An
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY_ESTIMATOR)
-@QUICK
 @given(batch=columns(), reward=st.floats(-1e6, 1e6), last=st.booleans())
 def test_equal_returns_have_advantage_exactly_0(
     estimator: str, options: dict[str, Any], batch: Columns, reward: float, last: bool
@@ -168,7 +156,6 @@ def test_equal_returns_have_advantage_exactly_0(
     assert (values_of(batch, estimator, gamma=1.0, **options) == 0.0).all()
 
 
-@QUICK
 @given(columns(), hgpo_options)
 def test_no_history_is_step_level_grouping(batch: Columns, options: dict[str, Any]) -> None:
     options |= {"history_length": 0, "base_group": False, "context": "observation", "missing": "renormalize"}
@@ -180,7 +167,6 @@ def test_no_history_is_step_level_grouping(batch: Columns, options: dict[str, An
     np.testing.assert_allclose(result.values, result.levels[0].advantage, rtol=1e-12)
 
 
-@QUICK
 @given(columns(), hgpo_options)
 def test_alpha_0_is_the_plain_mean_of_the_used_levels(batch: Columns, options: dict[str, Any]) -> None:
     options |= {"length_weight_alpha": 0.0, "missing": "renormalize", "base_group": False}
@@ -194,7 +180,6 @@ def test_alpha_0_is_the_plain_mean_of_the_used_levels(batch: Columns, options: d
 
 
 @pytest.mark.parametrize("alpha", [1e3, 1e9, float("inf")])
-@QUICK
 @given(batch=columns(), options=hgpo_options)
 def test_large_alpha_is_the_longest_used_level(alpha: float, batch: Columns, options: dict[str, Any]) -> None:
     options |= {"length_weight_alpha": alpha, "missing": "renormalize", "base_group": False}
@@ -205,7 +190,6 @@ def test_large_alpha_is_the_longest_used_level(alpha: float, batch: Columns, opt
     np.testing.assert_allclose(result.values, expected, rtol=1e-9, atol=1e-12)
 
 
-@QUICK
 @given(columns(), hgpo_options)
 def test_leave_one_out_is_n_over_n_minus_1_times_the_deviation(batch: Columns, options: dict[str, Any]) -> None:
     options |= {"mode": "mean_norm", "baseline": "leave_one_out"}
@@ -219,7 +203,6 @@ def test_leave_one_out_is_n_over_n_minus_1_times_the_deviation(batch: Columns, o
             np.testing.assert_allclose(level.advantage[row], result.returns[row] - baseline, rtol=1e-9, atol=1e-9)
 
 
-@QUICK
 @given(columns(), gammas, hgpo_options)
 def test_the_advantage_is_the_weighted_sum_of_the_levels(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     result = compute_advantages(StepBatch.from_columns(**batch), gamma=gamma, **options)
@@ -232,7 +215,6 @@ def test_the_advantage_is_the_weighted_sum_of_the_levels(batch: Columns, gamma: 
     np.testing.assert_allclose(weights, expected, atol=2e-6)
 
 
-@QUICK
 @given(columns(), st.floats(0.01, 100.0), st.floats(-50.0, 50.0))
 def test_shifting_and_scaling_returns(batch: Columns, scale: float, shift: float) -> None:
     """mean_norm advantages scale with the reward and ignore a constant added to every return (gamma 0)."""

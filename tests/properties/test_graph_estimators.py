@@ -18,8 +18,7 @@ from hgpo.estimators.similarity import similar_observations
 from hgpo.estimators.transition_graph import goal_distances, transition_graph
 from hgpo.steps import StepBatch
 
-QUICK = settings(max_examples=60, deadline=None)
-AT_LENGTH = settings(max_examples=600, deadline=None)
+AT_LENGTH = settings(max_examples=600)
 MODES = st.sampled_from(["mean_std_norm", "mean_norm"])
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0])
 
@@ -96,7 +95,6 @@ def check_g2po(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     close(result.levels[1].advantage, edge)
 
 
-@QUICK
 @given(graph_columns(), gammas, g2po_options)
 def test_g2po_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_g2po(batch, gamma, options)
@@ -109,7 +107,6 @@ def test_g2po_equals_the_loops_at_length(batch: Columns, gamma: float, options: 
     check_g2po(batch, gamma, options)
 
 
-@QUICK
 @given(graph_columns(), graphgpo_options)
 def test_graphgpo_equals_the_loops(batch: Columns, options: dict[str, Any]) -> None:
     close(values_of(batch, "graphgpo", **options), reference_graph.graphgpo(batch, options))
@@ -125,7 +122,6 @@ def test_graphgpo_equals_the_loops_at_length(batch: Columns, options: dict[str, 
 thresholds = st.sampled_from([0.3, 0.5, 0.75, 0.9, 1.0])
 
 
-@QUICK
 @given(text_columns(), gammas, MODES, WEIGHTS, thresholds)
 def test_similar_gigpo_equals_the_loops(
     batch: Columns, gamma: float, mode: str, weight: float, threshold: float
@@ -141,7 +137,6 @@ def test_similarity_equals_the_loops_at_length(batch: Columns, threshold: float)
     check_similarity(batch, threshold)
 
 
-@QUICK
 @given(text_columns(), thresholds)
 def test_similarity_equals_the_loops(batch: Columns, threshold: float) -> None:
     check_similarity(batch, threshold)
@@ -153,7 +148,6 @@ def check_similarity(batch: Columns, threshold: float) -> None:
     assert standing == reference_graph.similar_observations(batch, threshold)
 
 
-@QUICK
 @given(text_columns(), MODES)
 def test_a_ratio_of_1_is_equality(batch: Columns, mode: str) -> None:
     exact = values_of(batch, "gigpo", mode=mode)
@@ -161,7 +155,6 @@ def test_a_ratio_of_1_is_equality(batch: Columns, mode: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["observed", "own"])
-@QUICK
 @given(batch=graph_columns())
 def test_the_graph_equals_the_loops(ends: str, batch: Columns) -> None:
     steps = StepBatch.from_columns(**batch)
@@ -195,7 +188,6 @@ EVERY: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY)
-@QUICK
 @given(batch=graph_columns(), seed=st.integers(0, 2**32))
 def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
     rows = list(range(len(batch["step"])))
@@ -204,7 +196,6 @@ def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Co
     close(values_of(take(batch, rows), estimator, **options), straight[rows])
 
 
-@QUICK
 @given(text_columns(), thresholds, st.integers(0, 2**32))
 def test_rows_of_similar_texts_may_be_permuted(batch: Columns, threshold: float, seed: int) -> None:
     rows = list(range(len(batch["step"])))
@@ -214,7 +205,6 @@ def test_rows_of_similar_texts_may_be_permuted(batch: Columns, threshold: float,
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY)
-@QUICK
 @given(batch=graph_columns(), seed=st.integers(0, 2**32))
 def test_names_do_not_matter(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
     """Similar texts are told by their text, so there the observations keep their names."""
@@ -235,14 +225,12 @@ def test_names_do_not_matter(estimator: str, options: dict[str, Any], batch: Col
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY)
-@QUICK
 @given(batch=graph_columns(max_groups=1, max_trajectories=1, max_steps=1))
 def test_a_single_step_has_advantage_0(estimator: str, options: dict[str, Any], batch: Columns) -> None:
     assert (values_of(batch, estimator, **options) == 0.0).all()
 
 
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
-@QUICK
 @given(batch=graph_columns(), reward=st.floats(-1e6, 1e6))
 def test_equal_scores_without_discount_have_advantage_exactly_0(mode: str, batch: Columns, reward: float) -> None:
     """Every node of G2PO's graph has the one score there is, however many visits it is averaged over."""
@@ -252,7 +240,6 @@ def test_equal_scores_without_discount_have_advantage_exactly_0(mode: str, batch
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "mean_norm"}, {"unreachable": "zero"}, {"normalize_distance": True}])
-@QUICK
 @given(batch=graph_columns(), reward=st.floats(-1e6, 0.0))
 def test_a_task_nobody_wins_has_graph_advantage_exactly_0(
     options: dict[str, Any], batch: Columns, reward: float
@@ -265,7 +252,6 @@ def test_a_task_nobody_wins_has_graph_advantage_exactly_0(
 
 
 @pytest.mark.parametrize(("estimator", "options"), EVERY)
-@QUICK
 @given(batch=graph_columns(), gamma=gammas)
 def test_the_advantage_is_the_weighted_sum_of_the_levels(
     estimator: str, options: dict[str, Any], batch: Columns, gamma: float

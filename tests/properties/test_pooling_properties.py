@@ -15,8 +15,7 @@ from batches import Columns, columns, gammas, take
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
-QUICK = settings(max_examples=60, deadline=None)
-LONG = settings(max_examples=600, deadline=None)
+LONG = settings(max_examples=600)
 
 shared = {
     "history_length": st.integers(0, 4),
@@ -50,7 +49,6 @@ def check_mixed_effects(batch: Columns, gamma: float, options: dict[str, Any]) -
     np.testing.assert_allclose(actual.values, expected, rtol=1e-7, atol=1e-7)
 
 
-@QUICK
 @given(columns(), gammas, pooled_options)
 def test_pooled_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_pooled(batch, gamma, options)
@@ -63,7 +61,6 @@ def test_pooled_equals_the_loops_at_length(batch: Columns, gamma: float, options
     check_pooled(batch, gamma, options)
 
 
-@QUICK
 @given(columns(), gammas, mixed_options)
 def test_mixed_effects_equal_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     check_mixed_effects(batch, gamma, options)
@@ -85,7 +82,6 @@ def test_mixed_effects_equal_the_loops_at_length(batch: Columns, gamma: float, o
         ("mixed_effects", {"mode": "mean_norm", "history_length": 4}),
     ],
 )
-@QUICK
 @given(batch=columns(), seed=st.integers(0, 2**32))
 def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
     rows = list(range(len(batch["step"])))
@@ -95,7 +91,6 @@ def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Co
     np.testing.assert_allclose(permuted, straight[rows], atol=1e-7)
 
 
-@QUICK
 @given(batch=columns(), constant=st.sampled_from([0.0, -3.0, 0.1, 1e6]))
 def test_equal_returns_give_exactly_zero(batch: Columns, constant: float) -> None:
     """The last step alone is rewarded and nothing is discounted, so all returns are the constant."""
@@ -111,7 +106,6 @@ def test_equal_returns_give_exactly_zero(batch: Columns, constant: float) -> Non
     assert not compute_advantages(steps, "mixed_effects", 1.0).values.any()
 
 
-@QUICK
 @given(batch=columns(max_groups=4), options=pooled_options)
 def test_a_left_out_baseline_does_not_know_the_step(batch: Columns, options: dict[str, Any]) -> None:
     """Changing what one trajectory earned changes R - baseline of its own steps by just that."""

@@ -52,7 +52,7 @@ def executed_in_second_update(directory: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Trainer, "_timed_update", traced(Trainer._timed_update, 1))
     monkeypatch.setattr(Trainer, "_checkpoint", traced(Trainer._checkpoint, 2))
-    train(recipe(directory, "training.updates=2", "warm_start.max_updates=200"), quiet())
+    train(recipe(directory, "training.updates=2", "warm_start.max_updates=100"), quiet())
     paths = [Path(name) for name in found]
     files = {path.relative_to(SOURCE).as_posix() for path in paths if path.is_relative_to(SOURCE)}
     return {file for file in files if not file.startswith("envs/")}

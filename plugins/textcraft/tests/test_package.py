@@ -48,24 +48,18 @@ def test_env_takes_the_recipes_of_the_package(variables: dict[str, str], model: 
     assert "data_dir" not in settings["environment"]["options"]
 
 
-def test_its_names_are_listed_without_importing_it(variables: dict[str, str]) -> None:
+def test_its_names_are_listed_without_importing_it_and_its_parts_found_by_name(variables: dict[str, str]) -> None:
     code = (
         "import sys; from hgpo.agents.prompts import template_names; from hgpo.envs import names; "
         "from hgpo.config.recipes import recipe_names, starters; "
-        "print(*template_names(), *names(), *recipe_names(), *starters(), 'hgpo_textcraft' in sys.modules)"
-    )
-    listed = python(variables, "-c", code).split()
-    assert {"crafting-compact", "textcraft", "textcraft-tiny", "textcraft-language-model"} <= set(listed)
-    assert listed[-1] == "False"
-
-
-def test_its_parts_are_found_by_name(variables: dict[str, str]) -> None:
-    code = (
+        "print(*template_names(), *names(), *recipe_names(), *starters(), 'hgpo_textcraft' in sys.modules); "
         "from hgpo.agents.prompts import get_template; from hgpo.envs import make; import hgpo_textcraft; "
         "[task] = make('textcraft', train_goals=1, valid_seen_goals=0).tasks('train'); "
         "print(type(task.make()).__name__, type(get_template('crafting-compact')).__name__, hgpo_textcraft.__file__)"
     )
-    environment, template, file = python(variables, "-c", code).split()
+    *listed, imported, environment, template, file = python(variables, "-c", code).split()
+    assert {"crafting-compact", "textcraft", "textcraft-tiny", "textcraft-language-model"} <= set(listed)
+    assert imported == "False"
     assert (environment, template) == ("TextCraftEnv", "CraftingCompactTemplate")
     assert Path(file).is_relative_to(variables["PYTHONPATH"])
 

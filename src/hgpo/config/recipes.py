@@ -21,13 +21,13 @@ import copy
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from hgpo.config.settings import Config, ConfigError
 from hgpo.envs.registry import SUITES
+from hgpo.plugins import installed_parts
 from hgpo.utils.text import did_you_mean
 
 Tree = dict[str, Any]
@@ -47,7 +47,7 @@ _OWN = {
 
 def starters() -> dict[str, tuple[str, str]]:
     """The recipes of `hgpo train --env` for a tiny policy and for a language model, by environment."""
-    names = [point.name for point in entry_points(group="hgpo.envs")]
+    names = [point.name for point in installed_parts("hgpo.envs")]
     found = {name: (f"{name}-tiny", f"{name}-language-model") for name in names}
     return {name: pair for name, pair in found.items() if set(pair) <= _recipes().keys()} | _OWN
 
@@ -115,7 +115,7 @@ def _folder() -> Path:
 
 def _folders_of_packages() -> Iterator[Path]:
     """The folders `recipes/` of packages with environments. `find_spec` does not import a top-level package."""
-    packages = {point.module.partition(".")[0] for point in entry_points(group="hgpo.envs")} - {"hgpo"}
+    packages = {point.module.partition(".")[0] for point in installed_parts("hgpo.envs")} - {"hgpo"}
     for package in sorted(packages):
         spec = find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
@@ -75,7 +75,6 @@ def test_a_level_without_trajectories_says_how_to_get_them() -> None:
         _ = replace(result.episode, batch_trajectory=None).unused
 
 
-@settings(max_examples=60, deadline=None)
 @given(columns(), gammas, hgpo_options)
 def test_trajectories_and_reasons_equal_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     _, items = reference.hgpo(batch, gamma, options)

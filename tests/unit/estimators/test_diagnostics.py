@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference
 from batches import Columns, columns, gammas, hgpo_options
@@ -206,7 +206,6 @@ def check_variance(
     assert summary.variance_explained_adjusted == (pytest.approx(1 - within / expected, abs=1e-9) if expected else None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(columns(), gammas, hgpo_options)
 def test_the_summary_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     _, items = reference.hgpo(batch, gamma, options)

@@ -149,13 +149,14 @@ PAIRS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 }
 
 
+@pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_the_blocks_are_those_of_difflib(
-    pair: Callable[[random.Random], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[[random.Random], tuple[str, str]], times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matching_blocks, "_SMALL", -1)  # no segment is left to difflib
     number = random.Random(3)
-    for _ in range(25):
+    for _ in range(times):
         text, other = pair(number)
         for first, second in ((text, other), (other, text)):  # the order decides between blocks of one length
             total = matches(first, second)

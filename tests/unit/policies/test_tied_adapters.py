@@ -41,6 +41,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 EMBEDDINGS = {"gpt2": "wte"}
 TARGETS = ["the output layer", "the embeddings", "both", "both and the layers"]
 
+EVERY_PAIR = [
+    pytest.param(family, targets, marks=[] if family == "qwen2" or targets == TARGETS[-1] else pytest.mark.slow)
+    for family in FAMILIES
+    for targets in TARGETS
+]
+"""Quick: the adapters on all three for every family, and each kind alone for one."""
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*tie_word_embeddings:UserWarning")  # peft's, on merging by hand
 
 
@@ -88,8 +95,7 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.parametrize(("family", "targets"), EVERY_PAIR)
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "not tied: right before"])
 def test_a_merged_model_computes_what_the_adapter_computed(
     tmp_path: Path, family: str, targets: str, tied: bool
@@ -104,8 +110,7 @@ def test_a_merged_model_computes_what_the_adapter_computed(
     assert_same(logits(load_model(tmp_path, device="cpu", dtype="float32")), expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.parametrize(("family", "targets"), EVERY_PAIR)
 def test_weights_for_a_sampler_compute_it_in_a_model_with_separate_weights(family: str, targets: str) -> None:
     model = adapted(family, targets)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -278,6 +278,14 @@ def test_connections_end_with_the_event_loop_that_they_belong_to(folder, tmp_pat
 # What a server answers is looked at before anything is made of it
 
 
+@pytest.fixture(scope="module")
+def asked(folder, tmp_path_factory):
+    """A served model, and the policy that asks it."""
+    served = ServedModel(folder)
+    with served.server:
+        yield served, made(served, tmp_path_factory.mktemp("adapters"))
+
+
 def fewer_log_probs(document, choice):
     choice["logprobs"]["content"].pop()
 
@@ -312,24 +320,22 @@ def log_prob(value):
         (without("logprobs"), "gives no log-probs"),
     ],
 )
-def test_an_answer_that_cannot_be_true_ends_it(folder, tmp_path, change, said):
-    served = ServedModel(folder)
-    with served.server:
-        policy = made(served, tmp_path)
-        assert respond(policy).token_ids.size
-        served.server.answers["/chat/completions"] = altered(change, served)
-        with pytest.raises(ServerRefused, match=said):
-            respond(policy)
+def test_an_answer_that_cannot_be_true_ends_it(asked, monkeypatch, change, said):
+    served, policy = asked
+    assert respond(policy).token_ids.size
+    monkeypatch.setitem(served.server.answers, "/chat/completions", altered(change, served))
+    with pytest.raises(ServerRefused, match=said):
+        respond(policy)
 
 
-def test_the_text_is_that_of_the_tokens_whatever_the_server_makes_of_them(folder, tmp_path):
+def test_the_text_is_that_of_the_tokens_whatever_the_server_makes_of_them(asked, monkeypatch):
     """One that parses reasoning or tools moves parts of it elsewhere."""
-    served = ServedModel(folder)
-    with served.server:
-        policy = made(served, tmp_path)
-        expected = respond(policy)
-        served.server.answers["/chat/completions"] = altered(setting("message", {"content": None}), served)
-        assert respond(policy).text == expected.text != ""
+    served, policy = asked
+    expected = respond(policy)
+    monkeypatch.setitem(
+        served.server.answers, "/chat/completions", altered(setting("message", {"content": None}), served)
+    )
+    assert respond(policy).text == expected.text != ""
 
 
 # What a run survives
@@ -367,6 +373,7 @@ def test_a_server_that_dies_in_an_update_ends_training_and_resumed_it_ends_with_
     assert evaluations(run) == evaluations(finished[0])
 
 
+@pytest.mark.slow
 def test_the_start_of_a_run_can_be_played_through_its_server(finished, capsys):
     run, served, _ = finished
     before = len(served.events)

@@ -6,11 +6,15 @@ Programs that a command starts are replaced by a script that notes the words it 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,9 +102,7 @@ def run_words(words: list[str], *, parse_only: bool) -> None:
     elif program == "make":
         assert subprocess.run(["make", "-n", *rest], cwd=ROOT, capture_output=True, check=False).returncode == 0
     elif program == "python" and rest[0].endswith(".py"):
-        script = [sys.executable, str(ROOT / rest[0]), "--help"]
-        described = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-        assert [word for word in rest if word.startswith("--") and word not in described] == []
+        assert [word for word in rest if word.startswith("--") and word not in help_of(rest[0])] == []
     elif program == "pip":
         for word in rest:
             if word.endswith(".txt") or word.startswith("./"):
@@ -108,6 +110,20 @@ def run_words(words: list[str], *, parse_only: bool) -> None:
         pytest.skip("installs packages")
     else:
         pytest.skip(f"{program} downloads, or is no part of the project")
+
+
+@cache
+def help_of(script: str) -> str:
+    """What a script prints about its options. It runs in this process, which has loaded PyTorch already."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script, "--help"])
+        patch.syspath_prepend((ROOT / script).parent)
+        patch.chdir(ROOT)
+        with redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert ended.value.code in (0, None)
+    return printed.getvalue()
 
 
 def run_hgpo(words: list[str], *, parse_only: bool) -> None:

@@ -61,6 +61,7 @@ FAMILIES = {
     "phi3": {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1},
     "olmo2": {},
 }
+LONG_FAMILIES = [name for name in FAMILIES if name not in ("qwen2", "llama3 scaling")]
 PROMPT, RESPONSE, VOCABULARY = 3_400, 100, 160
 
 
@@ -98,7 +99,9 @@ def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copie
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["qwen2", "llama3 scaling", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_FAMILIES)]
+)
 def test_the_start_policy_does_not_diverge_from_itself_at_3500_tokens(family):
     start = tiny_model()
     start.__dict__["model"] = rotary_model(family)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from hgpo.config.settings import (
     VerlSettings,
 )
 from hgpo.envs.registry import SUITES
+from hgpo.plugins import installed_parts
 from hgpo.runs.trackers import tracker_names
 
 Settings = dict[str, Any]
@@ -92,7 +92,7 @@ def check_for_verl(
     Raises:
         ConfigError: names the setting.
     """
-    if ":" not in environment and not entry_points(group=SUITES.group, name=environment):
+    if ":" not in environment and not installed_parts(SUITES.group).select(name=environment):
         raise ConfigError(
             f"environment.name = {environment!r} is registered only in this process, and environments run in others: "
             "name it 'package.module:factory', or give its package an entry point (docs/environments.md)"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.envs.webshop import Catalog, WebShopEnv, generate_catalog
@@ -165,7 +165,6 @@ def test_wrong_settings(catalog: Catalog) -> None:
         WebShopEnv(catalog, max_steps=0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.one_of(st.text(max_size=30), st.integers(0, 30)), max_size=25), st.sampled_from(["text", "text_rich"])
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.envs.webshop.index import MAX_QUERY_TERMS, SearchIndex, TextArray, _decoded
@@ -60,7 +60,6 @@ def test_texts_and_ids_must_be_as_many() -> None:
         SearchIndex.build(["a", "b"], ["mug"])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=1, max_size=40),
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=5),

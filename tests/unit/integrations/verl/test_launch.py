@@ -38,6 +38,9 @@ def skip_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "check_here", lambda verl_config, machine, summarise: [])
 
 
+FEW_GAMES = {"train_games": 60, "valid_seen_games": 4, "valid_unseen_games": 4}
+
+
 class Launch:
     """`train` and `resume` up to where Ray would start."""
 
@@ -50,8 +53,7 @@ class Launch:
 
     def config(self, directory: str) -> Config:
         run = {"name": "k2", "directory": str(self.folder / directory)}
-        environment = {"options": {"train_games": 60, "valid_seen_games": 4, "valid_unseen_games": 4}}
-        return Config.model_validate({"policy": {"model": "m"}, "run": run, "environment": environment})
+        return Config.model_validate({"policy": {"model": "m"}, "run": run, "environment": {"options": FEW_GAMES}})
 
     def train(self, directory: str) -> RunDirectory:
         return launch.train(self.config(directory), Reporter(quiet=True))
@@ -119,6 +121,8 @@ def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: 
     skip_checks(monkeypatch)
     monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
     settings = ["policy.device=cpu", "verl.gpus_per_node=2", "training.learning_rate=1e-6"]
+    settings += ["warm_start.demonstrations=20", "warm_start.probe_games=4"]
+    settings += [f"environment.options.{option}={games}" for option, games in FEW_GAMES.items()]
     launch.train(load_config(Path("quickstart"), [*settings, f"run.directory={tmp_path}"]), reporter)
     model, plan, note = said
     assert model.endswith("parameters, on verl with 2 processes without a GPU")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.envs.alfworld import text
@@ -198,7 +198,6 @@ def test_start_undoes_everything(engine: Engine) -> None:
     assert not engine.won
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_any_play_keeps_the_rules(choices: list[int]) -> None:
     engine, twin = Engine(kitchen()), Engine(kitchen())

@@ -3,7 +3,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.envs.alfworld.tw_pddl.problem import MAX_DEPTH, Expression, ExpressionError, parse_expression
@@ -38,13 +38,11 @@ words = st.text(st.characters(codec="ascii", exclude_characters=" \t\n\r\x0b\x0c
 expressions = st.lists(st.recursive(words, st.lists, max_leaves=20))
 
 
-@settings(deadline=None)
 @given(expressions)
 def test_reads_back_what_was_written(expression: list[Expression]) -> None:
     assert parse_expression(_write(expression)) == expression
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_read_or_refused(source: str) -> None:
     with suppress(ExpressionError):
