@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_atd
 from batches import Columns, columns, gammas
+from example_counts import at_length
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
-LONG = settings(max_examples=600)
+AT_LENGTH = at_length(600)
 
 options = st.fixed_dictionaries(
     {
@@ -26,22 +26,12 @@ options = st.fixed_dictionaries(
 )
 
 
-def check(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
+@AT_LENGTH
+@given(columns(), gammas, options)
+def test_it_equals_the_loops(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
     expected = reference_atd.atd(batch, gamma, chosen)
     actual = compute_advantages(StepBatch.from_columns(**batch), "atd", gamma, **chosen)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-9, atol=1e-9)
-
-
-@given(columns(), gammas, options)
-def test_it_equals_the_loops(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
-    check(batch, gamma, chosen)
-
-
-@pytest.mark.slow
-@LONG
-@given(columns(), gammas, options)
-def test_it_equals_the_loops_at_length(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
-    check(batch, gamma, chosen)
 
 
 @given(columns(), gammas)

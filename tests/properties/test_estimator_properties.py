@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
 from batches import Columns, columns, gammas, hgpo_options, take
+from example_counts import at_length
 from hgpo.columns import FloatArray
 from hgpo.estimators import compute_advantages
 from hgpo.estimators.base import Level
 from hgpo.steps import StepBatch
 
+AT_LENGTH = at_length(600)
 EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {}),
     ("hgpo", {"preset": "verl-agent", "base_group": True}),
@@ -42,7 +44,9 @@ def members(level: Level) -> list[frozenset[int] | None]:
     return [frozenset(np.flatnonzero(group == g).tolist()) if g >= 0 else None for g in group]
 
 
-def check_against_reference(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
+@AT_LENGTH
+@given(columns(), gammas, hgpo_options)
+def test_hgpo_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     expected, items = reference.hgpo(batch, gamma, options)
     actual = compute_advantages(StepBatch.from_columns(**batch), "hgpo", gamma, **options)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-9, atol=1e-9)
@@ -55,18 +59,6 @@ def check_against_reference(batch: Columns, gamma: float, options: dict[str, Any
         assert level.size.tolist() == [len(group) if group else 0 for group in item.members]
         np.testing.assert_allclose(level.advantage, item.advantage, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(level.weight, item.weight, rtol=1e-9, atol=1e-9)
-
-
-@given(columns(), gammas, hgpo_options)
-def test_hgpo_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_against_reference(batch, gamma, options)
-
-
-@pytest.mark.slow
-@settings(max_examples=600)
-@given(columns(), gammas, hgpo_options)
-def test_hgpo_equals_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_against_reference(batch, gamma, options)
 
 
 @given(columns(), gammas, st.sampled_from(["mean_std_norm", "mean_norm"]), st.sampled_from([0.0, 0.5, 1.0]))

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_graph
 from batches import Columns, columns, gammas, take
+from example_counts import at_length
 from hgpo.columns import FloatArray
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.estimators.similarity import similar_observations
 from hgpo.estimators.transition_graph import goal_distances, transition_graph
 from hgpo.steps import StepBatch
 
-AT_LENGTH = settings(max_examples=600)
+AT_LENGTH = at_length(600)
 MODES = st.sampled_from(["mean_std_norm", "mean_norm"])
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0])
 
@@ -85,7 +86,9 @@ def close(actual: Any, expected: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-8)
 
 
-def check_g2po(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
+@AT_LENGTH
+@given(graph_columns(), gammas, g2po_options)
+def test_g2po_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     result = advantages_of(batch, "g2po", gamma, **options)
     joint, whole, node, edge = reference_graph.g2po(batch, gamma, **options)
     close(result.values, joint)
@@ -95,27 +98,9 @@ def check_g2po(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     close(result.levels[1].advantage, edge)
 
 
-@given(graph_columns(), gammas, g2po_options)
-def test_g2po_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_g2po(batch, gamma, options)
-
-
-@pytest.mark.slow
 @AT_LENGTH
-@given(graph_columns(), gammas, g2po_options)
-def test_g2po_equals_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_g2po(batch, gamma, options)
-
-
 @given(graph_columns(), graphgpo_options)
 def test_graphgpo_equals_the_loops(batch: Columns, options: dict[str, Any]) -> None:
-    close(values_of(batch, "graphgpo", **options), reference_graph.graphgpo(batch, options))
-
-
-@pytest.mark.slow
-@AT_LENGTH
-@given(graph_columns(), graphgpo_options)
-def test_graphgpo_equals_the_loops_at_length(batch: Columns, options: dict[str, Any]) -> None:
     close(values_of(batch, "graphgpo", **options), reference_graph.graphgpo(batch, options))
 
 
@@ -130,19 +115,9 @@ def test_similar_gigpo_equals_the_loops(
     close(actual, reference_graph.gigpo(batch, gamma, mode, weight, threshold))
 
 
-@pytest.mark.slow
 @AT_LENGTH
 @given(text_columns(), thresholds)
-def test_similarity_equals_the_loops_at_length(batch: Columns, threshold: float) -> None:
-    check_similarity(batch, threshold)
-
-
-@given(text_columns(), thresholds)
 def test_similarity_equals_the_loops(batch: Columns, threshold: float) -> None:
-    check_similarity(batch, threshold)
-
-
-def check_similarity(batch: Columns, threshold: float) -> None:
     steps = StepBatch.from_columns(**batch)
     standing = [steps.labels["observation"][number] for number in similar_observations(steps, threshold)]
     assert standing == reference_graph.similar_observations(batch, threshold)

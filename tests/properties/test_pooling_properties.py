@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_pooling
 from batches import Columns, columns, gammas, take
+from example_counts import at_length
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
 
-LONG = settings(max_examples=600)
+AT_LENGTH = at_length(600)
 
 shared = {
     "history_length": st.integers(0, 4),
@@ -33,7 +34,9 @@ pooled_options = st.fixed_dictionaries(
 mixed_options = st.fixed_dictionaries({**shared, "context": st.sampled_from(["observation", "observation_action"])})
 
 
-def check_pooled(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
+@AT_LENGTH
+@given(columns(), gammas, pooled_options)
+def test_pooled_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     expected, weights = reference_pooling.pooled(batch, gamma, options)
     actual = compute_advantages(StepBatch.from_columns(**batch), "hgpo", gamma, weight_type="pooled", **options)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-7, atol=1e-7)
@@ -43,34 +46,12 @@ def check_pooled(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     np.testing.assert_allclose(actual.values, total, rtol=1e-9, atol=1e-9)
 
 
-def check_mixed_effects(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
+@AT_LENGTH
+@given(columns(), gammas, mixed_options)
+def test_mixed_effects_equal_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
     expected = reference_pooling.mixed_effects(batch, gamma, options)
     actual = compute_advantages(StepBatch.from_columns(**batch), "mixed_effects", gamma, **options)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-7, atol=1e-7)
-
-
-@given(columns(), gammas, pooled_options)
-def test_pooled_equals_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_pooled(batch, gamma, options)
-
-
-@pytest.mark.slow
-@LONG
-@given(columns(), gammas, pooled_options)
-def test_pooled_equals_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_pooled(batch, gamma, options)
-
-
-@given(columns(), gammas, mixed_options)
-def test_mixed_effects_equal_the_loops(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_mixed_effects(batch, gamma, options)
-
-
-@pytest.mark.slow
-@LONG
-@given(columns(), gammas, mixed_options)
-def test_mixed_effects_equal_the_loops_at_length(batch: Columns, gamma: float, options: dict[str, Any]) -> None:
-    check_mixed_effects(batch, gamma, options)
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ import json
 from functools import cache
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from example_counts import at_length
 from generated_games import generate_game
 from hgpo.envs.alfworld import export_game
 from unit.envs.alfworld.hostile import read_or_refuse
 from unit.envs.alfworld.kitchen import game_file, kitchen, problem_text
 
-few = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
-many = settings(few, max_examples=4_000)  # 16,000 files altogether
+few = at_length(150, suppress_health_check=[HealthCheck.data_too_large])
+many = at_length(4_000, suppress_health_check=[HealthCheck.data_too_large])  # 12,000 files altogether
 
 
 @cache
@@ -60,12 +60,10 @@ def damage(content: bytes, changes: list[Edit]) -> bytes:
     return content
 
 
-def check_damaged_bytes(which: int, changes: list[Edit]) -> None:
+@many
+@given(st.integers(0, 3), edits)
+def test_damaged_bytes(which: int, changes: list[Edit]) -> None:
     read_or_refuse(damage(originals()[which], changes))
-
-
-test_damaged_bytes = few(given(st.integers(0, 3), edits)(check_damaged_bytes))
-test_damaged_bytes_at_length = pytest.mark.slow(many(given(st.integers(0, 3), edits)(check_damaged_bytes)))
 
 
 PROBLEM_WORDS = """
@@ -84,14 +82,12 @@ def written(expression: object) -> str:
 sections = st.fixed_dictionaries({"old": st.sampled_from(["(:objects", "(:init", "(:goal"]), "new": expressions})
 
 
-def check_damaged_problem(section: dict[str, str], whole: bool) -> None:
+@many
+@given(sections, st.booleans())
+def test_damaged_problems(section: dict[str, str], whole: bool) -> None:
     text = written(section["new"])
     old = problem_text(kitchen())
     read_or_refuse(game_file(text if whole else old.replace(section["old"], f"{section['old']} {text}", 1)))
-
-
-test_damaged_problems = few(given(sections, st.booleans())(check_damaged_problem))
-test_damaged_problems_at_length = pytest.mark.slow(many(given(sections, st.booleans())(check_damaged_problem)))
 
 
 grammar_pieces = st.lists(
@@ -104,16 +100,13 @@ grammar_pieces = st.lists(
 ).map("".join)
 
 
-def check_damaged_text(text: str, position: float, entry: str) -> None:
+@many
+@given(grammar_pieces, st.floats(0, 1), st.sampled_from(["grammar", "pddl_domain"]))
+def test_damaged_grammars_and_rules(text: str, position: float, entry: str) -> None:
     whole = json.loads(game_file())[entry]
     cut = int(position * len(whole))
     read_or_refuse(game_file(**{entry: whole[:cut] + text + whole[cut:]}))
     read_or_refuse(game_file(**{entry: text}))
-
-
-texts = (grammar_pieces, st.floats(0, 1), st.sampled_from(["grammar", "pddl_domain"]))
-test_damaged_grammars_and_rules = few(given(*texts)(check_damaged_text))
-test_damaged_grammars_and_rules_at_length = pytest.mark.slow(many(given(*texts)(check_damaged_text)))
 
 
 json_values = st.recursive(
