@@ -115,7 +115,7 @@ class Campaign:
         rate = list(chosen_rate(name, self.settings))
         run = self._run(name, f"{name.replace(' ', '-')}-{seed}", seed, start, rate)
         minutes = (time.monotonic() - began) / 60
-        trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), round(minutes, 1))
+        trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), round(minutes, 1), *rate)
         with self._lock:
             self.done.append(trained)
             store(self.done)

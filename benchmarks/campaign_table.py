@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Trained:
         start: first digits of the SHA-256 of the start's weights; only trainings from one start are compared.
         before, after: success on the held-out tasks, 0-1. during: mean success of the rollouts over all updates.
         minutes: how long it took, other work beside it.
+        rate: the chosen learning rate as a setting; "": the recipe's.
     """
 
     estimator: str
@@ -54,6 +56,7 @@ class Trained:
     after: float
     during: float
     minutes: float
+    rate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,7 @@ def rate_trials() -> list[RateTrial]:
 
 def store_rate_trials(done: list[RateTrial]) -> None:
     """Write them, a line each."""
-    ordered = sorted(done, key=lambda one: (one.settings, one.estimator, one.rate))
-    lines = ",\n".join(json.dumps(asdict(one)) for one in ordered)
-    write_text(RATES, f"[\n{lines}\n]\n")
+    _write_lines(RATES, sorted(done, key=lambda one: (one.settings, one.estimator, one.rate)))
 
 
 def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
@@ -133,9 +134,12 @@ def stored() -> list[Trained]:
 
 def store(done: list[Trained]) -> None:
     """Write them, a line each."""
-    ordered = sorted(done, key=lambda one: (one.settings, one.seed, one.estimator))
-    lines = ",\n".join(json.dumps(asdict(one)) for one in ordered)
-    write_text(STORED, f"[\n{lines}\n]\n")
+    _write_lines(STORED, sorted(done, key=lambda one: (one.settings, one.seed, one.estimator)))
+
+
+def _write_lines(path: Path, trainings: Sequence[Trained | RateTrial]) -> None:
+    lines = ",\n".join(json.dumps(asdict(one)) for one in trainings)
+    write_text(path, f"[\n{lines}\n]\n")
 
 
 def rows(done: list[Trained]) -> list[Row]:

@@ -50,7 +50,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No deadline for examples: on a busy machine one slow example says nothing about the code."""
+    """Examples have no deadline: a slow example on a busy machine is not a fault."""
     settings.register_profile("complete", deadline=None)
     settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
     settings.load_profile("quick" if config.getoption("markexpr") == "not slow" else "complete")

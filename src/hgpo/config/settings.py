@@ -217,7 +217,7 @@ class TrainingSettings(Section):
     bootstrap_truncated: bool = Field(
         True,
         description="A critic's value of the state in which environment.max_steps cut an episode counts as its further "
-        "return. Estimators without a critic take a cut episode for one that ended, as published.",
+        "return. Estimators without a critic treat a cut episode as ended, as published.",
     )
     skip_zero_advantage: bool = Field(
         False,
@@ -257,7 +257,7 @@ class CriticSettings(Section):
     """The critic, V(prompt) of a step (docs/algorithms/gae.md).
 
     Read where the estimator needs values: advantage.estimator = "gae", or baseline = "critic" in its options. Other
-    estimators pass the table over, so that one recipe serves all.
+    estimators ignore the table, so that one recipe serves all.
     """
 
     shared: bool = Field(

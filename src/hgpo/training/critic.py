@@ -26,9 +26,9 @@ from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample, ValueTarget
 from hgpo.training.log_probs import within_memory
-from hgpo.training.losses import explained_variance, value_loss
+from hgpo.training.losses import value_loss
 from hgpo.training.update import Metrics, SharedCritic, clip_gradients, mini_batches, stacked_targets
-from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values
+from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values, value_figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,8 @@ class Critic:
         self.model.rescale(target_N)
         scale = self.model.scale
         pairs = zip(scale.normalised(target_N), scale.normalised(batch.value), strict=True)
-        figures = {
-            "explained_variance": explained_variance(target_N, batch.value),
-            "value_mean": float(batch.value.mean()),
-            "value_target_mean": float(target_N.mean()),
-        }
-        return [ValueTarget(float(target), float(old)) for target, old in pairs], figures
+        targets = [ValueTarget(float(target), float(old)) for target, old in pairs]
+        return targets, value_figures(target_N, batch.value)
 
     def shared(self) -> SharedCritic | None:
         """What the policy's update needs of a critic that shares its layers; None for a separate one."""

@@ -26,6 +26,7 @@ from hgpo.policies.base import TokenIds
 from hgpo.policies.weights import Precision, autocast, base_model, has_adapter, save_adapter
 from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, pack
 from hgpo.training.log_probs import at_prompt_ends, lay_out, recomputed_layers, within_memory
+from hgpo.training.losses import explained_variance
 
 FOLDER = "critic"
 HEAD_FILE = "value_head.safetensors"
@@ -53,6 +54,10 @@ class ReturnScale:
         mean = (1 - rate) * self.mean + rate * float(target_N.mean())
         square = (1 - rate) * (self.std**2 + self.mean**2) + rate * float((target_N**2).mean())
         return ReturnScale(mean, max(sqrt(max(square - mean**2, 0.0)), _SMALLEST_STD), empty=False)
+
+    def change_to(self, after: ReturnScale) -> tuple[float, float]:
+        """(factor, shift) that turn values normalised by this scale into those normalised by `after`."""
+        return self.std / after.std, (self.mean - after.mean) / after.std
 
     def normalised(self, value_N: FloatArray) -> NDArray[np.float32]:
         """Values in units of the standard deviation, float32[N]."""
@@ -103,9 +108,10 @@ class ValueModel(torch.nn.Module):
     @torch.no_grad()
     def rescale(self, target_N: FloatArray) -> None:
         """Update the statistics by a batch of targets, and the head so that no value changes (PopArt)."""
-        before, after = self.scale, self.scale.updated(target_N)
-        self.head.weight *= before.std / after.std
-        self.head.bias.copy_((self.head.bias * before.std + before.mean - after.mean) / after.std)
+        after = self.scale.updated(target_N)
+        factor, shift = self.scale.change_to(after)
+        self.head.weight.mul_(factor)
+        self.head.bias.mul_(factor).add_(shift)
         self.scale = after
 
     def save(self, folder: Path) -> None:
@@ -157,6 +163,15 @@ def prompt_end_states(
             state_UH = at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
     state_BH: torch.Tensor = state_UH[torch.from_numpy(place_B).to(model.device)]
     return state_BH
+
+
+def value_figures(target_N: FloatArray, value_N: FloatArray) -> dict[str, float]:
+    """Figures about the values before an update; docs/reference/metrics.md explains them."""
+    return {
+        "explained_variance": explained_variance(target_N, value_N),
+        "value_mean": float(value_N.mean()),
+        "value_target_mean": float(target_N.mean()),
+    }
 
 
 def prompt_sample(prompt_ids: TokenIds) -> Sample:

@@ -32,8 +32,7 @@ from hgpo.integrations.verl.queue import SCORED, cut
 from hgpo.policies.base import TokenIds
 from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
-from hgpo.training.losses import explained_variance
-from hgpo.training.value_model import ReturnScale
+from hgpo.training.value_model import ReturnScale, value_figures
 
 PARTITION = "critic"
 LEARNT = (*SCORED, "values", "returns")
@@ -76,8 +75,8 @@ class VerlCritic:
         assert batch.value is not None, "they are from `estimate`"
         recipe, ranks, rows = self._recipe, self._ranks(), self._rows
         target_N = value_targets(batch, recipe.advantage.gamma, recipe.target_lambda)
-        before, after = self.scale, self.scale.updated(target_N)
-        self._workers.rescale_head(before.std / after.std, (before.mean - after.mean) / after.std)
+        after = self.scale.updated(target_N)
+        self._workers.rescale_head(*self.scale.change_to(after))
         self.scale = after
         parts = cut(len(target_N), recipe.training.mini_batch_size, ranks)
         keys = rows.steps + rows.padding[: parts.padding]
@@ -97,11 +96,7 @@ class VerlCritic:
         output["perf/mfu/critic"] = output.pop("critic/mfu")
         transfer_queue.kv_clear(keys=list(rows.length_B), partition_id=PARTITION)
         metrics: dict[str, Any] = reduce_metrics(output)
-        return metrics | {
-            "explained_variance": explained_variance(target_N, batch.value),
-            "value_mean": float(batch.value.mean()),
-            "value_target_mean": float(target_N.mean()),
-        }
+        return metrics | value_figures(target_N, batch.value)
 
     def _ranks(self) -> int:
         """Processes that take equal shares of the rows."""

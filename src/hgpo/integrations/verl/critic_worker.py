@@ -2,8 +2,8 @@
 
     value of a token = score(last hidden state), normalised (`hgpo.training.value_model.ReturnScale`)
 
-What verl 0.9.1 does otherwise: it asks for FlashAttention whatever the settings say, draws the head at random, and its
-adapters need a model that generates. Every process of a run loads this module. Needs verl.
+verl 0.9.1 itself requires FlashAttention whatever the settings, initialises the head at random, and supports LoRA only
+for causal language models. Every process of a run loads this module. Needs verl.
 """
 
 from __future__ import annotations
