@@ -33,7 +33,9 @@ class Env(Protocol):
 
     Keys of `info` that the project reads (all optional except `won`):
     `won` (bool), `admissible_commands` (list of str), `task` (str, the sentence that states the goal),
-    `score` (float in 0-1, if success is graded).
+    `score` (float in 0-1, if success is graded), `state_key` (str, the exact state, by which `rollout.state =
+    "simulator"` compares steps; a policy never sees it). An environment for which the exact state costs time may have a
+    method `state_key() -> str` instead, which is called only where it is needed.
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:

@@ -28,6 +28,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "task": ("text", lambda value: isinstance(value, str)),
     "score": ("a number from 0 to 1", lambda value: _is_number(value) and 0.0 <= value <= 1.0),
     "admissible_commands": ("a list of strings", lambda value: is_texts(value)),
+    "state_key": ("text, or a function that returns it", lambda value: isinstance(value, str) or callable(value)),
 }
 
 

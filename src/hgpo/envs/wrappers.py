@@ -42,7 +42,8 @@ class LimitedEnv:
             start = self._environment.reset(seed=seed)
         except BREAKS as error:
             raise wrapped_error(f"task {self._name!r}", "reset()", error, below=__file__) from error
-        return check_start(self._name, start)
+        observation, info = check_start(self._name, start)
+        return observation, self._with_state(info)
 
     def step(self, action: str) -> StepResult:
         """One step of the wrapped environment."""
@@ -52,7 +53,13 @@ class LimitedEnv:
             raise wrapped_error(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
         self._steps += 1
         observation, reward, terminated, truncated, info = check_step(self._name, self._steps, result)
-        return observation, reward, terminated, truncated or (self._steps >= self._max_steps and not terminated), info
+        truncated = truncated or (self._steps >= self._max_steps and not terminated)
+        return observation, reward, terminated, truncated, self._with_state(info)
+
+    def _with_state(self, info: Info) -> Info:
+        """The info with the environment's function for the exact state, if it has one; see `exact_state`."""
+        state_key = getattr(self._environment, "state_key", None)
+        return info if state_key is None else {**info, "state_key": state_key}
 
 
 class CheckedExpert:

@@ -35,7 +35,8 @@ class RolloutRules:
         invalid_action_penalty: penalty of each ill-formed response.
         state: the key by which states are compared, see `state_keys`: "observation", as published;
             "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
-            "published_g2po", that of G2PO's code for household games.
+            "published_g2po", that of G2PO's code for household games;
+            "simulator", the exact state of an environment that gives it, `info["state_key"]`.
         cut_encoder: encodes the prompt of the state in which a time limit cuts an episode, for a critic; None: it is
             not needed.
     """
@@ -54,11 +55,12 @@ class RolloutRules:
         return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """`RolloutError` where `state` asks for commands and the environment lists none."""
-        if self.state != "observation" and not info.get("admissible_commands"):
+        """`RolloutError` where `state` asks for what the environment does not give."""
+        key, what = ("state_key", "gives no") if self.state == "simulator" else ("admissible_commands", "lists no")
+        if self.state != "observation" and not info.get(key):
             raise RolloutError(
-                f"task {task_id!r}: the environment lists no admissible commands, which rollout.state = {self.state!r} "
-                "needs; use 'observation'"
+                f"task {task_id!r}: the environment {what} {key.replace('_', ' ')}, which rollout.state = "
+                f"{self.state!r} needs; use 'observation'"
             )
 
 
@@ -110,15 +112,32 @@ class PublishedG2poKey:
         return " ".join(self._last) if self._last[0].startswith(UNSEEN_CHANGES) else self._last[-1]
 
 
+def exact_state(info: Mapping[str, Any]) -> str:
+    """The exact state that the environment gives: `info["state_key"]`, or its result if it is a function.
+
+    Raises:
+        RolloutError: it gives none, or it is not text.
+    """
+    key = info.get("state_key")
+    key = key() if callable(key) else key
+    if not isinstance(key, str):
+        raise RolloutError(f"info['state_key'] must be text, or a function that returns it; got {key!r:.200}")
+    return key
+
+
 def _observation(observation: str, info: Mapping[str, Any]) -> str:
     return observation
 
 
 def make_key(state: str) -> Key:
     """The key of one episode for a value of `rollout.state`."""
-    if state == "published_g2po":
-        return PublishedG2poKey()
-    return with_commands if state == "observation_and_commands" else _observation
+    keys: Mapping[str, Callable[[], Key]] = {
+        "observation": lambda: _observation,
+        "observation_and_commands": lambda: with_commands,
+        "published_g2po": PublishedG2poKey,
+        "simulator": lambda: lambda observation, info: exact_state(info),
+    }
+    return keys[state]()
 
 
 # From contexts to prompts that a policy takes.

@@ -8,7 +8,7 @@ listing them is sorting integers.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,6 +134,46 @@ class Layout:
 
 def _listing_key(thing: Receptacle | GameObject) -> str:
     return thing.id.lower()
+
+
+def state_key(layout: Layout, world: World) -> str:
+    """Where the agent is, what it carries, and everything that differs from the start of the game.
+
+    Two states of one game have the same key exactly if they are equal.
+
+    Example: "at sinkbasin 1 ; carries mug 2 ; opened cabinet 1 ; mug 2 clean ; mug 2 left countertop 1".
+    """
+    return " ; ".join(_parts(layout, world))
+
+
+def _parts(layout: Layout, world: World) -> Iterator[str]:
+    here = layout.receptacles_at.get(world.location)
+    yield f"at {', '.join(_names(layout.receptacle_names, here)) if here else world.location}"
+    if world.held is not None:
+        yield f"carries {layout.object_names[world.held]}"
+    opened_before = {number for number, receptacle in enumerate(layout.receptacles) if receptacle.opened}
+    for word, numbers in (("opened", world.opened - opened_before), ("closed", opened_before - world.opened)):
+        if numbers:
+            yield f"{word} {', '.join(_names(layout.receptacle_names, numbers))}"
+    for state, predicate in STATE_PREDICATES.items():
+        had, has = layout.with_property(predicate), world.states[state]
+        for word, items in ((state, has - had), (f"not {state}", had - has)):
+            if items:
+                yield f"{', '.join(_names(layout.object_names, items))} {word}"
+    for place, (at_start, now) in enumerate(zip(layout.contents, world.contents, strict=True)):
+        if now != at_start:
+            yield f"{layout.receptacle_names[place]} holds {', '.join(_names(layout.object_names, now)) or 'nothing'}"
+    for item, sources in enumerate(world.taken_from):
+        # What `look` lists beside a receptacle depends on where an object was before.
+        if sources:
+            yield f"{layout.object_names[item]} left {', '.join(_names(layout.receptacle_names, sources))}"
+    for item, (thing, places) in enumerate(zip(layout.objects, world.object_locations, strict=True)):
+        if places != (set() if thing.location is None else {thing.location}):
+            yield f"{layout.object_names[item]} near {', '.join(sorted(places)) or 'nothing'}"
+
+
+def _names(names: Sequence[str], numbers: Iterable[int]) -> list[str]:
+    return [names[number] for number in sorted(numbers)]
 
 
 def _by_location(receptacles: tuple[Receptacle, ...]) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from hgpo.envs.alfworld import text
-from hgpo.envs.alfworld.actions import Action, Layout, LegalActions, World
+from hgpo.envs.alfworld.actions import Action, Layout, LegalActions, World, state_key
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.tw_pddl.reading import load_game
 
@@ -161,6 +161,10 @@ class Engine:
     def commands(self) -> list[str]:
         """The legal commands, sorted. The list is the engine's own: copy it before changing it."""
         return self._legal_here()[1]
+
+    def state_key(self) -> str:
+        """The exact state as text, see `hgpo.envs.alfworld.actions.state_key`."""
+        return state_key(self._layout, self._world)
 
     def act(self, command: str) -> str:
         """Apply a command and return the observation; an illegal command changes nothing."""
@@ -317,6 +321,10 @@ class AlfworldEnv:
         truncated = not won and self.max_steps is not None and self._steps >= self.max_steps
         self._running = not (won or truncated)
         return observation, 1.0 if won else 0.0, won, truncated, self._info()
+
+    def state_key(self) -> str:
+        """The exact state as text: where the agent is, and what differs from the start of the game."""
+        return self._engine.state_key()
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -148,8 +148,9 @@ class Session:
 
 
 def _observed(text: str, reward: float | None, info: Info, *, done: bool = False, truncated: bool = False) -> Json:
-    """An answer with the text and the values of `info`."""
-    observation = {**info, "won": bool(info["won"]), "truncated": truncated, "text": text}
+    """An answer with the text and the values of `info`, but for the exact state, which no policy may see."""
+    shown = {name: value for name, value in info.items() if name != "state_key"}
+    observation = {**shown, "won": bool(info["won"]), "truncated": truncated, "text": text}
     return {"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}}
 
 

@@ -13,6 +13,7 @@ same tokens, which a model only needs to copy.
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import asdict, replace
 from typing import Any
@@ -66,9 +67,20 @@ class Session:
         self.purchase: RewardParts | None = None
         self._results, self._page_size = results, page_size
         self._rng = random.Random(goal)
+        self._draws = 0
         self._product_number = -1
         self._start = View("search", self.goal.instruction, str(goal))
         self._return_to_search()
+
+    def state_key(self) -> str:
+        """The exact state as text: the page, what was chosen and opened, and the number of random searches."""
+        view = self.view
+        product = self._product_number if view.product else None
+        page: list[object] = [view.kind, view.keywords, view.page, product, view.sub_page]
+        page += [list(view.chosen.items()), sorted(self.visited), self._draws]
+        if view.keywords[:1] == ("<r>",):
+            page.append([number for number, _ in view.products])
+        return json.dumps(page)
 
     def act(self, action: str) -> None:
         """Apply `search[words]` or `click[name]`; any other action changes nothing."""
@@ -127,6 +139,7 @@ class Session:
         match keywords[0]:
             case "<r>":
                 everything = range(len(self.catalog.products))
+                self._draws += 1
                 return self._rng.sample(everything, min(self._results, len(everything)))
             case "<a>":
                 return self.catalog.having("attributes", rest)
@@ -232,6 +245,7 @@ class WebShopEnv:
         self._sizes = {"results": results, "page_size": page_size}
         self._goal = goal
         self._session: Session | None = None
+        self._running = False
         self._number = -1
         self._steps = 0
 
@@ -244,22 +258,27 @@ class WebShopEnv:
         if not 0 <= goal < len(self.catalog.goals):
             raise ValueError(f"goal {goal}: this catalogue has goals 0 to {len(self.catalog.goals) - 1}")
         self._number, self._steps = goal, 0
-        self._session = Session(self.catalog, goal, **self._sizes)
+        self._session, self._running = Session(self.catalog, goal, **self._sizes), True
         return self._observation(self._session), self._info(self._session)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""
         session = self._session
-        if session is None:
+        if session is None or not self._running:
             raise RuntimeError("no episode is running; call reset() before step()")
         session.act(action)
         self._steps += 1
         bought = session.purchase is not None
         truncated = not bought and self.max_steps is not None and self._steps >= self.max_steps
-        if bought or truncated:
-            self._session = None
+        self._running = not (bought or truncated)
         reward = session.purchase.reward if session.purchase else 0.0
         return self._observation(session), reward, bought, truncated, self._info(session)
+
+    def state_key(self) -> str:
+        """The exact state as text; also after the end of an episode."""
+        if self._session is None:
+            raise RuntimeError("no episode was started; call reset() before state_key()")
+        return self._session.state_key()
 
     def _observation(self, session: Session) -> str:
         if self.observation_mode == "text":
