@@ -1,0 +1,126 @@
+"""The estimators that are compared, and candidates for one of our own.
+
+Shapes: N steps, V nodes of the transition graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hgpo import compute_advantages
+from hgpo.columns import FloatArray
+from hgpo.estimators.transition_graph import TransitionGraph, transition_graph, won
+from hgpo.steps import StepBatch
+
+GAMMA = 0.95
+"""Of every estimator, as in the recipes."""
+_SWEEPS = 400
+Advantage = Callable[[StepBatch], FloatArray]
+
+
+def shipped(estimator: str, **options: Any) -> Advantage:
+    """An estimator of the package with options."""
+    return lambda batch: compute_advantages(batch, estimator, gamma=GAMMA, **options).values
+
+
+_PLAIN = {"mode": "mean_norm"}
+PUBLISHED: Mapping[str, Advantage] = {
+    "grpo": shipped("grpo"),
+    "grpo, no std": shipped("grpo", **_PLAIN),
+    "gigpo": shipped("gigpo"),
+    "gigpo, no std": shipped("gigpo", **_PLAIN),
+    "hgpo paper": shipped("hgpo"),
+    "hgpo paper, no std": shipped("hgpo", **_PLAIN),
+    "hgpo level 0": shipped("hgpo", history_length=0),
+    "hgpo level 0, no std": shipped("hgpo", history_length=0, **_PLAIN),
+    "hgpo pooled": shipped("hgpo", weight_type="pooled", **_PLAIN),
+    "mixed_effects": shipped("mixed_effects"),
+    "atd": shipped("atd"),
+    "gagpo, lambda .5": shipped("atd", trust=0.0, lambda_min=0.5),
+    "g2po": shipped("g2po"),
+    "g2po, no std": shipped("g2po", **_PLAIN),
+    "graphgpo": shipped("graphgpo"),
+    "graphgpo, no std": shipped("graphgpo", **_PLAIN),
+}
+
+
+# Candidates: temporal differences on the graph of all rollouts of a task.
+
+
+def node_means(graph: TransitionGraph, value_N: FloatArray) -> FloatArray:
+    """The mean over the steps taken in each node, float64[V]; 0 where none is."""
+    count_V = np.bincount(graph.source_N, minlength=len(graph))
+    sum_V: FloatArray = np.bincount(graph.source_N, weights=value_N, minlength=len(graph))
+    return sum_V / np.maximum(count_V, 1)
+
+
+def fixed_point(graph: TransitionGraph, reward_N: FloatArray, gamma: float = GAMMA) -> FloatArray:
+    """V(s) = mean over the steps taken in s of r + gamma V(s'), float64[V]; 0 at nodes without steps."""
+    value_V = np.zeros(len(graph))
+    for _ in range(_SWEEPS):
+        new_V = node_means(graph, reward_N + gamma * value_V[graph.target_N])
+        if np.abs(new_V - value_V).max() < 1e-9 * max(1.0, float(np.abs(new_V).max())):
+            break
+        value_V = new_V
+    return new_V
+
+
+def trajectories_acting(batch: StepBatch, graph: TransitionGraph) -> FloatArray:
+    """How many different trajectories act in each node, float64[V]."""
+    pairs = np.unique(graph.source_N * (int(batch.trajectory.max()) + 1) + batch.trajectory)
+    counts = np.bincount(pairs // (int(batch.trajectory.max()) + 1), minlength=len(graph))
+    return counts.astype(np.float64)
+
+
+def certainty_equivalent(batch: StepBatch, ends: str = "observed") -> FloatArray:
+    """delta = r + gamma V(s') - V(s) with V of `fixed_point`."""
+    graph = transition_graph(batch, ends)
+    value_V = fixed_point(graph, batch.reward)
+    return batch.reward + GAMMA * value_V[graph.target_N] - value_V[graph.source_N]
+
+
+def unit(value_N: FloatArray) -> FloatArray:
+    """Divided by their root mean square."""
+    return value_N / max(float(np.sqrt(np.mean(value_N**2))), 1e-12)
+
+
+def proposal_1(batch: StepBatch, episode: bool = True) -> FloatArray:
+    """D/rms(D) + G/rms(G): D = delta m/(m + 1) with m trajectories acting in s' (1 at a win), G GraphGPO."""
+    graph = transition_graph(batch)
+    delta_N = certainty_equivalent(batch)
+    acting_V = trajectories_acting(batch, graph)
+    trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + 1.0))
+    other_N = shipped("graphgpo", **({} if episode else {"episode_advantage_w": 0.0}))(batch)
+    return unit(delta_N * trust_V[graph.target_N]) + unit(other_N)
+
+
+def proposal_2(batch: StepBatch) -> FloatArray:
+    """As `proposal_1` with D = delta / sqrt(mean squared delta of s + that of the batch)."""
+    graph = transition_graph(batch)
+    delta_N = certainty_equivalent(batch)
+    square_V = node_means(graph, delta_N**2)
+    scaled_N = delta_N / np.sqrt(square_V[graph.source_N] + np.mean(delta_N**2))
+    return unit(scaled_N) + unit(shipped("graphgpo")(batch))
+
+
+CANDIDATES: Mapping[str, Advantage] = {
+    "certainty-equivalent TD, own ends": partial(certainty_equivalent, ends="own"),
+    "certainty-equivalent TD": certainty_equivalent,
+    "proposal 1": proposal_1,
+    "proposal 1, no episode term": partial(proposal_1, episode=False),
+    "proposal 2": proposal_2,
+}
+CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES}
+
+
+def true_gradient_weights(batch: StepBatch) -> FloatArray:
+    """(won - mean won of the group's others) for every step, float64[N]: with them the batch gradient has no bias."""
+    won_M = won(batch).astype(np.float64)
+    size_G = np.bincount(batch.trajectory_group)
+    wins_G = np.bincount(batch.trajectory_group, weights=won_M)
+    others_M = (wins_G[batch.trajectory_group] - won_M) / (size_G[batch.trajectory_group] - 1)
+    return (won_M - others_M)[batch.trajectory]

@@ -1,0 +1,166 @@
+"""Pools: many rollouts of each of many tasks with one policy, and a sketch of the gradient of every step.
+
+A pool is a folder: `pool.json`, and for every few tasks `steps-NNN.parquet` and `sketches-NNN.npy`, whose rows are the
+same steps. A pool that was interrupted goes on with the tasks that it lacks.
+
+Shapes: N steps, W buckets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import track
+
+from hgpo.assemble import build_suite, rollout_rules
+from hgpo.config import Config
+from hgpo.envs.base import Task
+from hgpo.policies.base import AnyPolicy
+from hgpo.policies.language_model import LanguageModel
+from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import StepRecord, write_rollouts
+from hgpo.rollout.runner import collect
+from hgpo.runs.folder import open_run_directory, write_json
+from hgpo.storage.reading import read_rollouts
+from hgpo.training.batching import Sample
+from hgpo.training.load import RunPolicies, make_backend_policy, use_threads
+from true_gradient.replay import KeyedSteps, replayed
+from true_gradient.sketches import Sketcher
+
+_NOT_STORED = {"next_prompt_ids"}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """What a pool is made of.
+
+    Attributes:
+        run, checkpoint: whose policy plays.
+        split, first, tasks: which tasks, in the order of the split.
+        rollouts: of each task.
+        at_once: tasks that are played side by side.
+        parameters: the parameters whose gradients are sketched: their names contain one of these; empty: all.
+        seed: of the rollouts.
+    """
+
+    run: str
+    checkpoint: str
+    split: str = "train"
+    first: int = 0
+    tasks: int = 128
+    rollouts: int = 64
+    at_once: int = 8
+    parameters: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """What plays a pool: a policy with its model, the rules of its episodes, and the tasks by id."""
+
+    config: Config
+    language_model: LanguageModel
+    policy: AnyPolicy
+    rules: RolloutRules
+    tasks: Mapping[str, Task]
+
+
+def open_player(settings: PoolSettings) -> Player:
+    """Load the policy and the tasks of a pool."""
+    run, config = open_run_directory(Path(settings.run))
+    use_threads(config.run.threads)
+    policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
+    language_model, _ = policies.language_model(settings.checkpoint)
+    environment = config.environment
+    suite = build_suite(environment, config.evaluation)
+    chosen = suite.tasks(settings.split)[settings.first : settings.first + settings.tasks]
+    if len(chosen) < settings.tasks:
+        raise SystemExit(f"split {settings.split!r} has only {len(chosen)} tasks from task {settings.first} on")
+    rules = rollout_rules(config.rollout, config.agent, environment.name)
+    policy = make_backend_policy(config.policy, language_model)
+    return Player(config, language_model, policy, rules, {task.id: task for task in chosen})
+
+
+def make_pool(folder: Path, settings: PoolSettings) -> None:
+    """Play what the pool lacks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stated = folder / "pool.json"
+    if stated.exists() and read_settings(folder) != settings:
+        raise SystemExit(f"{folder} has a pool of other settings; choose another folder or delete it")
+    write_json(stated, asdict(settings))
+    player = open_player(settings)
+    sketcher = Sketcher(player.language_model.model, trained=_chosen(settings.parameters))
+    tasks = list(player.tasks.values())
+    for number, first in enumerate(track(range(0, len(tasks), settings.at_once), f"{folder.name}: playing")):
+        if not _sketch_file(folder, number).exists():
+            _play_part(folder, number, tasks[first : first + settings.at_once], settings, player, sketcher)
+
+
+def _play_part(
+    folder: Path, number: int, tasks: Sequence[Task], settings: PoolSettings, player: Player, sketcher: Sketcher
+) -> None:
+    rng = np.random.default_rng((settings.seed, number))
+    steps = collect(tasks, player.policy, player.rules, rng, group_size=settings.rollouts, label=f"{number}.")
+    steps = [step for step in steps if len(step.token_ids)]
+    write_rollouts(_step_file(folder, number), steps)
+    samples = [Sample(step.prompt_ids, step.token_ids, step.log_probs, 0.0) for step in steps]
+    sketch_NW = sketcher.of_samples(samples, player.rules.temperature)
+    unfinished = _sketch_file(folder, number).with_suffix(".part.npy")
+    np.save(unfinished, sketch_NW.astype(np.float16))
+    unfinished.replace(_sketch_file(folder, number))  # written last: a part with sketches is complete
+
+
+def _chosen(words: Sequence[str]) -> Callable[[str], bool]:
+    return lambda name: not words or any(word in name for word in words)
+
+
+def _step_file(folder: Path, number: int) -> Path:
+    return folder / f"steps-{number:03d}.parquet"
+
+
+def _sketch_file(folder: Path, number: int) -> Path:
+    return folder / f"sketches-{number:03d}.npy"
+
+
+def read_settings(folder: Path) -> PoolSettings:
+    """The settings of a pool."""
+    stored = json.loads((folder / "pool.json").read_text(encoding="utf-8"))
+    return PoolSettings(**(stored | {"parameters": tuple(stored["parameters"])}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolPart:
+    """The rollouts of some tasks of a pool: their steps with state keys, and float32[N, W] sketches."""
+
+    steps: KeyedSteps
+    sketch_NW: NDArray[np.float32]
+
+
+def read_pool(folder: Path, player: Player, keys: Sequence[str]) -> Iterator[PoolPart]:
+    """The finished parts of a pool, with these state keys."""
+    for path in sorted(folder.glob("sketches-*.npy")):
+        if path.name.endswith(".part.npy"):
+            continue
+        records = _records(folder / f"steps-{path.stem.partition('-')[2]}.parquet")
+        sketch_NW = np.load(path).astype(np.float32)
+        place = {(step.trajectory, step.step): row for row, step in enumerate(records)}
+        steps = replayed(records, player.tasks, keys, player.config.rollout.state)
+        yield PoolPart(steps, sketch_NW[[place[step.trajectory, step.step] for step in steps.steps]])
+
+
+def _records(path: Path) -> list[StepRecord]:
+    """The stored step records."""
+    columns: dict[str, list[Any]] = {}
+    table = read_rollouts(path)
+    for field in fields(StepRecord):
+        if field.name not in _NOT_STORED:
+            columns[field.name] = table.column(field.name).to_pylist()
+    for name, kind in (("prompt_ids", np.int32), ("token_ids", np.int32), ("log_probs", np.float32)):
+        columns[name] = [np.array(values, dtype=kind) for values in columns[name]]
+    return [StepRecord(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,74 @@
+"""What any state key says of recorded steps: the environment is played again with the recorded actions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hgpo.envs.base import Env, Task
+from hgpo.rollout.prompts import make_key
+from hgpo.rollout.records import StepRecord
+
+KEYS = ("observation", "observation_and_commands", "published_g2po", "simulator")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSteps:
+    """The steps of rollouts, and what each key says before and after each of them.
+
+    Attributes:
+        steps: N records.
+        before, after: name of the key -> its N values.
+    """
+
+    steps: list[StepRecord]
+    before: Mapping[str, list[str]]
+    after: Mapping[str, list[str]]
+
+    def records(self, key: str) -> list[StepRecord]:
+        """The records as if they had been collected with `rollout.state = key`."""
+        pairs = zip(self.steps, self.before[key], self.after[key], strict=True)
+        return [replace(step, observation=before, next_observation=after) for step, before, after in pairs]
+
+
+def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Sequence[str], recorded: str) -> KeyedSteps:
+    """Play the actions of the records again.
+
+    Args:
+        steps: whole trajectories, in any order.
+        tasks: by id; their environments start alike for every seed.
+        keys: values of `rollout.state`.
+        recorded: that with which the steps were collected.
+
+    Raises:
+        ValueError: the environment answered otherwise than the records say.
+    """
+    by_trajectory: defaultdict[str, list[StepRecord]] = defaultdict(list)
+    for step in steps:
+        by_trajectory[step.trajectory].append(step)
+    ordered: list[StepRecord] = []
+    before: dict[str, list[str]] = {key: [] for key in keys}
+    after: dict[str, list[str]] = {key: [] for key in keys}
+    for trajectory in by_trajectory.values():
+        trajectory.sort(key=lambda step: step.step)
+        ordered += trajectory
+        seen = _states(trajectory, tasks[trajectory[0].task_id].make(), {*keys, recorded})
+        if [step.observation for step in trajectory] + [trajectory[-1].next_observation] != seen[recorded]:
+            raise ValueError(f"{trajectory[0].trajectory} was recorded in another environment than it is replayed in")
+        for key in keys:
+            before[key] += seen[key][:-1]
+            after[key] += seen[key][1:]
+    return KeyedSteps(ordered, before, after)
+
+
+def _states(trajectory: Sequence[StepRecord], environment: Env, keys: Collection[str]) -> dict[str, list[str]]:
+    """The keys of all states of one trajectory, one more than it has steps."""
+    makers = {key: make_key(key) for key in keys}
+    observation, info = environment.reset(seed=0)
+    found = {key: [make(observation, info)] for key, make in makers.items()}
+    for step in trajectory:
+        observation, _, _, _, info = environment.step(step.action)
+        for key, make in makers.items():
+            found[key].append(make(observation, info))
+    return found
