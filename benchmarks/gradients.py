@@ -2,11 +2,12 @@
 
     python benchmarks/gradients.py play runs/quickstart POOL --checkpoint start --first 12000     # minutes to an hour
     python benchmarks/gradients.py align POOL --json benchmarks/gradients.json
-    python benchmarks/gradients.py keys POOL                                       # what each state key merges
+    python benchmarks/gradients.py branch POOL --steps 256       # single steps beside rollouts that branch off there
 
 `play` makes a pool: many rollouts of each task with a sketch of the gradient of each step; an interrupted pool goes on.
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
-and of other tasks; tasks are the units of its intervals. docs/results/gradients.md has the tables.
+and of other tasks; tasks are the units of its intervals. `branch` compares the advantages of single steps with those of
+rollouts from the same state and history.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from hgpo.rollout.records import to_step_batch
+from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
 from true_gradient.alignment import FIGURES, TaskGradients, compare, products
-from true_gradient.contenders import CONTENDERS, PUBLISHED, true_gradient_weights
+from true_gradient.branches import Errors, branch, errors, repeated
+from true_gradient.contenders import CONTENDERS, PUBLISHED, level_estimates, true_gradient_weights
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 from true_gradient.replay import KEYS
 
 SIZES = (4, 8, 32)
+STEPS_AT_ONCE = 16
 REFERENCES = ("gigpo / observation", "g2po / published_g2po", "graphgpo / published_g2po")
 
 
@@ -93,6 +96,45 @@ def show(figures: dict[str, Any], title: str, console: Console) -> None:
     console.print(table)
 
 
+def branched_errors(pool: Path, options: argparse.Namespace) -> dict[str, dict[str, Errors]]:
+    """{which steps: {estimate: its errors}} for random steps of a pool, with one state key."""
+    player = open_player(read_settings(pool))
+    records = [record for part in read_pool(pool, player, [options.key]) for record in part.steps.records(options.key)]
+    by_trajectory: dict[str, list[StepRecord]] = {}
+    for record in records:
+        by_trajectory.setdefault(record.trajectory, []).append(record)
+    by_task: dict[str, list[list[StepRecord]]] = {}
+    for trajectory in by_trajectory.values():
+        by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
+    rng = np.random.default_rng(options.seed)
+    chosen = [records[row] for row in rng.choice(len(records), size=min(options.steps, len(records)), replace=False)]
+    begun = [by_trajectory[record.trajectory][: record.step + 1] for record in chosen]
+    branched = [
+        one
+        for first in track(range(0, len(begun), STEPS_AT_ONCE), "playing branches")
+        for one in branch(player, begun[first : first + STEPS_AT_ONCE], options.branches, rng)
+    ]
+    found = repeated(branched, by_task, options.size, level_estimates)
+    shared_S = (found["full history"][1] > 1).all(axis=1)
+    subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
+    return {
+        subset: {name: errors(branched, estimate_SR, chosen_S) for name, (estimate_SR, _) in found.items()}
+        for subset, chosen_S in subsets.items()
+        if chosen_S.sum() > 1
+    }
+
+
+def show_errors(found: dict[str, dict[str, Errors]], console: Console) -> None:
+    for subset, by_name in found.items():
+        steps, signal = next((one.steps, one.signal) for one in by_name.values())
+        names = ("bias", "squared bias", "variance", "squared error", "correlation")
+        table = Table("estimate", *names, title=f"{subset}: {steps}; mean squared advantage {signal:.3f}")
+        for name, one in by_name.items():
+            values = (one.bias, one.squared_bias, one.variance, one.squared_error, one.correlation)
+            table.add_row(name, *(f"{value:.3f}" for value in values))
+        console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -110,7 +152,15 @@ def main() -> None:
     compare_parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS)
     compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(PUBLISHED))
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
+    branches = commands.add_parser("branch", help="compare single advantages with those of branched rollouts")
+    branches.add_argument("pool", type=Path)
+    branches.add_argument("--key", choices=KEYS, default=KEYS[0], help=f"state key (default: {KEYS[0]})")
+    for name, number in (("steps", 256), ("branches", 32), ("size", 8), ("seed", 0)):
+        branches.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
     arguments = parser.parse_args()
+    if arguments.command == "branch":
+        show_errors(branched_errors(arguments.pool, arguments), Console())
+        return
     if arguments.command == "play":
         named = {name: getattr(arguments, name) for name in ("run", "checkpoint", "split", "first", "tasks")}
         named |= {name: getattr(arguments, name) for name in ("rollouts", "at_once", "seed")}

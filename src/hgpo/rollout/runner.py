@@ -96,8 +96,8 @@ async def _gather(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
-    """An episode and the environment it is played in."""
+class LiveEpisode:
+    """An episode, at its start or later, and the environment it is played in."""
 
     episode: Episode
     environment: Env
@@ -132,6 +132,19 @@ def collect(
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
+    return play_to_end(live, policy, rules, rng, on_progress=on_progress, on_step=on_step)
+
+
+def play_to_end(
+    live: list[LiveEpisode],
+    policy: AnyPolicy,
+    rules: RolloutRules,
+    rng: np.random.Generator,
+    *,
+    on_progress: OnProgress = lambda ended, total: None,
+    on_step: OnStep = lambda step: None,
+) -> list[StepRecord]:
+    """Play episodes from where they are to their ends; the arguments are those of `collect`."""
     if is_async(policy):
         return run_async(_collect_async(live, policy, rules, rng, on_progress, on_step))
     return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, on_progress, on_step)
@@ -139,7 +152,7 @@ def collect(
 
 def _start(
     tasks: Sequence[Task], rules: RolloutRules, rng: np.random.Generator, group_size: int, label: str
-) -> list[_Live]:
+) -> list[LiveEpisode]:
     started = []
     for position, task in enumerate(tasks):  # the position distinguishes two draws of one task
         seed = int(rng.integers(2**31))
@@ -147,12 +160,12 @@ def _start(
         for member in range(group_size):
             environment = task.make()
             ids = EpisodeIds(group, f"{group}#{member}", task.id, task.kind)
-            started.append(_Live(Episode(ids, rules, *environment.reset(seed=seed)), environment))
+            started.append(LiveEpisode(Episode(ids, rules, *environment.reset(seed=seed)), environment))
     return started
 
 
 def _collect_in_turns(
-    live: list[_Live],
+    live: list[LiveEpisode],
     policy: BatchPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
@@ -176,7 +189,7 @@ def _collect_in_turns(
 
 
 async def _collect_async(
-    live: list[_Live],
+    live: list[LiveEpisode],
     policy: AsyncPolicy,
     rules: RolloutRules,
     rng: np.random.Generator,
@@ -186,7 +199,7 @@ async def _collect_async(
     """Each episode has its own generator, so the order of responses does not affect results."""
     ended, prompts = 0, PromptBatcher(policy, rules.template.render)
 
-    async def play_one(one: _Live, own: np.random.Generator) -> list[StepRecord]:
+    async def play_one(one: LiveEpisode, own: np.random.Generator) -> list[StepRecord]:
         nonlocal ended
 
         async def step(action: str) -> StepResult:
