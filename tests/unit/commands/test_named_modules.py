@@ -20,16 +20,17 @@ from killed import Killed
 
 @pytest.fixture(scope="module")
 def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed in its third update, after checkpoint 2."""
+    """A run that was killed in its second update, after checkpoint 1."""
     folder, store, stored = tmp_path_factory.mktemp("runs"), RolloutStore.store, []
 
-    def die_at_the_third_call(*arguments: Any) -> None:
+    def die_at_the_second_call(*arguments: Any) -> None:
         stored.append(store(*arguments))
-        if len(stored) == 3:
+        if len(stored) == 2:
             raise Killed
 
-    with patch.object(RolloutStore, "store", die_at_the_third_call), pytest.raises(Killed):
-        train(recipe(folder), quiet())
+    short = ("warm_start.max_updates=1", "training.updates=2", "training.checkpoint_every=1")
+    with patch.object(RolloutStore, "store", die_at_the_second_call), pytest.raises(Killed):
+        train(recipe(folder, *short), quiet())
     return folder / "corridor"
 
 
