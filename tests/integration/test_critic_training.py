@@ -37,7 +37,9 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=[pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, str]:
-    return train(config(tmp_path_factory.mktemp("runs"), *GAE, *WINS_SOMETIMES, *KINDS[request.param]), quiet()), request.param
+    return train(
+        config(tmp_path_factory.mktemp("runs"), *GAE, *WINS_SOMETIMES, *KINDS[request.param]), quiet()
+    ), request.param
 
 
 def weights(run: RunDirectory) -> dict[str, torch.Tensor]:

@@ -63,6 +63,7 @@ def test_a_checkpoint_that_was_not_kept_is_named_with_those_that_were(
     assert "has no checkpoint '9'; take --checkpoint start or 1 or 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
     short = ("training.updates=1", "warm_start.max_updates=1")
     run = train(recipe(tmp_path, "policy.max_prompt_tokens=400", *short), quiet()).path

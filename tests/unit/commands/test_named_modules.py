@@ -56,7 +56,11 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("words", READING.values(), ids=READING)
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=pytest.mark.slow if words[0] == "inspect" else []) for words in READING.values()],
+    ids=READING,
+)
 def test_what_only_reads_a_run_imports_nothing_that_it_names(
     words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,13 +97,18 @@ def test_what_plays_a_run_from_elsewhere_asks_first(
     assert not (run.parent / "imported").exists()
 
 
-@pytest.mark.parametrize("words", PLAYING.values(), ids=PLAYING)
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=pytest.mark.slow if words[0] == "train" else []) for words in PLAYING.values()],
+    ids=PLAYING,
+)
 def test_what_plays_a_trusted_run_imports_them(words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.parent)
     assert main([*words, str(run), "--trust"]) == 0
     assert (run.parent / "imported").exists()
 
 
+@pytest.mark.slow
 def test_the_estimator_of_a_run_is_not_imported_to_read_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = (run / "config.toml").read_text()
     assert 'estimator = "hgpo"' in settings
