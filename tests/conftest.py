@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Keys that sign runs are drawn for the tests, and not in the home of whoever runs them.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="hgpo-tests-")
 
-QUICK_EXAMPLES = 20
+QUICK_EXAMPLES = 10
 """Of each property in `make test`; `make test-slow` checks every property again, with Hypothesis' own 100 examples."""
 
 

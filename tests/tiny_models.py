@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import string
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,15 @@ def tiny_model(
 ) -> LanguageModel:
     """An untrained model of 30,000 parameters over `WORDS`, its first weights large enough that answers differ."""
     tokenizer = build_tokenizer([" ".join(WORDS)])
-    model = build_model(
-        len(tokenizer),
+    model = copy.deepcopy(_built(len(tokenizer), layers, initializer_range, seed))
+    return LanguageModel.of(model, tokenizer, GenerationLimits(max_prompt_tokens, max_response_tokens, precision))
+
+
+@cache
+def _built(vocabulary: int, layers: int, initializer_range: float, seed: int) -> Any:
+    """The model that `tiny_model` copies: to build it takes several times as long."""
+    return build_model(
+        vocabulary,
         hidden_size=32,
         layers=layers,
         heads=2,
@@ -43,7 +52,6 @@ def tiny_model(
         initializer_range=initializer_range,
         seed=seed,
     )
-    return LanguageModel.of(model, tokenizer, GenerationLimits(max_prompt_tokens, max_response_tokens, precision))
 
 
 def save_tiny_model(folder: Path | str, texts: Iterable[str], **model_options: Any) -> Path:
@@ -80,10 +88,15 @@ def random_prompts(count: int, *, seed: int = 0, longest: int = 30) -> list[str]
 
 
 def tiny_samples(count: int, *, seed: int = 0, longest: int = 30) -> list[Sample]:
-    """Samples `tiny_policy(seed=0)` drew itself, with random advantages."""
+    """Samples `tiny_policy(seed=0)` drew itself, with random advantages. Their arrays are shared by all callers."""
+    return list(_drawn(count, seed, longest))
+
+
+@cache
+def _drawn(count: int, seed: int, longest: int) -> tuple[Sample, ...]:
     rng = np.random.default_rng(seed)
     responses = generate(tiny_policy(), random_prompts(count, seed=seed, longest=longest), rng=rng)
-    return [
+    return tuple(
         Sample(response.prompt_ids, response.token_ids, response.log_probs, float(rng.normal()))
         for response in responses
-    ]
+    )

@@ -77,6 +77,7 @@ _COMBINATIONS = 16
 """Cases of each estimator in which every option has a value drawn at random."""
 
 
+@cache
 def cases() -> dict[str, tuple[str, dict[str, Any]]]:
     """(estimator, options) of every case by name.
 

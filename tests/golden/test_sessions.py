@@ -27,10 +27,12 @@ def webshop() -> list[Session]:
     return list(sessions.webshop_sessions())
 
 
+@pytest.mark.slow
 def test_generated_games(tmp_path: Path) -> None:
     assert sessions.generated_games(tmp_path) == recorded_digests()["games"]
 
 
+@pytest.mark.slow
 def test_generated_goals() -> None:
     assert sessions.generated_goals() == recorded_digests()["goals"]
 
@@ -53,6 +55,7 @@ def test_webshop_expert(webshop: list[Session]) -> None:
     assert_expert_repeats(webshop, sessions.WEBSHOP_SESSIONS, webshop_expert())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sessions.real_games() is None, reason=f"the real games are not here: {sessions.REAL_GAMES}")
 def test_real_alfworld(tmp_path: Path) -> None:
     played = list(sessions.real_alfworld_sessions(tmp_path))

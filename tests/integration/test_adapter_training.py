@@ -44,6 +44,7 @@ def killed_after(update, directory, monkeypatch, *overrides):
     return RunDirectory(directory / "corridor")
 
 
+@pytest.mark.slow
 def test_it_learns_something_and_holds_no_second_model(finished):
     assert any(row["kl"] > 0 for row in read_metrics(finished))
     for folder in finished.checkpoints.iterdir():
@@ -63,6 +64,7 @@ def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, mo
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
 
 
+@pytest.mark.slow
 def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
     run = killed_after(2, tmp_path, monkeypatch)
     weights = load_file(run.start / "model.safetensors")
@@ -75,6 +77,7 @@ def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
     assert main(["eval", str(run.path), "--split", "held_out"]) == 2
 
 
+@pytest.mark.slow
 def test_merged_and_exported_it_answers_alike_elsewhere(finished, tmp_path):
     output = tmp_path / "merged"
     assert main(["export", str(finished.path), "-o", str(output), "--merge"]) == 0
@@ -94,6 +97,7 @@ def test_merged_and_exported_it_answers_alike_elsewhere(finished, tmp_path):
             assert not torch.allclose(model(ids).logits, start(ids).logits, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_alone_it_is_exported_where_its_base_can_be_had(finished, tmp_path, capsys):
     assert main(["export", str(finished.path), "-o", str(tmp_path / "adapter")]) == 2
     assert "add --merge" in capsys.readouterr().err
@@ -107,6 +111,7 @@ def test_settings_that_nothing_reads_are_refused(tmp_path):
         load_config(RECIPE, ["run.engine=verl", "policy.lora.rank=4", "policy.lora.dropout=0.1"])
 
 
+@pytest.mark.slow
 def test_a_given_model_is_warmed_up_through_an_adapter_too(finished, tmp_path):
     given = tmp_path / "given"
     shutil.copytree(finished.start, given)

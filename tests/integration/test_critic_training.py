@@ -19,8 +19,8 @@ from hgpo.training import trainer as module
 from killed import Killed
 
 WINS_SOMETIMES = ("warm_start.max_updates=120", "warm_start.learning_rate=3e-3", "rollout.temperature=0.5")
+UNTRAINED = ("warm_start.max_updates=1",)
 GAE = (
-    *WINS_SOMETIMES,
     "advantage.estimator=gae",
     "critic.learning_rate=1e-2",
     "critic.pretrain_updates=1",
@@ -35,12 +35,11 @@ KINDS = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[kind if kind == "separate" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
+@pytest.fixture(scope="module", params=[pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, str]:
-    return train(config(tmp_path_factory.mktemp("runs"), *GAE, *KINDS[request.param]), quiet()), request.param
+    return train(
+        config(tmp_path_factory.mktemp("runs"), *GAE, *WINS_SOMETIMES, *KINDS[request.param]), quiet()
+    ), request.param
 
 
 def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
@@ -67,7 +66,7 @@ def test_killed_and_resumed_it_ends_with_the_same_figures(
     with monkeypatch.context() as patched:
         patched.setattr(module, "append_metrics", append)
         with pytest.raises(Killed):
-            train(config(tmp_path, *GAE, *KINDS[kind]), quiet())
+            train(config(tmp_path, *GAE, *WINS_SOMETIMES, *KINDS[kind]), quiet())
     run = RunDirectory(tmp_path / "corridor")
     resume(run.path, quiet())
     assert untimed(run) == untimed(whole)
@@ -106,7 +105,7 @@ def test_stored_steps_give_the_advantages_of_the_training(finished: tuple[RunDir
 
 
 def test_without_bootstrapping_a_cut_episode_has_ended(tmp_path: Path) -> None:
-    run = train(config(tmp_path, *GAE, "training.updates=1", "training.bootstrap_truncated=false"), quiet())
+    run = train(config(tmp_path, *GAE, *UNTRAINED, "training.updates=1", "training.bootstrap_truncated=false"), quiet())
     stored = pq.read_table(run.rollout_file(1))
     assert np.array(stored["truncated"]).any()
     assert not np.array(stored["bootstrap"]).any()

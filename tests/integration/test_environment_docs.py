@@ -37,12 +37,14 @@ def python(folder: Path, *words: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_pages_recipe_asks_for_no_more_tasks_than_there_are(folder: Path) -> None:
     config = load_config(folder / "recipe.toml")
     code = f"import corridor; print(len(corridor.CorridorSuite(**{config.environment.options}).tasks('train')))"
     assert int(python(folder, "-c", code)) >= config.warm_start.demonstrations + config.warm_start.probe_games
 
 
+@pytest.mark.slow
 def test_the_pages_estimator(folder: Path) -> None:
     """In a process of its own: the page registers an estimator."""
     python(folder, "-m", "doctest", str(PAGE))

@@ -24,7 +24,8 @@ def evaluate(output: Path, *words: str) -> StoredEvaluation:
     return read_evaluation(output)
 
 
-@pytest.mark.parametrize("temperature", [0.0, pytest.param(0.4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.4])
 def test_every_way_gives_the_same_figures(temperature: float, tmp_path: Path) -> None:
     settings = ("training.updates=1", "warm_start.max_updates=10", f"evaluation.temperature={temperature}")
     run = train(recipe(tmp_path, *settings, "evaluation.seeds=[1, 2]"), quiet())

@@ -56,6 +56,7 @@ def test_a_row_has_every_metric_that_is_explained_and_no_other(finished):
     assert all(general(row) == always for row in read_metrics(finished))
 
 
+@pytest.mark.slow
 def test_recomputed_log_probs_add_how_far_the_sampler_is_from_the_trainer(tmp_path):
     run = train(config(tmp_path, "training.recompute_log_probs=true", "training.updates=1"), quiet())
     [row] = read_metrics(run)
@@ -75,6 +76,7 @@ def test_a_temperature_that_rises_is_that_of_sampling_and_of_scoring(tmp_path):
     assert rising[1]["entropy"] > steady[1]["entropy"]
 
 
+@pytest.mark.slow
 def test_a_run_is_repeatable(finished, tmp_path):
     assert untimed(train(config(tmp_path), quiet())) == untimed(finished)
 
@@ -91,6 +93,7 @@ def test_a_run_on_another_device_equals_the_one_on_the_cpu(finished, tmp_path):
         assert row == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_cut_responses_stay_out_of_the_update_where_asked(tmp_path):
     run = train(config(tmp_path, "training.updates=1", "training.skip_cut_responses=true"), quiet())
     [row] = read_metrics(run)
@@ -158,6 +161,7 @@ def test_groups_that_are_drawn_anew_do_not_flatter_the_policy(tmp_path, monkeypa
     assert row["tokens"] == sum(len(step["token_ids"]) for step in trained_on) < row["response_tokens"]
 
 
+@pytest.mark.slow
 def test_groups_that_stay_uniform_are_kept_and_counted_with_those_drawn_in_vain(tmp_path):
     run = train(config(tmp_path, "rollout.resample_uniform_groups=2", "training.updates=1"), quiet())
     [row] = read_metrics(run)

@@ -67,6 +67,7 @@ def test_the_start_is_evaluated_with_the_policy_of_the_start_also_late(finished,
     assert {**read_summary(run), **timed} == {**read_summary(finished), **timed}
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finished, killed_in_evaluation):
     run = killed_in_evaluation("update-2")
     assert set(evaluations(run)) == {"before", "update-1"}
@@ -74,6 +75,7 @@ def test_an_evaluation_that_was_cut_off_is_played_when_the_run_is_resumed(finish
     assert evaluations(run) == evaluations(finished)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_trained_is_left_alone(killed_in_evaluation):
     run = killed_in_evaluation("update-2")
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
@@ -83,6 +85,7 @@ def test_a_run_that_is_being_trained_is_left_alone(killed_in_evaluation):
     assert before == {path: path.read_bytes() for path in before}
 
 
+@pytest.mark.slow
 def test_a_process_that_trains_holds_its_run(tmp_path, monkeypatch):
     real = Evaluator.evaluate
 
@@ -95,6 +98,7 @@ def test_a_process_that_trains_holds_its_run(tmp_path, monkeypatch):
     assert train(config(tmp_path, "training.updates=1"), quiet()).complete
 
 
+@pytest.mark.slow
 def test_a_resumed_run_clears_away_what_was_half_written(killed_in_evaluation):
     run = killed_in_evaluation("update-2")
     (run.checkpoints / ".3.partial").mkdir()
@@ -103,6 +107,7 @@ def test_a_resumed_run_clears_away_what_was_half_written(killed_in_evaluation):
     assert not list(run.path.rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, killed_in_evaluation):
     """The process died after it had renamed the old one away, and before the new one had its name."""
     run = killed_in_evaluation("update-2")
@@ -130,6 +135,7 @@ def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out
     assert untimed(run) == untimed(finished)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_gone_is_missed_by_name_also_in_quiet(killed_in_evaluation, capsys):
     run = killed_in_evaluation("after")
     run.evaluation("update-1").unlink()

@@ -44,7 +44,9 @@ def test_there_are_as_many_of_each_task_type(exported: Exported) -> None:
     assert len(exported) >= 100
 
 
-@pytest.mark.parametrize("kind", TRACE_KINDS)
+@pytest.mark.parametrize(
+    "kind", [TRACE_KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in TRACE_KINDS[1:])]
+)
 def test_both_engines_answer_alike(exported: Exported, kind: str) -> None:
     mismatches = [
         mismatch

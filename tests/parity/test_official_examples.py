@@ -56,6 +56,7 @@ def test_the_forms_are_those_of_the_recorded_sessions() -> None:
     assert min(found.values()) >= 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CATEGORIES))
 def test_a_prompt_of_the_official_catalogue_shows_its_form_alone(kind: str) -> None:
     shown = shown_before(official_situation(kind))
@@ -73,10 +74,12 @@ def test_generated_shops_show_their_own_form() -> None:
     assert [form_of(turn.observation) for example in shown_before(brief) for turn in example.turns] == [None] * 14
 
 
+@pytest.mark.slow
 def test_the_categories_are_all_that_the_official_catalogue_has() -> None:
     assert {product.category for product in catalog().products} == CATEGORIES
 
 
+@pytest.mark.slow
 def test_nothing_of_the_official_goods_is_shown() -> None:
     products = catalog().products
     official = {text.lower() for product in products for text in (product.asin, product.title, product.query)}

@@ -41,7 +41,7 @@ def hgpo(*words: str, cwd: Path | None = None, **options: Any) -> subprocess.Com
     return subprocess.run([*HGPO, *words], cwd=cwd, env=environment, text=True, timeout=120, check=False, **options)
 
 
-@pytest.mark.parametrize("words", [["advantages"], ["advantages", "--json"]])
+@pytest.mark.parametrize("words", [["advantages"], pytest.param(["advantages", "--json"], marks=pytest.mark.slow)])
 def test_output_that_nobody_reads_is_no_failure(words: list[str], stored: Path, nobody_reads: int) -> None:
     output = stored.with_name("out.jsonl")
     ended = hgpo(*words, str(stored), "-o", str(output), stdout=nobody_reads)
@@ -50,16 +50,21 @@ def test_output_that_nobody_reads_is_no_failure(words: list[str], stored: Path, 
     assert len(output.read_text().splitlines()) == 6
 
 
-@pytest.mark.parametrize("words", [["--help"], ["advantages", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], *(pytest.param(words, marks=pytest.mark.slow) for words in (["advantages", "--help"], ["--version"]))],
+)
 def test_help_that_nobody_reads_is_no_failure(words: list[str], nobody_reads: int) -> None:
     ended = hgpo(*words, stdout=nobody_reads)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_error_that_nobody_reads_keeps_its_status(nobody_reads: int) -> None:
     assert hgpo("advantages", "none.parquet", stdout=nobody_reads, stderr=nobody_reads).returncode == 2
 
 
+@pytest.mark.slow
 def test_closed_output_is_no_failure(stored: Path) -> None:
     command = " ".join(["exec", "'" + "' '".join([*HGPO, "advantages", str(stored), "--json"]) + "'", ">&-"])
     ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
@@ -90,6 +95,7 @@ def test_a_pipe_that_breaks_elsewhere_is_quiet(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_characters_that_cannot_be_shown_are_replaced(stored: Path) -> None:
     ended = hgpo("advantages", str(stored), env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -142,6 +148,7 @@ def test_ctrl_c_before_there_is_a_run_advises_nothing(
     assert capsys.readouterr().err == "\nStopped.\n"
 
 
+@pytest.mark.slow
 def test_sigterm_unwinds_and_says_so(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
     command = [*HGPO, "play", "corridor:CorridorSuite"]
@@ -201,6 +208,7 @@ def test_a_missing_training_package_is_named_with_the_remedy(
     assert 'pip install "hgpo[train]"' in error
 
 
+@pytest.mark.slow
 def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from hgpo.cli.main import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}

@@ -141,6 +141,7 @@ def _typed(value: Any) -> Any:
     return [_typed(part) for part in value] if isinstance(value, list) else (type(value), value)
 
 
+@pytest.mark.slow
 def test_a_key_is_the_same_in_every_process() -> None:
     """Hash seeds and addresses differ between processes."""
     code = "from hgpo.keys import comparison_key as key; print(key({'s': {'b', 'a', 'c'}, 'x': [1.0, None]}))"

@@ -30,6 +30,7 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.Monke
         check_matplotlib()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FIGURE_FORMATS)
 def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')

@@ -85,6 +85,7 @@ def test_a_recipe_beside_it_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "--env" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_installed_environment_brings_its_recipes(tmp_path: Path) -> None:
     package = tmp_path / "maze"
     metadata = tmp_path / "maze-1.0.dist-info"

@@ -58,6 +58,7 @@ def executed_in_second_update(directory: Path, monkeypatch: pytest.MonkeyPatch) 
     return {file for file in files if not file.startswith("envs/")}
 
 
+@pytest.mark.slow
 def test_an_update_executes_the_listed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, helpers = listed()
     assert executed_in_second_update(tmp_path, monkeypatch) == {*files, *helpers}

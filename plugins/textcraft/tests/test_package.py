@@ -38,6 +38,7 @@ def python(variables: dict[str, str], *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "template"), [("tiny", "crafting-compact"), ("some/model", "reasoning")])
 def test_env_takes_the_recipes_of_the_package(variables: dict[str, str], model: str, template: str) -> None:
     words = ["train", "--env", "textcraft", "--dry-run", f"policy.model={model}"]
@@ -48,6 +49,7 @@ def test_env_takes_the_recipes_of_the_package(variables: dict[str, str], model: 
     assert "data_dir" not in settings["environment"]["options"]
 
 
+@pytest.mark.slow
 def test_its_names_are_listed_without_importing_it_and_its_parts_found_by_name(variables: dict[str, str]) -> None:
     code = (
         "import sys; from hgpo.agents.prompts import template_names; from hgpo.envs import names; "

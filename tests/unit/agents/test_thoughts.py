@@ -203,7 +203,10 @@ def test_a_response_that_is_cut_in_a_prefilled_thought_has_no_action(
     assert (parsed.action, parsed.fault) == (action, fault)
 
 
-@pytest.mark.parametrize("tag", ["<think>", "</think>", "<think></think>", "<think><think></think>", "<action>"])
+OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>", "<action>")
+
+
+@pytest.mark.parametrize("tag", ["<think>", *(pytest.param(tag, marks=pytest.mark.slow) for tag in OTHER_TAGS)])
 def test_reading_takes_no_longer_than_the_text_is_long(tag: str) -> None:
     began = time.process_time()
     for parse in (REACT.parse, tagged, get_template("compact").parse):

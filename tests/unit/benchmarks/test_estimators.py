@@ -74,6 +74,7 @@ def test_everything_is_measured(tiny):
     assert faster["200/gigpo/texts"] == reference.seconds / measurements[2].texts.minimum
 
 
+@pytest.mark.slow
 def test_an_input_is_made_for_every_call_and_the_last_result_comes_back():
     made: list[int] = []
 

@@ -25,6 +25,7 @@ def requests(games: ServedGames) -> Requests:
     return foresee(games)
 
 
+@pytest.mark.slow
 def test_every_step_is_a_request_that_is_foreseen(games: ServedGames, requests: Requests) -> None:
     assert games.steps == len(requests.bodies) == len(requests.answers)
     assert len(games.games) == 5
@@ -33,6 +34,7 @@ def test_every_step_is_a_request_that_is_foreseen(games: ServedGames, requests: 
     assert str(first.task.make().reset()[1]["task"]) in requests.bodies[0]["messages"][0]["content"]
 
 
+@pytest.mark.slow
 def test_games_through_the_server_make_the_same_requests(games: ServedGames, requests: Requests) -> None:
     asked = []
 
@@ -52,11 +54,13 @@ def test_both_ways_are_measured(games: ServedGames) -> None:
     assert all(seconds > 0 for seconds in (*found.played, *found.asked))
 
 
+@pytest.mark.slow
 def test_a_game_that_goes_another_way_is_not_measured(games: ServedGames) -> None:
     with pytest.raises(RuntimeError, match=r"steps of the expert's \d+"):
         games.play(KnowingPolicy(lambda body: as_parsed("Action: look")), at_once=5)
 
 
+@pytest.mark.slow
 def test_the_server_answers_nothing_that_was_not_foreseen() -> None:
     body = {"model": "known", "messages": [{"role": "user", "content": "?"}]}
     with serve({7: "look"}) as url:

@@ -65,6 +65,7 @@ def test_enumeration_by_hand() -> None:
     assert found.cosine_error == found.direction_error == 0
 
 
+@pytest.mark.slow
 def test_samples_agree_with_the_enumeration() -> None:
     problem = KNOWN["A extreme"]
     exact_outcomes = enumerate_task(problem, 4)

@@ -96,6 +96,7 @@ def test_nothing_is_overwritten_unless_asked(folder: Path, capsys: pytest.Captur
     assert Path("gpt.json").read_text() != before
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_beside_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason='matplotlib is missing: pip install "hgpo[report]"')
     words = ["compare", "hgpo=hgpo-*", "gpt.json", "--format", "csv", "--smooth", "2"]
@@ -156,6 +157,7 @@ def test_texts_of_a_file_cannot_act_on_the_terminal(folder: Path, capsys: pytest
     assert not {*hostile} & {"\x1b", "\x07", "\u202e"} & {*capsys.readouterr().err}
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded(folder: Path) -> None:
     code = (
         "import sys\nfrom hgpo.cli.main import main\nmain(['compare', 'hgpo-1', 'gpt.json'])\n"

@@ -133,6 +133,7 @@ def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> No
     assert "--engine verl" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_engine_is_looked_at_where_there_is_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import hgpo.cli.doctor as d; d.engine_findings(None, [])"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -63,16 +63,17 @@ def test_a_checkpoint_that_was_not_kept_is_named_with_those_that_were(
     assert "has no checkpoint '9'; take --checkpoint start or 1 or 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
-    longer = recipe(tmp_path, "policy.max_prompt_tokens=400", "policy.max_response_tokens=4", "training.updates=2")
-    run = train(longer, quiet()).path
+    short = ("training.updates=1", "warm_start.max_updates=1")
+    run = train(recipe(tmp_path, "policy.max_prompt_tokens=400", *short), quiet()).path
     output = tmp_path / "react.json"
     words = ["eval", str(run), "--agent", "reflexion", "-o", str(output), "agent.options.trials=2", "--quiet"]
     assert main(words) == 0
     found = json.loads(output.read_text())
     assert (found["agent"], found["episodes"], found["failed"]) == ("reflexion", 3, 0)
     assert len(found["success_by_trial"]) <= 2
-    assert found["model"] == "corridor (2)"
+    assert found["model"] == "corridor (1)"
     assert found["tokens"]["response"] > 0
     assert not list((run / "evaluations").glob("*react*"))
 

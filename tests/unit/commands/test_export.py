@@ -64,6 +64,7 @@ def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
     assert "](y)" not in card
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_gone_is_missed_by_name_and_played_again(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

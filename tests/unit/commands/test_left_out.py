@@ -69,6 +69,7 @@ def said(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
     return sorted(message for message in caplog.messages if "left out" in message)
 
 
+@pytest.mark.slow
 def test_every_command_that_plays_says_what_is_left_out(
     trained: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

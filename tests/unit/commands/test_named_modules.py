@@ -20,16 +20,17 @@ from killed import Killed
 
 @pytest.fixture(scope="module")
 def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed in its third update, after checkpoint 2."""
+    """A run that was killed in its second update, after checkpoint 1."""
     folder, store, stored = tmp_path_factory.mktemp("runs"), RolloutStore.store, []
 
-    def die_at_the_third_call(*arguments: Any) -> None:
+    def die_at_the_second_call(*arguments: Any) -> None:
         stored.append(store(*arguments))
-        if len(stored) == 3:
+        if len(stored) == 2:
             raise Killed
 
-    with patch.object(RolloutStore, "store", die_at_the_third_call), pytest.raises(Killed):
-        train(recipe(folder), quiet())
+    short = ("warm_start.max_updates=1", "training.updates=2", "training.checkpoint_every=1")
+    with patch.object(RolloutStore, "store", die_at_the_second_call), pytest.raises(Killed):
+        train(recipe(folder, *short), quiet())
     return folder / "corridor"
 
 
@@ -55,7 +56,11 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("words", READING.values(), ids=READING)
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=pytest.mark.slow if words[0] == "inspect" else []) for words in READING.values()],
+    ids=READING,
+)
 def test_what_only_reads_a_run_imports_nothing_that_it_names(
     words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,13 +97,18 @@ def test_what_plays_a_run_from_elsewhere_asks_first(
     assert not (run.parent / "imported").exists()
 
 
-@pytest.mark.parametrize("words", PLAYING.values(), ids=PLAYING)
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=pytest.mark.slow if words[0] == "train" else []) for words in PLAYING.values()],
+    ids=PLAYING,
+)
 def test_what_plays_a_trusted_run_imports_them(words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.parent)
     assert main([*words, str(run), "--trust"]) == 0
     assert (run.parent / "imported").exists()
 
 
+@pytest.mark.slow
 def test_the_estimator_of_a_run_is_not_imported_to_read_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = (run / "config.toml").read_text()
     assert 'estimator = "hgpo"' in settings

@@ -67,6 +67,7 @@ def test_a_warm_start_says_why_it_goes_back(tmp_path: Path, monkeypatch: pytest.
     ]
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_the_commands_for_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "my runs" / "corridor"
     words = [str(CORRIDOR), f"run.directory={str(run.parent)!r}", "warm_start.max_updates=1", "training.updates=1"]

@@ -62,6 +62,7 @@ def test_an_engine_reads_what_is_said_of_it_and_nothing_else(engine: str) -> Non
     assert read_by(engine) - said - ANSWERED_FOR_BOTH == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_option_that_is_added_and_read_nowhere_is_found(engine: str) -> None:
     assert names(MoreConfig) - read_by(engine, MoreConfig) >= {"training.new_option"}

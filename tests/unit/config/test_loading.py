@@ -102,6 +102,7 @@ def test_a_setting_that_one_engine_alone_reads_says_so():
     assert said == {name for name, _, _ in describe_settings() if name.startswith("verl.")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     ["import hgpo, hgpo.config", "import hgpo.config as c; c.load_config(None, ['warm_start.enabled=true'])"],

@@ -95,7 +95,11 @@ def large_enough_to_read_in_parts():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pace", [sampling._CPU, sampling._ACCELERATOR], ids=["cpu", "accelerator"])
+@pytest.mark.parametrize(
+    "pace",
+    [sampling._CPU, pytest.param(sampling._ACCELERATOR, marks=pytest.mark.slow)],
+    ids=["cpu", "accelerator"],
+)
 def test_greedy_decoding_is_transformers_own(family, pace, monkeypatch):
     monkeypatch.setattr(sampling, "_CPU", pace)
     model, prompts = build(family), random_prompts()
@@ -106,6 +110,7 @@ def test_greedy_decoding_is_transformers_own(family, pace, monkeypatch):
     assert_scored_alike(model, prompts, responses, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_log_probs_are_those_of_a_fresh_forward_pass(family):
     model, prompts = build(family), random_prompts()

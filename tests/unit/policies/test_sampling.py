@@ -44,7 +44,7 @@ def test_cached_loop_equals_loop_without_cache():
     assert len(lengths) > 1, "rows of different length are what this test is about"
 
 
-@pytest.mark.parametrize("same_task", [0, 3, 9])
+@pytest.mark.parametrize("same_task", [3, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (0, 9))])
 def test_prompts_that_begin_alike_say_what_each_says_alone(monkeypatch, same_task):
     """Read in two passes, beginnings first; so that it happens, the model counts as large and a pass as cheap."""
     monkeypatch.setattr(sampling, "_SHARE_FROM", 0)

@@ -208,6 +208,7 @@ def test_the_figures_tell_of_a_server_that_does_not_use_what_it_took(folder, tmp
     assert all(row["sampler_gap_max"] > 0.01 for row in later)
 
 
+@pytest.mark.slow
 def test_policies_beside_each_other_leave_each_others_adapters_alone(folder, tmp_path):
     """Two runs, or a run and an evaluation of it, on one server and one folder."""
     served = ServedModel(folder)
@@ -220,6 +221,7 @@ def test_policies_beside_each_other_leave_each_others_adapters_alone(folder, tmp
     assert len(served.loaded) == len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_an_adapter_that_the_server_has_lost_need_not_be_unloaded(folder, tmp_path):
     served = ServedModel(folder)
     with served.server:

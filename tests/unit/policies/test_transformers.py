@@ -32,7 +32,10 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(temperature):
         np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gpt2", "mistral", "gemma2"])
+@pytest.mark.parametrize(
+    "family",
+    ["qwen2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "gpt2", "mistral", "gemma2"))],
+)
 def test_any_causal_model_family_will_do(family):
     tokenizer = tiny_model().tokenizer
     options = {"num_key_value_heads": 1, "head_dim": 8} if family != "gpt2" else {}
@@ -66,7 +69,9 @@ def test_greedy_answer_is_the_same_alone_and_in_a_batch():
         assert_same(generate(policy, [prompt], temperature=0)[0], response)
 
 
-@pytest.mark.parametrize("limits", [{"max_batch_size": 4}, {"max_batch_tokens": 100}])
+@pytest.mark.parametrize(
+    "limits", [{"max_batch_size": 4}, pytest.param({"max_batch_tokens": 100}, marks=pytest.mark.slow)]
+)
 def test_splitting_into_batches_changes_nothing(limits):
     prompts = random_prompts(21)
     for one, other in zip(generate(tiny_policy(), prompts), generate(tiny_policy(**limits), prompts), strict=True):
@@ -177,6 +182,7 @@ def test_sampling_follows_the_weights_as_they_are_trained():
     assert generate(policy, ["go"], temperature=0)[0].token_ids.tolist() != before.token_ids.tolist()
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_torch():
     code = "import sys, hgpo, hgpo.policies.base, hgpo.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

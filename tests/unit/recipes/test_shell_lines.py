@@ -89,8 +89,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.chdir(before)
     for name in ("grpo-0", "hgpo-0", "hgpo-1"):
         shutil.copytree(folder / "runs" / "webshop-tiny", folder / "runs" / name)
-    shutil.copy(ROOT / "tests" / "corridor.toml", folder / "RECIPE.toml")
-    shutil.copy(ROOT / "tests" / "corridor.toml", folder / "recipe.toml")
     return folder
 
 
@@ -144,6 +142,7 @@ def run_hgpo(words: list[str], *, parse_only: bool) -> None:
     assert main(words) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", lines_of(RECIPES))
 def test_commands_of_recipes_run(line: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not re.search(r"\.\.\.|…|[= ][A-Z]{3,}\b|/path/to", line.split("  #")[0]), (
@@ -158,10 +157,12 @@ def test_commands_of_recipes_run(line: str, runs: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("line", lines_of(GUIDES))
-def test_commands_of_guides_are_read(line: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_guides_are_read(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names in capitals stand for the reader's own files, so that only trainings are run, as dry runs."""
     found = words_of(line, tmp_path)
-    monkeypatch.chdir(runs)
+    for name in ("RECIPE.toml", "recipe.toml"):
+        shutil.copy(ROOT / "tests" / "corridor.toml", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
     for words in found:
         run_words(words, parse_only=True)
 

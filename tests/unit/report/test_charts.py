@@ -111,6 +111,7 @@ def test_each_level_has_a_mean_of_its_own():
     assert [row["smooth"] for row in with_means(rows, "x", 2)] == [1.0, 1.0, 2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_every_chart_is_a_pdf_and_a_png(folder, tmp_path):
     pytest.importorskip("vl_convert", reason='vl-convert is missing: pip install "hgpo[report]"')
     report = build_report(folder)

@@ -34,6 +34,7 @@ def test_an_error_gives_the_run_free(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_a_killed_holder_leaves_no_lock(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:

@@ -63,7 +63,14 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param(columns, marks=pytest.mark.slow if "always read" in name else [])
+        for name, columns in COLUMNS.items()
+    ],
+    ids=COLUMNS,
+)
 def test_every_type_of_arrow_is_read(tmp_path: Path, columns: dict[str, Any]) -> None:
     pq.write_table(table(**columns), tmp_path / "steps.parquet")
     assert advantages(tmp_path) == EXPECTED

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.prompts import RolloutRules
@@ -19,14 +20,14 @@ from hgpo.storage.tables import write_table
 from scripted_policy import ScriptedPolicy
 
 
-@pytest.fixture
-def steps(corridor_suite):
+@pytest.fixture(scope="module")
+def steps():
     def stumble(prompt, rng):
         return str(rng.choice(["go right", "go left", "open door"]))
 
     rules = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
     return collect(
-        corridor_suite.tasks("train")[:1], ScriptedPolicy(stumble), rules, np.random.default_rng(1), group_size=6
+        CorridorSuite().tasks("train")[:1], ScriptedPolicy(stumble), rules, np.random.default_rng(1), group_size=6
     )
 
 

@@ -53,6 +53,7 @@ def chain_steps(length: int, encoder, won: tuple[bool, ...]) -> list:
     ]
 
 
+@pytest.mark.slow
 def test_the_values_of_a_chain_are_learned() -> None:
     """A trajectory of five states that is won every other time: V = 0.9^(4 - t) / 2."""
     language_model = tiny_model()
@@ -69,6 +70,7 @@ def test_the_values_of_a_chain_are_learned() -> None:
     assert figures["value_mean"] == pytest.approx(expected.mean(), abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_state_in_which_the_time_limit_cut_an_episode_counts_with_its_value() -> None:
     language_model = tiny_model()
     cut, won = language_model.encoder.encode_prompts(["take apple", "go to fridge"])

@@ -89,6 +89,7 @@ def test_the_update_is_the_one_of_the_smaller_micro_batches(fails, recompute_lay
     assert metrics == pytest.approx(whole_metrics, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_earlier_micro_batches_count_once():
     """The first micro-batches fit and a later one does not: the longest is not always the one with most tokens."""
     settings = SETTINGS.model_copy(update={"micro_batch_tokens": 48})
@@ -135,6 +136,7 @@ def test_other_errors_pass():
     assert times_lowered(model) == 0
 
 
+@pytest.mark.slow
 def test_reference_scores_take_smaller_batches_too():
     model, reference = tiny_model().model, tiny_model(seed=1).model
     expected = response_log_probs(reference, SAMPLES)
@@ -185,6 +187,7 @@ def test_an_adapters_dropout_is_drawn_as_if_nothing_had_failed(caplog):
     assert any(not torch.equal(value, other[name]) for name, value in parameters.items())
 
 
+@pytest.mark.slow
 def test_the_warm_start_goes_on_too(caplog):
     def started(limit, **changes):
         language_model = copy.deepcopy(tiny_model())

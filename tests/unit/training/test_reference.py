@@ -61,7 +61,6 @@ FAMILIES = {
     "phi3": {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1},
     "olmo2": {},
 }
-LONG_FAMILIES = [name for name in FAMILIES if name not in ("qwen2", "llama3 scaling")]
 PROMPT, RESPONSE, VOCABULARY = 3_400, 100, 160
 
 
@@ -87,7 +86,9 @@ def frequencies(model):
     return {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
 
 
-@pytest.mark.parametrize("copied", [True, False], ids=["a copy", "the start itself"])
+@pytest.mark.parametrize(
+    "copied", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a copy", "the start itself"]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copied):
     start = tiny_model()
@@ -99,9 +100,8 @@ def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copie
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize(
-    "family", ["qwen2", "llama3 scaling", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_FAMILIES)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_start_policy_does_not_diverge_from_itself_at_3500_tokens(family):
     start = tiny_model()
     start.__dict__["model"] = rotary_model(family)
@@ -126,7 +126,16 @@ def test_a_model_that_was_cast_as_a_whole_gets_its_frequencies_back(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("copy", ["loaded", "with an adapter", "recomputing layers", "in float32 again"])
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "loaded",
+        *(
+            pytest.param(copy, marks=pytest.mark.slow)
+            for copy in ("with an adapter", "recomputing layers", "in float32 again")
+        ),
+    ],
+)
 def test_other_copies_keep_them_already(family, copy, tmp_path):
     model = rotary_model(family)
     model.save_pretrained(tmp_path)

@@ -241,6 +241,7 @@ def test_a_start_that_fails_names_the_other_sampler(monkeypatch: pytest.MonkeyPa
         make_policy("vllm", tiny_model())
 
 
+@pytest.mark.slow
 def test_a_training_frees_the_samplers_memory_before_each_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

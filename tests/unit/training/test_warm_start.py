@@ -60,7 +60,7 @@ def test_is_reproducible():
     reports, weights = [], []
     for _ in range(2):
         language_model = untrained()
-        reports.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 30})))
+        reports.append(run(language_model, SETTINGS.model_copy(update={"max_updates": 10})))
         weights.append(language_model.model.get_input_embeddings().weight)
     assert reports[0] == reports[1]
     assert torch.equal(*weights)
@@ -112,7 +112,7 @@ def test_micro_batches_change_nothing():
     weights = []
     for tokens in (1, 10_000):
         language_model = untrained()
-        run(language_model, SETTINGS.model_copy(update={"max_updates": 5, "micro_batch_tokens": tokens}))
+        run(language_model, SETTINGS.model_copy(update={"max_updates": 2, "micro_batch_tokens": tokens}))
         weights.append(language_model.model.get_input_embeddings().weight)
     torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
 
@@ -167,7 +167,8 @@ def test_holds_no_more_than_the_training_may():
 def test_every_update_is_told_of():
     told = []
     language_model = untrained()
-    report = WarmStart(language_model, SETTINGS, np.random.default_rng(0)).run(
+    settings = SETTINGS.model_copy(update={"max_updates": 20})
+    report = WarmStart(language_model, settings, np.random.default_rng(0)).run(
         DEMONSTRATIONS, accuracy_of(language_model), lambda taken, loss: told.append((taken, loss))
     )
     assert [taken for taken, _ in told] == list(range(1, report.updates_taken + 1))

@@ -34,7 +34,10 @@ def exact_success(small: Game, logit_KA: FloatArray) -> float:
     return success(small, values(small, action_shares(logit_KA)))
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+FIRST, *OTHERS = FAMILIES
+
+
+@pytest.fixture(scope="module", params=[FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -91,6 +94,7 @@ def test_as_many_games_are_won_as_is_exact(made: tuple[Game, FloatArray]) -> Non
     assert abs(played.won.mean() - START_SUCCESS) < 4 * np.sqrt(0.3 * 0.7 / played.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [ORACLE_BASELINE, ORACLE_CREDIT])
 def test_the_oracles_mean_gradient_is_the_exact_one(made: tuple[Game, FloatArray], oracle: str) -> None:
     """Every batch's error has mean 0: projected on random directions it stays within 4 standard errors."""

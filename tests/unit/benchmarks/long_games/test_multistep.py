@@ -28,6 +28,7 @@ def choose(folder: Path, name: str, *more: str) -> str:
     return output.read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that was cut in the middle of a line keeps its whole ones, and they are not measured again."""
     whole = choose(tmp_path, "whole", "--instances", "2")
@@ -131,6 +132,7 @@ def test_students_quantiles(freedom: float, quantile: float) -> None:
     assert student_95(freedom) == pytest.approx(quantile, abs=0.004)
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_promise() -> None:
     """Of 100 tables of six instances a family with a true lead of 1, about 95 % hold it, in a family and over all."""
     number, held = np.random.default_rng(0), []

@@ -110,6 +110,7 @@ def test_an_environment_is_pickled_in_the_middle_of_a_game() -> None:
     assert [copy.step(command) for command in WINNING[1:]] == [env.step(command) for command in WINNING[1:]]
 
 
+@pytest.mark.slow
 def test_a_live_game_takes_little_memory() -> None:
     tasks = alfworld_suite(size="full", **numbers({**FEW_GAMES, "train": 48})).tasks("train")
     tracemalloc.start()

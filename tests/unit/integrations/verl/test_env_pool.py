@@ -72,7 +72,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
     return WorkerSettings("fickle:FickleSuite", {}, max_steps=5, step_timeout=30.0)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
 def loops(request: pytest.FixtureRequest) -> Loops:
     """What makes an event loop: Python's own, and Ray's, whose pipes have their own ways."""
     if request.param == "asyncio":
@@ -119,6 +119,7 @@ def test_many_environments_share_few_processes(settings: WorkerSettings) -> None
     run(test)
 
 
+@pytest.mark.slow
 def test_a_step_limit_cuts_the_episode(settings: WorkerSettings) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
@@ -191,6 +192,7 @@ def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerS
     run(test, loops)
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: WorkerSettings) -> None:
     """Fifteen steps of 0.1 s wait for each other for 1.5 s, yet none takes longer than the time-out of 1 s."""
 
@@ -206,7 +208,12 @@ def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: Worke
 
 
 @pytest.mark.parametrize(
-    ("command", "reason"), [("raise", "KeyError"), ("nan", "it returned the reward nan"), ("inf", "'score'")]
+    ("command", "reason"),
+    [
+        ("raise", "KeyError"),
+        pytest.param("nan", "it returned the reward nan", marks=pytest.mark.slow),
+        pytest.param("inf", "'score'", marks=pytest.mark.slow),
+    ],
 )
 def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str, reason: str) -> None:
     async def test() -> None:
@@ -221,6 +228,7 @@ def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str
     run(test)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_says_what_it_was_given() -> None:
     async def test() -> None:
         pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
@@ -230,6 +238,7 @@ def test_a_worker_that_cannot_start_says_what_it_was_given() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
     async def test() -> None:
         pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
@@ -241,6 +250,7 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(settings: WorkerSettings) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
@@ -292,6 +302,7 @@ sys.stdin.read()
     run(test)
 
 
+@pytest.mark.slow
 def test_a_worker_that_babbles_at_its_start_did_not_start(settings: WorkerSettings) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", "print([])"])
@@ -302,6 +313,7 @@ def test_a_worker_that_babbles_at_its_start_did_not_start(settings: WorkerSettin
     run(test)
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_outlive_its_parent(settings: WorkerSettings) -> None:
     """Killed while an environment hangs, so that the worker does not read its input, where it would see the end."""
     requests = ['{"number": 0, "slot": 0, "start": ["train", 0, 0]}', '{"number": 1, "slot": 0, "step": "hang"}']
@@ -323,6 +335,7 @@ time.sleep(60)
     process.communicate(timeout=15)
 
 
+@pytest.mark.slow
 def test_an_answer_to_another_request_is_not_believed(settings: WorkerSettings) -> None:
     liar = """
 import json, sys

@@ -92,7 +92,13 @@ def play_again(
     return [record for record, _ in turns]
 
 
-@pytest.mark.parametrize("state", ["observation", "observation_and_commands", "published_g2po"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "observation",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("observation_and_commands", "published_g2po")),
+    ],
+)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_the_records_are_those_of_the_built_in_rollout(
     policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, seed: int, state: str
@@ -139,6 +145,7 @@ def test_a_win_is_paid_once(policy: TransformersPolicy, kind: str, paid: list[fl
     assert [record.reward for record, _ in turns] == paid
 
 
+@pytest.mark.slow
 def test_an_engine_without_an_answer_costs_the_episode(
     policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ KINDS_OF_EXPERT: list[dict[str, Any]] = [
     {},
     {"recall": False},
 ]
+SLOWLY_BOTH = [KINDS_OF_EXPERT[0], pytest.param(KINDS_OF_EXPERT[1], marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +62,13 @@ def test_it_wins_every_small_game(small_games: list[Game], options: dict[str, An
     assert max(lengths) <= 15
 
 
-@pytest.mark.parametrize("size", ["medium", "full"])
+@pytest.mark.parametrize("size", ["medium", pytest.param("full", marks=pytest.mark.slow)])
 def test_it_wins_bigger_games_within_fifty_steps(size: str) -> None:
     games = generate_splits(0, {"train": 60, "valid_unseen": 24}, size=size)
     assert all(steps_to_win(game, Expert(), 50) for split in games.values() for game in split)
 
 
-@pytest.mark.parametrize("options", KINDS_OF_EXPERT)
+@pytest.mark.parametrize("options", SLOWLY_BOTH)
 def test_it_recovers_from_interference(small_games: list[Game], options: dict[str, Any]) -> None:
     for number, game in enumerate(small_games[:120]):
         play(game, Expert(**options), 300, noise=0.3, seed=number)
@@ -87,7 +88,7 @@ def test_it_does_not_look_into_the_game(small_games: list[Game]) -> None:
             observation, _, ended, _, info = env.step(command)
 
 
-@pytest.mark.parametrize("options", KINDS_OF_EXPERT)
+@pytest.mark.parametrize("options", SLOWLY_BOTH)
 def test_what_it_has_not_read_yet_makes_no_difference(options: dict[str, Any]) -> None:
     """Two games of one room and one task, furnished differently: until a text differs, every command is the same."""
     compared, parted = 0, 0
@@ -120,6 +121,7 @@ def many_games() -> tuple[Game, ...]:
     return generate_splits(1, {"train": 1500}, task_types=task_types)["train"]
 
 
+@pytest.mark.slow
 def test_without_recall_a_memory_of_two_steps_tells_its_next_command(many_games: tuple[Game, ...]) -> None:
     """Where task, the last two steps, observation and legal commands are equal, so is the command."""
     commands: dict[object, str] = {}

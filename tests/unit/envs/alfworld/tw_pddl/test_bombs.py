@@ -67,7 +67,9 @@ BOMBS: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "a million objects" else []) for name in BOMBS]
+)
 def test_a_bomb_is_read_or_refused_in_time(name: str) -> None:
     read_or_refuse(BOMBS[name]().encode())
 
