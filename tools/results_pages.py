@@ -28,6 +28,10 @@ CAMPAIGNS = {
     "alfworld-tiny training.updates=30": "ALFWorld, `valid_seen`",
 }
 """Settings of a campaign -> the tasks that its policies are evaluated on."""
+CHOSEN_RATES = {
+    f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
+}
+"""The same for campaigns that are on the page only: each estimator at the best of some learning rates."""
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -87,12 +91,14 @@ twenty excludes 0 by chance.
 """
     ]
     tables, done = campaign_table.tables(), campaign_table.stored()
-    for settings, title in CAMPAIGNS.items():
+    for settings, title in (CAMPAIGNS | CHOSEN_RATES).items():
         here = [one for one in done if one.settings == settings]
         start = 100 * np.mean([one.before for one in here])
         parts += [
             f"## {title}\n\nSettings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success of the start: {start:.1f} %.\n",
             campaign_table.as_markdown(tables[settings]),
+            *([rates_line(settings)] if settings in CHOSEN_RATES else []),
+            ranges_line(here),
             f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
         ]
     compare = runpy.run_path(str(ROOT / "recipes" / "quickstart" / "compare.py"))
@@ -120,6 +126,28 @@ twenty excludes 0 by chance.
 """
     )
     return "\n".join(parts)
+
+
+def rates_line(settings: str) -> str:
+    """The learning rates that were tried, the chosen ones, and what they were chosen by."""
+    trials = [one for one in campaign_table.rate_trials() if one.settings == settings]
+    names = sorted({one.estimator for one in trials})
+    tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
+    by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
+    chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
+    return (
+        f"Learning rates {tried} were tried with each estimator, one training each with a seed of its own; that with the highest success on "
+        f"`valid_seen` was chosen: {chosen}. All steps are trained on, also those with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
+    )
+
+
+def ranges_line(trainings: list[campaign_table.Trained]) -> str:
+    """The lowest and the highest seed of each estimator."""
+    by_name: dict[str, list[float]] = {}
+    for one in trainings:
+        by_name.setdefault(one.estimator, []).append(100 * one.after)
+    ranges = [f"{name} {min(after):.1f} to {max(after):.1f}" for name, after in by_name.items()]
+    return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.\n"
 
 
 def paired(settings: str, estimator: str, other: str) -> tuple[float, float]:
