@@ -40,8 +40,8 @@ from hgpo.envs.base import Expert, Task
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.policies.base import AsyncPolicy, Request, Response
 from hgpo.policies.openai import Server, ServerPolicy
+from hgpo.rollout.eval_tasks import EvalTask, Player, play_tasks
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.runner import EvalTask, Player, play_tasks
 from hgpo.runs.load_settings import settings_for
 from known_answers import completion, serve
 

@@ -113,8 +113,8 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     from dataclasses import asdict
 
     from hgpo.assemble import agent_rules, build_agent, build_suite, open_policy
+    from hgpo.rollout.eval_tasks import EvalTask, Player, play_task
     from hgpo.rollout.records import StepRecord
-    from hgpo.rollout.runner import EvalTask, Player, play_task
     from hgpo.utils.progress import Reporter
 
     def show(step: StepRecord) -> None:

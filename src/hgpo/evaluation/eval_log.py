@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.records import EpisodeSummary, StepRecord, append_rollouts
-from hgpo.rollout.runner import eval_task_id
 from hgpo.utils.files import naming, whole_file, write_text
 
 LOG_SUFFIX = ".games.jsonl"

@@ -2,7 +2,7 @@
 
 `hgpo eval` of runs, models and servers and the evaluations during training all use it. Reset seed and random numbers
 of an episode depend only on the evaluation's seed and the task's index in the split
-(`hgpo.rollout.runner.evaluation_randomness`), so neither the order of episodes nor their number matters.
+(`hgpo.rollout.eval_tasks.evaluation_randomness`), so neither the order of episodes nor their number matters.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.wrappers import FREE, PricedPolicy, Prices, as_async
+from hgpo.rollout.eval_tasks import EpisodeResult, EvalTask, Player, play_tasks
 from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.runner import EpisodeResult, EvalTask, Player, play_tasks, run_async
+from hgpo.rollout.runner import run_async
 from hgpo.utils.files import check_writable
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted

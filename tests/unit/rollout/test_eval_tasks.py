@@ -14,9 +14,9 @@ from hgpo.policies.base import RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
 from hgpo.rollout.episode import Episode, EpisodeIds
+from hgpo.rollout.eval_tasks import EvalTask, Player, play_tasks
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepCounts
-from hgpo.rollout.runner import EvalTask, Player, play_tasks
 from hgpo.rollout.runner import play as play_episode
 from scripted_policy import ScriptedPolicy
 

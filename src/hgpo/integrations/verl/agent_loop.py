@@ -32,9 +32,9 @@ from hgpo.integrations.verl.launch import recipe_of
 from hgpo.policies.base import Response
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
+from hgpo.rollout.eval_tasks import evaluation_randomness
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
-from hgpo.rollout.runner import evaluation_randomness
 from hgpo.rollout.sampling import task_indices
 from hgpo.training.load import chat_of
 

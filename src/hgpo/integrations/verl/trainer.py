@@ -67,9 +67,9 @@ from hgpo.integrations.verl.queue import (
     read_steps,
     skipped,
 )
+from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
-from hgpo.rollout.runner import eval_task_id
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
