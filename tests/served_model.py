@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from hgpo.policies.sampler import SampledTokens, sample_responses
 from hgpo.policies.weights import load_adapter
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
+
+
+@cache
+def _read(folder: Path) -> LanguageModel:
+    """The model in a folder, which no server changes."""
+    return LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")
 
 
 class ServedModel:
@@ -36,7 +43,7 @@ class ServedModel:
 
     def __init__(self, folder: Path, *, tempered: bool = True, uses_adapters: bool = True) -> None:
         self.name, self.tempered, self.uses_adapters = str(folder), tempered, uses_adapters
-        self._base = LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")
+        self._base = _read(folder)
         self.loaded: dict[str, Any] = {}
         self.events: list[str] = []
         others = {"/load_lora_adapter": self._load, "/unload_lora_adapter": self._unload}

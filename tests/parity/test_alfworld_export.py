@@ -19,6 +19,8 @@ from parity.alfworld_traces import TRACE_KINDS
 RECORDED = Path(__file__).parent / "data" / "alfworld_exported.jsonl"
 RECORD_AGAIN = "the exported games have changed; record them again as alfworld_export.py says"
 
+pytestmark = pytest.mark.slow
+
 Exported = list[tuple[dict[str, Any], str, Game]]
 """What was recorded of a game, the hash of its file, and the game as the native engine reads it."""
 
@@ -44,9 +46,7 @@ def test_there_are_as_many_of_each_task_type(exported: Exported) -> None:
     assert len(exported) >= 100
 
 
-@pytest.mark.parametrize(
-    "kind", [TRACE_KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in TRACE_KINDS[1:])]
-)
+@pytest.mark.parametrize("kind", TRACE_KINDS)
 def test_both_engines_answer_alike(exported: Exported, kind: str) -> None:
     mismatches = [
         mismatch

@@ -16,10 +16,12 @@ from hgpo.envs.webshop.goals import blank_nouns
 FILES = Path(__file__).parents[3] / "shared" / "webshop"
 DATA = Path(__file__).parent / "data"
 
-pytestmark = pytest.mark.skipif(not FILES.is_dir(), reason=f"the official catalogue is not here: {FILES}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FILES.is_dir(), reason=f"the official catalogue is not here: {FILES}"),
+]
 
 
-@pytest.mark.slow
 def test_prices_and_goals_are_drawn_as_recorded() -> None:
     catalog, record = _catalog(), _record()
     assert {product.asin: price for product, price in zip(catalog.products, catalog.prices, strict=True)} == record[
@@ -77,7 +79,6 @@ def test_titles_have_the_nouns_that_spacys_blank_pipeline_leaves() -> None:
     assert not different
 
 
-@pytest.mark.slow
 def test_a_saved_catalogue_answers_the_same(tmp_path: Path) -> None:
     catalog = _catalog()
     catalog.save(tmp_path / "kept")

@@ -99,12 +99,17 @@ WORKING = {
 }
 
 
-@pytest.mark.parametrize("words", WORKING.values(), ids=WORKING)
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=pytest.mark.slow if words[0] == "inspect" else []) for words in WORKING.values()],
+    ids=WORKING,
+)
 def test_own_parts_work(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*words, "warm_start.enabled=true"] if words[0] == "train" and "--env" not in words else words
     assert main(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_levels_of_an_own_estimator_are_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "run", "--estimator", "own_parts:ESTIMATOR"]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -44,6 +44,7 @@ def test_text_of_an_environment_cannot_act_on_the_terminal(monkeypatch, capsys) 
     assert "a�[2J�b�c\nsecond\tline\n" in play(monkeypatch, capsys, "\n", "corridor:CorridorSuite")
 
 
+@pytest.mark.slow
 def test_household_games_list_what_they_did(monkeypatch, capsys) -> None:
     shown = play(monkeypatch, capsys, "?\n\n", "alfworld")
     assert "\ninventory\nlook\n" in shown

@@ -304,7 +304,12 @@ def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Ca
     return taken
 
 
-@pytest.mark.parametrize("kind", READABLE)
+ALIKE = [one_file, one_dump, one_parquet_file, folder_of_parquet, trajectories_in_parquet, folder_of_trajectories]
+"""Read as one of the others is."""
+QUICKER = [pytest.param(kind, marks=pytest.mark.slow if kind in ALIKE else []) for kind in READABLE]
+
+
+@pytest.mark.parametrize("kind", QUICKER)
 def test_both_read_equal_batches(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -320,7 +325,7 @@ def test_both_read_equal_batches(
             assert field.name == "labels" or np.array_equal(column, getattr(other, field.name)), field.name
 
 
-@pytest.mark.parametrize("kind", READABLE)
+@pytest.mark.parametrize("kind", QUICKER)
 def test_both_read_as_many_steps(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, (steps, format) = made(kind, tmp_path), READABLE[kind]
     for words in ((), ("--format", format)):

@@ -28,6 +28,7 @@ def test_advantages_of_conversations(conversations, tmp_path):
     assert {row["level_0_size"] for row in rows if "level_0_size" in row} <= {3}
 
 
+@pytest.mark.slow
 def test_a_report_of_conversations(conversations, tmp_path, capsys):
     output = tmp_path / "report.html"
     where = ["inspect", str(conversations), "--trajectories", "--column", "group=task", "-o", str(output)]

@@ -27,6 +27,8 @@ FAMILIES = {
     "gpt2": {},
     "lfm2": {"num_key_value_heads": 1, "layer_types": ["conv", "full_attention"]},
 }
+UNLIKE = ("qwen2", "gemma3_text", "gpt2", "lfm2")
+"""With whole and sliding attention, positions that are learned, and convolutions."""
 
 
 def build(family):
@@ -94,7 +96,9 @@ def large_enough_to_read_in_parts():
     return build_model(VOCABULARY, hidden_size=512, layers=4, heads=8)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[] if name in UNLIKE else pytest.mark.slow) for name in FAMILIES]
+)
 @pytest.mark.parametrize(
     "pace",
     [sampling._CPU, pytest.param(sampling._ACCELERATOR, marks=pytest.mark.slow)],

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -252,17 +253,14 @@ def test_requests_ask_for_the_whole_distribution_and_the_runs_own_prompt(folder,
 
 
 def test_what_stands_around_prompts_is_what_the_run_says(folder, tmp_path):
-    tokenizer_file = folder / "chat_template.jinja"
-    before = tokenizer_file.read_text()
-    tokenizer_file.write_text(before + "{% if loud %}task{% endif %}")
-    try:
-        served = ServedModel(folder)
-        with served.server:
-            policy = made(served, tmp_path, chat=Chat("task", {"loud": True}))
-            response = respond(policy)
-        assert response.prompt_ids.tolist() == policy._encoder.encode_prompts(["task : open the door"])[0].tolist()
-    finally:
-        tokenizer_file.write_text(before)
+    start = shutil.copytree(folder, tmp_path / "start")
+    with (start / "chat_template.jinja").open("a") as template:
+        template.write("{% if loud %}task{% endif %}")
+    served = ServedModel(start)
+    with served.server:
+        policy = made(served, tmp_path / "adapters", chat=Chat("task", {"loud": True}))
+        response = respond(policy)
+    assert response.prompt_ids.tolist() == policy._encoder.encode_prompts(["task : open the door"])[0].tolist()
 
 
 @pytest.mark.slow

@@ -32,10 +32,8 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(temperature):
         np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["qwen2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "gpt2", "mistral", "gemma2"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gpt2", "mistral", "gemma2"])
 def test_any_causal_model_family_will_do(family):
     tokenizer = tiny_model().tokenizer
     options = {"num_key_value_heads": 1, "head_dim": 8} if family != "gpt2" else {}
@@ -62,7 +60,7 @@ def test_any_causal_model_family_will_do(family):
 
 def test_greedy_answer_is_the_same_alone_and_in_a_batch():
     policy = tiny_policy()
-    prompts = random_prompts(15)
+    prompts = random_prompts(8)
     together = generate(policy, prompts, temperature=0)
     assert len({response.text for response in together}) > 3
     for prompt, response in zip(prompts, together, strict=True):

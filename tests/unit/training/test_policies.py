@@ -48,6 +48,7 @@ def rotating(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return opened
 
 
+@pytest.mark.slow
 def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +58,7 @@ def test_the_newest_is_looked_for_again_where_it_was_rotated_away(
     assert [path.name for path in opened] == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_one_that_was_named_and_is_gone_is_said_to_be_gone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rotating(run, monkeypatch)
     with pytest.raises(CheckpointGoneError, match="no longer exists") as caught:

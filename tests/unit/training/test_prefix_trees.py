@@ -87,7 +87,7 @@ def test_micro_batches_keep_to_the_limit(samples, limit):
         assert padded_tokens(samples, rows, width) <= max(limit, width)
 
 
-@pytest.mark.parametrize("entropy", ["none", "figure", "with_gradient"])
+@pytest.mark.parametrize("entropy", ["none", pytest.param("figure", marks=pytest.mark.slow), "with_gradient"])
 @pytest.mark.parametrize("max_logits", [1, 2**26])
 @pytest.mark.parametrize("width", [40, 512])
 def test_scores_and_gradients_are_those_of_rows(entropy, max_logits, width):

@@ -40,7 +40,7 @@ def on_policy_samples(model, count=20):
 
 
 def test_micro_batch_size_does_not_change_the_update():
-    samples = [replace(sample, prompt_ids=sample.prompt_ids[:5]) for sample in tiny_samples(20, longest=8)]
+    samples = [replace(sample, prompt_ids=sample.prompt_ids[:5]) for sample in tiny_samples(12, longest=8)]
     width = max(sample.token_count for sample in samples)
     # AdamW turns the sign of a gradient that is all rounding into a full step, hence the small learning rate.
     results = [

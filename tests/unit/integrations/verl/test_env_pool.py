@@ -103,6 +103,7 @@ def test_an_episode_is_played_as_in_this_process(settings: WorkerSettings) -> No
     run(test)
 
 
+@pytest.mark.slow
 def test_many_environments_share_few_processes(settings: WorkerSettings) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 2)
@@ -207,13 +208,9 @@ def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: Worke
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "reason"),
-    [
-        ("raise", "KeyError"),
-        pytest.param("nan", "it returned the reward nan", marks=pytest.mark.slow),
-        pytest.param("inf", "'score'", marks=pytest.mark.slow),
-    ],
+    ("command", "reason"), [("raise", "KeyError"), ("nan", "it returned the reward nan"), ("inf", "'score'")]
 )
 def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str, reason: str) -> None:
     async def test() -> None:
