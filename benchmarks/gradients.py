@@ -13,50 +13,56 @@ rollouts from the same state and history.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
-from true_gradient.alignment import FIGURES, TaskGradients, compare, products
+from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, branch, errors, repeated
 from true_gradient.contenders import CONTENDERS, PUBLISHED, level_estimates, true_gradient_weights
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS
+from true_gradient.replay import KEYS, trajectories
 
 SIZES = (4, 8, 32)
 STEPS_AT_ONCE = 16
+Figures = dict[str, dict[str, dict[str, Interval]]]
+"""See `true_gradient.alignment.compare`."""
 REFERENCES = ("gigpo / observation", "g2po / published_g2po", "graphgpo / published_g2po")
 
 
+Sums = dict[str, NDArray[np.float32]]
+"""Name of a group, see `batch_of` -> the sum over its steps of advantage times sketched gradient, float32[W]."""
+
+
 def batch_of(part: PoolPart, key: str, size: int) -> StepBatch:
-    """The steps of a part as groups of `size` rollouts of one task; groups are named (task, number of the batch)."""
-    records = part.steps.records(key)
-    group = [(step.task_id, int(step.trajectory.rpartition("#")[2]) // size) for step in records]
-    batch = to_step_batch(records)
-    return StepBatch.from_columns(
-        group=group,
-        trajectory=batch.trajectory,
-        step=batch.step,
-        observation=batch.observation,
-        reward=batch.reward,
-        action=batch.action,
-        penalty=batch.penalty,
-        next_observation=batch.next_observation,
-        success=batch.success,
+    """The steps of a part as groups of `size` rollouts of one task, named by `group_name`."""
+    return to_step_batch(
+        [
+            replace(step, group=group_name(step.task_id, int(step.trajectory.rpartition("#")[2]) // size))
+            for step in part.steps.records(key)
+        ]
     )
 
 
-def sums(part: PoolPart, batch: StepBatch, advantage_N: Any) -> dict[tuple[str, int], Any]:
-    """{(task, number of the batch): sum of advantage times sketched gradient, float32[W]}."""
+def group_name(task: str, number: int) -> str:
+    """The name of a task's batch of this number."""
+    return f"{task}#{number}"
+
+
+def sums(part: PoolPart, batch: StepBatch, advantage_N: FloatArray) -> Sums:
+    """The batch gradients of a part."""
     weighted = np.asarray(advantage_N, dtype=np.float32)
     order = np.argsort(batch.group, kind="stable")
     starts = np.flatnonzero(np.diff(batch.group[order], prepend=-1))
@@ -64,30 +70,44 @@ def sums(part: PoolPart, batch: StepBatch, advantage_N: Any) -> dict[tuple[str, 
     return {labels[batch.group[rows[0]]]: weighted[rows] @ part.sketch_NW[rows] for rows in np.split(order, starts[1:])}
 
 
-def align(pool: Path, size: int, keys: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """The figures of all contenders with one size of groups."""
+def align(pool: Path, sizes: Sequence[int], keys: Sequence[str], names: Sequence[str]) -> dict[int, Figures]:
+    """The figures of all contenders, by size of groups."""
     settings = read_settings(pool)
+    for size in sizes:
+        if settings.rollouts % (2 * size):
+            raise SystemExit(f"--sizes {size}: the two halves of {settings.rollouts} rollouts are no multiples of it")
     player = open_player(settings)
-    found: dict[str, dict[tuple[str, int], Any]] = {f"{name} / {key}": {} for name in names for key in keys}
-    true: dict[tuple[str, int], Any] = {}
-    for part in track(list(read_pool(pool, player, keys)), f"{pool.name}, {size} rollouts"):
+    found: dict[int, dict[str, Sums]] = {
+        size: {f"{name} / {key}": {} for name in names for key in keys} for size in sizes
+    }
+    true: Sums = {}
+    tasks: set[str] = set()
+    for part in track(read_pool(pool, player, keys), pool.name, total=-(-settings.tasks // settings.at_once)):
+        tasks |= {step.task_id for step in part.steps.steps}
         halves = batch_of(part, keys[0], settings.rollouts // 2)
         true |= sums(part, halves, true_gradient_weights(halves) * 2 / settings.rollouts)
-        for key in keys:
+        for size, key in itertools.product(sizes, keys):
             batch = batch_of(part, key, size)
             for name in names:
-                found[f"{name} / {key}"] |= sums(part, batch, CONTENDERS[name](batch))
-    tasks = sorted({task for task, _ in true})
-    true_T2W = np.array([[true[task, half] for half in (0, 1)] for task in tasks])
-    numbers = range(settings.rollouts // size)
-    result = {
-        name: products(TaskGradients(np.array([[of[task, n] for n in numbers] for task in tasks]), true_T2W))
-        for name, of in found.items()
+                found[size][f"{name} / {key}"] |= sums(part, batch, CONTENDERS[name](batch))
+
+    def by_task(of: Sums, batches: int) -> NDArray[np.float32]:
+        return np.array([[of[group_name(task, number)] for number in range(batches)] for task in sorted(tasks)])
+
+    true_T2W = by_task(true, 2)
+    return {
+        size: compare(
+            {
+                name: products(TaskGradients(by_task(of, settings.rollouts // size), true_T2W))
+                for name, of in by_name.items()
+            },
+            REFERENCES,
+        )
+        for size, by_name in found.items()
     }
-    return compare(result, REFERENCES)
 
 
-def show(figures: dict[str, Any], title: str, console: Console) -> None:
+def show(figures: Figures, title: str, console: Console) -> None:
     table = Table("estimator", "state key", *FIGURES, title=title)
     for name, of in sorted(figures.items(), key=lambda pair: -pair[1][FIGURES[0]][""].value):
         intervals = [of[figure][""] for figure in FIGURES]
@@ -100,9 +120,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> dict[str, dict[s
     """{which steps: {estimate: its errors}} for random steps of a pool, with one state key."""
     player = open_player(read_settings(pool))
     records = [record for part in read_pool(pool, player, [options.key]) for record in part.steps.records(options.key)]
-    by_trajectory: dict[str, list[StepRecord]] = {}
-    for record in records:
-        by_trajectory.setdefault(record.trajectory, []).append(record)
+    by_trajectory = trajectories(records)
     by_task: dict[str, list[list[StepRecord]]] = {}
     for trajectory in by_trajectory.values():
         by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
@@ -166,14 +184,14 @@ def main() -> None:
         named |= {name: getattr(arguments, name) for name in ("rollouts", "at_once", "seed")}
         make_pool(arguments.pool, PoolSettings(**named, parameters=tuple(arguments.parameters)))
         return
-    found = {size: align(arguments.pool, size, arguments.keys, arguments.estimators) for size in arguments.sizes}
+    found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators)
     for size, figures in found.items():
         show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console())
     if arguments.json:
         write(arguments.json, arguments.pool.name, found)
 
 
-def write(path: Path, pool: str, found: dict[int, dict[str, Any]]) -> None:
+def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
     """Add the figures of a pool to a file."""
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     stored[pool] = {

@@ -66,8 +66,9 @@ def index_page() -> str:
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
 compares.
 
-Evaluation figures here, in README.md and in the recipes were measured when one generator per seed drew an evaluation's random numbers. Now they
-are drawn by seed and task ([decision 021](../decisions/021-redesign.md)): a rerun gives another sample of the same quantity.
+Evaluation figures here, in README.md and in the recipes, but for the quickstart's and those of the campaign with PPO, were measured when one
+generator per seed drew an evaluation's random numbers. Now they are drawn by seed and task ([decision 021](../decisions/021-redesign.md)): a rerun
+gives another sample of the same quantity.
 
 - [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
 - [Small games](games.md): estimators on games whose exact gradient is known
@@ -122,6 +123,10 @@ twenty excludes 0 by chance.
     python benchmarks/campaign.py run runs/campaign --recipe webshop-tiny --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
     ALFWORLD_DATA=~/.cache/alfworld python benchmarks/campaign.py run runs/campaign training.updates=30 --recipe alfworld-tiny \\
         --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
+    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.skip_zero_advantage=false"
+    ESTIMATORS="ppo gigpo grpo"
+    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 1e-3 5e-4 2.5e-4 --estimators $ESTIMATORS "hgpo paper" --at-once 2
+    python benchmarks/campaign.py run runs/campaign $SETTINGS --seeds 5 --estimators $ESTIMATORS "hgpo paper" --at-once 2
     python recipes/quickstart/compare.py --help
 """
     )

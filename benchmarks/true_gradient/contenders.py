@@ -78,9 +78,13 @@ def trajectories_acting(batch: StepBatch, graph: TransitionGraph) -> FloatArray:
 
 def certainty_equivalent(batch: StepBatch, ends: str = "observed") -> FloatArray:
     """delta = r + gamma V(s') - V(s) with V of `fixed_point`."""
-    graph = transition_graph(batch, ends)
-    value_V = fixed_point(graph, batch.reward)
-    return batch.reward + GAMMA * value_V[graph.target_N] - value_V[graph.source_N]
+    return errors_on(transition_graph(batch, ends), batch.reward)
+
+
+def errors_on(graph: TransitionGraph, reward_N: FloatArray) -> FloatArray:
+    """r + gamma V(s') - V(s), float64[N]."""
+    value_V = fixed_point(graph, reward_N)
+    return reward_N + GAMMA * value_V[graph.target_N] - value_V[graph.source_N]
 
 
 def unit(value_N: FloatArray) -> FloatArray:
@@ -91,7 +95,7 @@ def unit(value_N: FloatArray) -> FloatArray:
 def proposal_1(batch: StepBatch, episode: bool = True) -> FloatArray:
     """D/rms(D) + G/rms(G): D = delta m/(m + 1) with m trajectories acting in s' (1 at a win), G GraphGPO."""
     graph = transition_graph(batch)
-    delta_N = certainty_equivalent(batch)
+    delta_N = errors_on(graph, batch.reward)
     acting_V = trajectories_acting(batch, graph)
     trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + 1.0))
     other_N = shipped("graphgpo", **({} if episode else {"episode_advantage_w": 0.0}))(batch)
@@ -101,7 +105,7 @@ def proposal_1(batch: StepBatch, episode: bool = True) -> FloatArray:
 def proposal_2(batch: StepBatch) -> FloatArray:
     """As `proposal_1` with D = delta / sqrt(mean squared delta of s + that of the batch)."""
     graph = transition_graph(batch)
-    delta_N = certainty_equivalent(batch)
+    delta_N = errors_on(graph, batch.reward)
     square_V = node_means(graph, delta_N**2)
     scaled_N = delta_N / np.sqrt(square_V[graph.source_N] + np.mean(delta_N**2))
     return unit(scaled_N) + unit(shipped("graphgpo")(batch))

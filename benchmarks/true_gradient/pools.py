@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from hgpo.assemble import build_suite, rollout_rules
-from hgpo.config import Config
 from hgpo.envs.base import Task
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel
@@ -64,7 +63,6 @@ class PoolSettings:
 class Player:
     """What plays a pool: a policy with its model, the rules of its episodes, and the tasks by id."""
 
-    config: Config
     language_model: LanguageModel
     policy: AnyPolicy
     rules: RolloutRules
@@ -84,7 +82,7 @@ def open_player(settings: PoolSettings) -> Player:
         raise SystemExit(f"split {settings.split!r} has only {len(chosen)} tasks from task {settings.first} on")
     rules = rollout_rules(config.rollout, config.agent, environment.name)
     policy = make_backend_policy(config.policy, language_model)
-    return Player(config, language_model, policy, rules, {task.id: task for task in chosen})
+    return Player(language_model, policy, rules, {task.id: task for task in chosen})
 
 
 def make_pool(folder: Path, settings: PoolSettings) -> None:
@@ -107,7 +105,6 @@ def _play_part(
 ) -> None:
     rng = np.random.default_rng((settings.seed, number))
     steps = collect(tasks, player.policy, player.rules, rng, group_size=settings.rollouts, label=f"{number}.")
-    steps = [step for step in steps if len(step.token_ids)]
     write_rollouts(_step_file(folder, number), steps)
     samples = [Sample(step.prompt_ids, step.token_ids, step.log_probs, 0.0) for step in steps]
     sketch_NW = sketcher.of_samples(samples, player.rules.temperature)
@@ -150,7 +147,7 @@ def read_pool(folder: Path, player: Player, keys: Sequence[str]) -> Iterator[Poo
         records = _records(folder / f"steps-{path.stem.partition('-')[2]}.parquet")
         sketch_NW = np.load(path).astype(np.float32)
         place = {(step.trajectory, step.step): row for row, step in enumerate(records)}
-        steps = replayed(records, player.tasks, keys, player.config.rollout.state)
+        steps = replayed(records, player.tasks, keys, player.rules.state)
         yield PoolPart(steps, sketch_NW[[place[step.trajectory, step.step] for step in steps.steps]])
 
 

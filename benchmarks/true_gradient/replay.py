@@ -32,6 +32,14 @@ class KeyedSteps:
         return [replace(step, observation=before, next_observation=after) for step, before, after in pairs]
 
 
+def trajectories(steps: Sequence[StepRecord]) -> dict[str, list[StepRecord]]:
+    """The steps of each trajectory by its id, in order of time."""
+    found: defaultdict[str, list[StepRecord]] = defaultdict(list)
+    for step in sorted(steps, key=lambda step: step.step):
+        found[step.trajectory].append(step)
+    return dict(found)
+
+
 def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Sequence[str], recorded: str) -> KeyedSteps:
     """Play the actions of the records again.
 
@@ -44,14 +52,10 @@ def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Seque
     Raises:
         ValueError: the environment answered otherwise than the records say.
     """
-    by_trajectory: defaultdict[str, list[StepRecord]] = defaultdict(list)
-    for step in steps:
-        by_trajectory[step.trajectory].append(step)
     ordered: list[StepRecord] = []
     before: dict[str, list[str]] = {key: [] for key in keys}
     after: dict[str, list[str]] = {key: [] for key in keys}
-    for trajectory in by_trajectory.values():
-        trajectory.sort(key=lambda step: step.step)
+    for trajectory in trajectories(steps).values():
         ordered += trajectory
         seen = _states(trajectory, tasks[trajectory[0].task_id].make(), {*keys, recorded})
         if [step.observation for step in trajectory] + [trajectory[-1].next_observation] != seen[recorded]:

@@ -28,7 +28,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "task": ("text", lambda value: isinstance(value, str)),
     "score": ("a number from 0 to 1", lambda value: _is_number(value) and 0.0 <= value <= 1.0),
     "admissible_commands": ("a list of strings", lambda value: is_texts(value)),
-    "state_key": ("text, or a function that returns it", lambda value: isinstance(value, str) or callable(value)),
+    "state_key": ("text", lambda value: isinstance(value, str)),
 }
 
 
@@ -62,6 +62,25 @@ def check_step(name: str, step: int, result: Any) -> StepResult:
     if type(terminated) is not bool or type(truncated) is not bool:
         _check_ends(name, step, terminated, truncated)
     return observation, reward, terminated, truncated, info
+
+
+def check_state_key(name: str, key: Any) -> str:
+    """A checked result of an environment's `state_key()`; see `check_start`."""
+    if not isinstance(key, str):
+        raise EnvContractError(f"task {name!r}: state_key() has to return text, and returned {safe_repr(key)}")
+    return key
+
+
+def exact_state(info: Info) -> str:
+    """The exact state of an environment, from the info of a `LimitedEnv`.
+
+    Raises:
+        EnvContractError: there is none.
+    """
+    key = info.get("state_key")
+    if key is None:
+        raise EnvContractError("the environment gives no info['state_key'], which rollout.state = 'simulator' needs")
+    return str(key() if callable(key) else key)
 
 
 def check_task(task: Any) -> Task:

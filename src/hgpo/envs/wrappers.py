@@ -13,6 +13,7 @@ from hgpo.envs.env_checker import (
     EnvContractError,
     check_command,
     check_start,
+    check_state_key,
     check_step,
     check_task,
     is_texts,
@@ -57,9 +58,15 @@ class LimitedEnv:
         return observation, reward, terminated, truncated, self._with_state(info)
 
     def _with_state(self, info: Info) -> Info:
-        """The info with the environment's function for the exact state, if it has one; see `exact_state`."""
-        state_key = getattr(self._environment, "state_key", None)
-        return info if state_key is None else {**info, "state_key": state_key}
+        """The info with a function for the exact state, if the environment has one; see `exact_state`."""
+        return {**info, "state_key": self._state_key} if hasattr(self._environment, "state_key") else info
+
+    def _state_key(self) -> str:
+        try:
+            key = self._environment.state_key()  # type: ignore[attr-defined]
+        except BREAKS as error:
+            raise wrapped_error(f"task {self._name!r}", "state_key()", error, below=__file__) from error
+        return check_state_key(self._name, key)
 
 
 class CheckedExpert:

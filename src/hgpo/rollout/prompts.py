@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents import AgentContext, Template
+from hgpo.envs.env_checker import exact_state
 from hgpo.messages import Conversation
 from hgpo.policies.base import ContextFull, PromptCounter
 from hgpo.policies.chat import PromptEncoder
@@ -112,21 +113,12 @@ class PublishedG2poKey:
         return " ".join(self._last) if self._last[0].startswith(UNSEEN_CHANGES) else self._last[-1]
 
 
-def exact_state(info: Mapping[str, Any]) -> str:
-    """The exact state that the environment gives: `info["state_key"]`, or its result if it is a function.
-
-    Raises:
-        RolloutError: it gives none, or it is not text.
-    """
-    key = info.get("state_key")
-    key = key() if callable(key) else key
-    if not isinstance(key, str):
-        raise RolloutError(f"info['state_key'] must be text, or a function that returns it; got {key!r:.200}")
-    return key
-
-
 def _observation(observation: str, info: Mapping[str, Any]) -> str:
     return observation
+
+
+def _simulator(observation: str, info: Mapping[str, Any]) -> str:
+    return exact_state(info)
 
 
 def make_key(state: str) -> Key:
@@ -135,7 +127,7 @@ def make_key(state: str) -> Key:
         "observation": lambda: _observation,
         "observation_and_commands": lambda: with_commands,
         "published_g2po": PublishedG2poKey,
-        "simulator": lambda: lambda observation, info: exact_state(info),
+        "simulator": lambda: _simulator,
     }
     return keys[state]()
 

@@ -14,7 +14,7 @@ from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.webshop import WebShopEnv
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.rollout.prompts import RolloutError, make_key
+from hgpo.rollout.prompts import make_key
 from unit.envs.alfworld.kitchen import kitchen
 from unit.envs.webshop.shop import small_catalog
 
@@ -107,23 +107,45 @@ def test_it_is_the_key_of_a_state() -> None:
 
 
 class Told:
-    """Gives `key` as its state."""
+    """Gives `key` as its state in the info; None: no state."""
 
     def __init__(self, key: Any) -> None:
         self.key = key
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        return "here", {"won": False, "state_key": self.key}
+        return "here", {"won": False} | ({} if self.key is None else {"state_key": self.key})
 
 
-def test_a_state_is_text_or_a_function_that_returns_it() -> None:
-    def started(key: Any) -> str:
-        suite = LimitedSuite(TaskSplits({"train": lambda: [Task("t", "", lambda: Told(key))]}), 5)  # type: ignore[arg-type]
-        return make_key("simulator")(*suite.tasks("train")[0].make().reset())
+class Asked(Told):
+    """Gives its state when asked."""
 
-    assert started("place 3") == started(lambda: "place 3") == "place 3"
-    with pytest.raises(EnvContractError, match=r"'t'.*'state_key'.*text, or a function"):
-        started(3)
-    for wrong in (lambda: 3, None):
-        with pytest.raises(RolloutError, match="state_key"):
-            started(wrong)
+    def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
+        return "here", {"won": False}
+
+    def state_key(self) -> Any:
+        if self.key is None:
+            raise KeyError("lost")
+        return self.key
+
+
+def started(environment: Any) -> str:
+    suite = LimitedSuite(TaskSplits({"train": lambda: [Task("t", "", lambda: environment)]}), 5)
+    return make_key("simulator")(*suite.tasks("train")[0].make().reset())
+
+
+def test_a_state_is_in_the_info_or_asked_for() -> None:
+    assert started(Told("place 3")) == started(Asked("place 3")) == "place 3"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (Told(3), r"'t'.*info\['state_key'\] text.*3"),
+        (Told(None), r"gives no info\['state_key'\].*simulator"),
+        (Asked(3), r"'t': state_key\(\) has to return text, and returned 3"),
+        (Asked(None), r"'t': state_key\(\) raised KeyError: 'lost' \(test_exact_states.py"),
+    ],
+)
+def test_a_wrong_state_names_task_and_remedy(environment: Told, message: str) -> None:
+    with pytest.raises(EnvContractError, match=message):
+        started(environment)

@@ -116,7 +116,13 @@ class _Shared:
             rollout_rules(config.rollout, config.agent, environment.name),
             cut_encoder=self.encoder if bootstraps else None,
         )
-        settings = WorkerSettings(environment.name, environment.options, environment.max_steps, verl.step_timeout)
+        settings = WorkerSettings(
+            environment.name,
+            environment.options,
+            environment.max_steps,
+            verl.step_timeout,
+            sends_state=self.rules.state == "simulator",
+        )
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 
 

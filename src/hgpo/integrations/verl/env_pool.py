@@ -149,17 +149,20 @@ class WorkerSettings:
         options: of the environment.
         max_steps: after which an episode is truncated.
         step_timeout: seconds that one step or start may take.
+        sends_state: whether answers have the exact state, for `rollout.state = "simulator"`.
     """
 
     name: str
     options: dict[str, Any]
     max_steps: int
     step_timeout: float
+    sends_state: bool = False
 
     def command(self) -> list[str]:
         """The command line of the process."""
         module = "hgpo.integrations.verl.env_worker"
-        return [sys.executable, "-m", module, self.name, json.dumps(self.options), str(self.max_steps)]
+        words = [self.name, json.dumps(self.options), str(self.max_steps), str(int(self.sends_state))]
+        return [sys.executable, "-m", module, *words]
 
 
 @dataclass(slots=True)

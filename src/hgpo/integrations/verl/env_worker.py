@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
-from hgpo.envs.env_checker import EnvContractError, safe_text
+from hgpo.envs.env_checker import EnvContractError, exact_state, safe_text
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
 
@@ -31,16 +31,15 @@ _INFO: dict[str, Callable[[Any], Any]] = {
     "admissible_commands": list,
     "won": bool,
     "score": float,
-    "state_key": lambda key: key() if callable(key) else key,
 }
 _PARENT_CHECK_SECONDS = 1.0
 
 
 class EnvironmentHost:
-    """Environments by slot."""
+    """Environments by slot; with `sends_state`, answers have the exact state."""
 
-    def __init__(self, suite: LimitedSuite) -> None:
-        self._suite = suite
+    def __init__(self, suite: LimitedSuite, *, sends_state: bool = False) -> None:
+        self._suite, self._sends_state = suite, sends_state
         self._environments: dict[int, Env] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,23 +63,25 @@ class EnvironmentHost:
         environment = self._suite.tasks(split)[index].make()
         observation, info = environment.reset(seed=seed)
         self._environments[slot] = environment
-        return _answer(observation, 0.0, False, False, info)
+        return self._answer(observation, 0.0, False, False, info)
 
     def _step(self, slot: int, command: str) -> dict[str, Any]:
-        answer = _answer(*self._environments[slot].step(command))
+        answer = self._answer(*self._environments[slot].step(command))
         if answer["terminated"] or answer["truncated"]:
             del self._environments[slot]
         return answer
 
-
-def _answer(observation: str, reward: Any, terminated: object, truncated: object, info: Info) -> dict[str, Any]:
-    return {
-        "observation": observation,
-        "reward": float(reward),
-        "terminated": bool(terminated),
-        "truncated": bool(truncated),
-        "info": {name: plain(info[name]) for name, plain in _INFO.items() if info.get(name) is not None},
-    }
+    def _answer(
+        self, observation: str, reward: Any, terminated: object, truncated: object, info: Info
+    ) -> dict[str, Any]:
+        sent = {name: plain(info[name]) for name, plain in _INFO.items() if info.get(name) is not None}
+        return {
+            "observation": observation,
+            "reward": float(reward),
+            "terminated": bool(terminated),
+            "truncated": bool(truncated),
+            "info": sent | ({"state_key": exact_state(info)} if self._sends_state else {}),
+        }
 
 
 def end_with_parent() -> None:
@@ -108,13 +109,13 @@ def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
 def main(arguments: list[str]) -> None:
     """Build the suite, report that it is ready, serve."""
     end_with_parent()
-    name, options, max_steps = arguments
+    name, options, max_steps, sends_state = arguments
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
     suite = LimitedSuite(make(name, **json.loads(options)), int(max_steps))
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
-    serve(sys.stdin, answers, EnvironmentHost(suite))
+    serve(sys.stdin, answers, EnvironmentHost(suite, sends_state=bool(int(sends_state))))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from scripted_policy import ScriptedPolicy
 from true_gradient.branches import REPETITIONS, Branches, branch, errors, repeated, repetitions
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import Player
+from true_gradient.replay import trajectories
 
 
 class TwoTurns:
-    """The second turn wins after "left", whatever is done, and never after "right"."""
+    """An episode of two turns, which is won if the first action was "left"."""
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         self.taken: list[str] = []
@@ -38,16 +39,13 @@ class TwoTurns:
 def player() -> Player:
     policy = ScriptedPolicy(lambda prompt, rng: str(rng.choice(["left", "right"])))
     rules = RolloutRules(get_template("compact"), 2, 1.0)
-    return Player(None, None, policy, rules, {"t": Task("t", "", TwoTurns)})  # type: ignore[arg-type]
+    return Player(None, policy, rules, {"t": Task("t", "", TwoTurns)})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def rollouts(player: Player) -> list[list[Any]]:
     steps = collect(list(player.tasks.values()), player.policy, player.rules, np.random.default_rng(0), group_size=40)
-    by_trajectory: dict[str, list[Any]] = {}
-    for step in sorted(steps, key=lambda step: step.step):
-        by_trajectory.setdefault(step.trajectory, []).append(step)
-    return list(by_trajectory.values())
+    return list(trajectories(steps).values())
 
 
 def test_values_are_those_of_the_game(player: Player, rollouts: list[list[Any]]) -> None:

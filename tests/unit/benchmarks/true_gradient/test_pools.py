@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from corridor_runs import start_folder
-from gradients import align, batch_of, sums
+from gradients import align, batch_of, group_name, sums
 from hgpo.training.batching import Sample
 from true_gradient.contenders import true_gradient_weights
 from true_gradient.pools import PoolSettings, make_pool, open_player, read_pool
@@ -76,7 +76,8 @@ def test_sums_of_a_batch_are_weighted_sketches(pool: tuple[Path, PoolSettings]) 
     weight_N = true_gradient_weights(batch)
     found = sums(part, batch, weight_N)
     assert len(found) == 2
-    for (task, number), sum_W in found.items():
+    for number in range(2):
+        sum_W = found[group_name(part.steps.steps[0].task_id, number)]
         rollouts = [s.trajectory for s in part.steps.steps if int(s.trajectory.rpartition("#")[2]) // 4 == number]
         rows = [row for row, step in enumerate(part.steps.steps) if step.trajectory in rollouts]
         won = {step.trajectory: step.won for step in part.steps.steps if step.terminated or step.truncated}
@@ -85,13 +86,14 @@ def test_sums_of_a_batch_are_weighted_sketches(pool: tuple[Path, PoolSettings]) 
             own = part.steps.steps[row].trajectory
             others = [won[other] for other in set(rollouts) - {own}]
             expected += (won[own] - np.mean(others)) * part.sketch_NW[row]
-        assert task == part.steps.steps[0].task_id
         np.testing.assert_allclose(sum_W, expected, atol=1e-3)
 
 
 def test_all_parts_together(pool: tuple[Path, PoolSettings]) -> None:
     folder, _ = pool
-    found = align(folder, 4, KEYS, ["grpo, no std", "proposal 1"])
+    with pytest.raises(SystemExit, match=r"--sizes 3"):
+        align(folder, [4, 3], KEYS, ["grpo"])
+    found = align(folder, [4], KEYS, ["grpo, no std", "proposal 1"])[4]
     assert set(found) == {f"{name} / {key}" for name in ("grpo, no std", "proposal 1") for key in KEYS}
     one, other = (found[f"grpo, no std / {key}"]["noise"][""].value for key in KEYS)
     assert one == pytest.approx(other, nan_ok=True)

@@ -28,6 +28,8 @@ from functools import partial
 from hgpo.envs.base import Task
 
 class Fickle:
+    def state_key(self):
+        return "calm"
     def reset(self, *, seed=None):
         print("an environment may print")
         return f"seed {seed}", {"won": False, "task": "behave"}
@@ -353,6 +355,18 @@ for line in sys.stdin:
 def test_a_pool_without_workers_is_refused(settings: WorkerSettings) -> None:
     with pytest.raises(ValueError, match="at least 1 worker"):
         EnvironmentPool(settings, 0)
+
+
+def test_the_exact_state_is_sent_only_if_it_is_asked_for(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        for sends in (False, True):
+            pool = EnvironmentPool(replace(settings, sends_state=sends), 1)
+            episode = await pool.start("train", 0, seed=5)
+            after = (await episode.step("on"))[4]
+            assert [info.get("state_key") for info in (episode.info, after)] == [(sends and "calm") or None] * 2
+            await pool.close()
+
+    run(test)
 
 
 def test_text_survives_whatever_it_holds() -> None:
