@@ -11,7 +11,8 @@ on another machine, too. Seeds come in order, each with all estimators, so that 
 training of a seed plays the same tasks with the same random numbers from the same start, with one thread.
 
 `choose` trains each estimator once with each learning rate, with a seed that `run` does not use, and measures success
-on the split valid_seen; `run` with the same settings takes the best rate and measures success on the recipe's split.
+on another split than the recipe's: valid_seen, or training tasks where the recipe has that one. `run` with the same
+settings takes the best rate and measures success on the recipe's split.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ from runs import train
 
 CHOOSING_SEED = 1000
 """Of the trainings that choose a learning rate; `run` counts its seeds from 0."""
+CHOOSING_SPLIT = ("evaluation.split=valid_seen",)
+"""The tasks that judge a learning rate."""
+CHOOSING_TRAINING_TASKS = ("evaluation.split=train", "evaluation.games=140")
+"""Those of a recipe that is itself evaluated on valid_seen."""
 
 
 class Campaign:
@@ -60,7 +65,9 @@ class Campaign:
     def __init__(self, folder: Path, recipe: str, overrides: list[str]) -> None:
         self.folder, self.recipe, self.overrides = folder.resolve() / recipe, recipe, overrides
         self.settings = " ".join([recipe, *overrides])
-        self.environment = load_config(Path(recipe), overrides).environment.name
+        config = load_config(Path(recipe), overrides)
+        self.environment = config.environment.name
+        self.choosing = CHOOSING_TRAINING_TASKS if config.evaluation.split == "valid_seen" else CHOOSING_SPLIT
         self.done = stored()
         self._lock = Lock()
 
@@ -80,8 +87,8 @@ class Campaign:
                 left = (time.monotonic() - began) / number * (len(missing) - number) / 60
                 print(f"{number} of {len(missing)} done, {left:.0f} minutes to go", flush=True)
 
-    def choose(self, rates: list[float], estimators: list[str], at_once: int) -> None:
-        """Train each estimator with each learning rate, unless that is done."""
+    def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
+        """Train each estimator with each learning rate, unless that is done; for `updates`, if they are given."""
         there = {(one.estimator, one.rate) for one in rate_trials() if one.settings == self.settings}
         missing = [(name, rate) for rate in rates for name in estimators if (name, rate) not in there]
         print(f"{len(missing)} trainings to do, {len(rates) * len(estimators) - len(missing)} done", flush=True)
@@ -89,15 +96,17 @@ class Campaign:
             return
         start = self._start()
         with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(lambda one: self._try_rate(*one, start), missing))
+            list(pool.map(lambda one: self._try_rate(*one, start, updates), missing))
 
-    def _try_rate(self, name: str, rate: float, start: Path) -> None:
-        options = [f"training.learning_rate={rate:g}", "evaluation.split=valid_seen"]
+    def _try_rate(self, name: str, rate: float, start: Path, updates: int) -> None:
+        options = [f"training.learning_rate={rate:g}", *self.choosing]
+        options += [f"training.updates={updates}"] if updates else []
         run = self._run(name, f"{name.replace(' ', '-')}-rate-{rate:g}", CHOOSING_SEED, start, options)
         _, success, during = success_of(run)
         with self._lock:
             done = rate_trials()
-            store_rate_trials([*done, RateTrial(name, rate, self.settings, weights_of(start), success, during)])
+            trial = RateTrial(name, rate, self.settings, weights_of(start), success, during, updates)
+            store_rate_trials([*done, trial])
 
     def _run(self, name: str, folder: str, seed: int, start: Path, options: list[str]) -> RunDirectory:
         """One training from the common start, with one thread."""
@@ -161,6 +170,9 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--seeds", type=int, default=10)
     tried = verbs.add_parser("choose", help="train with several learning rates, of which `run` takes the best")
     tried.add_argument("--rates", nargs="+", type=float, required=True, metavar="RATE")
+    tried.add_argument(
+        "--updates", type=int, default=0, help="judge after so many; with a constant rate, the first of a training"
+    )
     for verb in (made, tried):
         verb.add_argument("folder", type=Path, help="where the runs are written")
         verb.add_argument("--recipe", default="quickstart")
@@ -174,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     campaign = Campaign(options.folder, options.recipe, options.overrides)
     if options.verb == "choose":
-        campaign.choose(options.rates, options.estimators, options.at_once)
+        campaign.choose(options.rates, options.estimators, options.at_once, options.updates)
         return
     campaign.run(range(options.seeds), options.estimators, options.at_once)
     show()

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
 RATES = HERE / "campaign_rates.json"
 REFERENCE = "gigpo"
+"""What the others are compared with; where a campaign has none, the first of ESTIMATORS that it has."""
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
     "hgpo paper": ("advantage.estimator=hgpo",),
@@ -66,6 +67,7 @@ class Row:
     Attributes:
         after, during: means. lead: mean of after less the reference's, paired by seed; half: of its 95 % interval.
         lead_during, half_during: the same of the success while training.
+        reference: the estimator that the leads are over.
     """
 
     estimator: str
@@ -76,6 +78,7 @@ class Row:
     half: float
     lead_during: float
     half_during: float
+    reference: str = REFERENCE
 
     @property
     def told_apart(self) -> bool:
@@ -93,6 +96,7 @@ class RateTrial:
         start: as in `Trained`.
         success: on the tasks set aside for choosing, after training, 0-1.
         during: mean success of the rollouts over all updates.
+        updates: after which it was judged; 0: as many as the settings say.
     """
 
     estimator: str
@@ -101,6 +105,7 @@ class RateTrial:
     start: str
     success: float
     during: float
+    updates: int = 0
 
 
 def rate_trials() -> list[RateTrial]:
@@ -144,22 +149,22 @@ def _write_lines(path: Path, trainings: Sequence[Trained | RateTrial]) -> None:
 
 def rows(done: list[Trained]) -> list[Row]:
     """The table of one campaign: seeds in which every estimator that is there has finished, from one start."""
-    names = [name for name in ESTIMATORS if name in {REFERENCE, *(one.estimator for one in done)}]
+    names = [name for name in ESTIMATORS if name in {one.estimator for one in done}]
     found = {(one.estimator, one.seed): one for one in done}
     seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
-    if len(seeds) < FEWEST_SEEDS:
+    if len(seeds) < FEWEST_SEEDS or len(names) < 2:
         return []
     after_ES = 100.0 * np.array([[found[name, seed].after for seed in seeds] for name in names])
     during_ES = 100.0 * np.array([[found[name, seed].during for seed in seeds] for name in names])
-    base = names.index(REFERENCE)
     return [
         Row(
             name,
             len(seeds),
             after_S.mean(),
             during_S.mean(),
-            *_lead(after_S, after_ES[base]),
-            *_lead(during_S, during_ES[base]),
+            *_lead(after_S, after_ES[0]),
+            *_lead(during_S, during_ES[0]),
+            reference=names[0],
         )
         for name, after_S, during_S in zip(names, after_ES, during_ES, strict=True)
     ]
@@ -186,27 +191,27 @@ def _lead(value_S: Any, base_S: Any) -> tuple[float, float]:
 
 def claim(row: Row) -> str:
     """One sentence on what the row allows to say."""
-    if row.estimator == REFERENCE:
+    if row.estimator == row.reference:
         return "Reference."
     if row.told_apart:
-        return f"{'Better' if row.lead > 0 else 'Worse'} than {REFERENCE} on held-out tasks."
+        return f"{'Better' if row.lead > 0 else 'Worse'} than {row.reference} on held-out tasks."
     while_training = abs(row.lead_during) > row.half_during
     if while_training:
-        direction = "more" if row.lead_during > 0 else "less"
-        return f"Wins {direction} often than {REFERENCE} while training; no significant difference on held-out tasks."
-    return f"No significant difference to {REFERENCE}."
+        wins = f"Wins {'more' if row.lead_during > 0 else 'less'} often than {row.reference} while training"
+        return f"{wins}; no significant difference on held-out tasks."
+    return f"No significant difference to {row.reference}."
 
 
 def as_markdown(found: list[Row]) -> str:
     """The table of the page."""
     lines = [
-        f"| estimator | after, % | − {REFERENCE} | while training, % | − {REFERENCE} | conclusion |",
+        f"| estimator | after, % | − {found[0].reference} | while training, % | − {found[0].reference} | conclusion |",
         "|---|---|---|---|---|---|",
     ]
     for row in found:
         leads = (
             ("", "")
-            if row.estimator == REFERENCE
+            if row.estimator == row.reference
             else (show_lead(row.lead, row.half), show_lead(row.lead_during, row.half_during))
         )
         lines.append(

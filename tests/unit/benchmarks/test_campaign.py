@@ -48,6 +48,15 @@ def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
     assert campaign_table.rows([one for one in done if one.estimator == "atd"]) == []  # nothing to compare with
 
 
+def test_without_the_usual_reference_the_first_estimator_is_it() -> None:
+    done = [trained(name, seed, after) for name, after in (("hgpo paper", 0.4), ("ppo", 0.5)) for seed in range(3)]
+    hgpo, ppo = campaign_table.rows(done)
+    assert (hgpo.estimator, ppo.reference, ppo.lead) == ("hgpo paper", "hgpo paper", pytest.approx(10))
+    assert campaign_table.claim(hgpo) == "Reference."
+    assert campaign_table.claim(ppo) == "Better than hgpo paper on held-out tasks."
+    assert "− hgpo paper" in campaign_table.as_markdown([hgpo, ppo])
+
+
 @pytest.mark.parametrize(
     ("lead", "during", "says"),
     [

@@ -15,6 +15,8 @@ import json
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -173,9 +175,11 @@ class _Request:
 
 @dataclass(slots=True)
 class _Worker:
-    """One process and its unanswered requests, oldest first."""
+    """One process, the streams to and from it, and its unanswered requests, oldest first."""
 
-    process: asyncio.subprocess.Process
+    process: subprocess.Popen[bytes]
+    answers: asyncio.StreamReader
+    requests: asyncio.StreamWriter
     waiting: deque[_Request] = field(default_factory=deque)
     lost: str = ""  # why the process is gone; empty while it runs
     reader: asyncio.Task[None] | None = None
@@ -235,16 +239,9 @@ class EnvironmentPool:
         return await asyncio.shield(spawning)
 
     async def _spawn(self, place: int) -> _Worker:
-        process = await asyncio.create_subprocess_exec(
-            *self._command(self._settings),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_LONGEST_ANSWER,
-            start_new_session=True,  # processes that an environment forks end with the group
-        )
-        worker = _Worker(process)
+        worker = await _start_process(self._command(self._settings))
         try:
-            ready = await asyncio.wait_for(_read_line(process), _START_UP_SECONDS)
+            ready = await asyncio.wait_for(_read_line(worker.answers), _START_UP_SECONDS)
         except TimeoutError:
             await self._end(worker, f"not ready after {_START_UP_SECONDS:g} s")
             raise EpisodeLost(f"an environment worker was not ready after {_START_UP_SECONDS:g} s") from None
@@ -254,7 +251,7 @@ class EnvironmentPool:
         if not ready.get("ready"):
             await self._end(worker, "it did not start")
             raise EpisodeLost(
-                f"an environment worker did not start (exit status {process.returncode}): "
+                f"an environment worker did not start (exit status {worker.process.returncode}): "
                 f"its own message is in the log. Environment {self._settings.name!r}, options {self._settings.options}"
             )
         worker.reader = asyncio.create_task(self._read(worker))
@@ -265,7 +262,7 @@ class EnvironmentPool:
         """Pass answers to their requests, until the output ends or a line is no answer."""
         reason = "its process died"
         try:
-            while answer := await _read_line(worker.process):
+            while answer := await _read_line(worker.answers):
                 self._complete(worker, answer)
         except Exception as error:  # of any type: `_end` reports it to the waiting requests
             reason = str(error) or repr(error)
@@ -303,7 +300,7 @@ class EnvironmentPool:
         worker.waiting.append(waiting)
         if len(worker.waiting) == 1:
             self._set_clock(worker)
-        await _write_line(worker.process, {"number": number, **request})
+        await _write_line(worker.requests, {"number": number, **request})
         answer = await waiting.done
         if "error" in answer:
             raise EpisodeLost(f"the environment raised {answer['error']}")
@@ -311,12 +308,13 @@ class EnvironmentPool:
 
     async def _end(self, worker: _Worker, reason: str) -> None:
         worker.lost = worker.lost or reason
-        if worker.process.returncode is None:
+        if worker.process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
                 os.killpg(worker.process.pid, signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(worker.process.wait(), _ENDING_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(worker.process.wait, _ENDING_SECONDS)
         status = worker.process.returncode
+        worker.requests.close()
         if worker.reader is not None and worker.reader is not asyncio.current_task():
             worker.reader.cancel()
         if worker.clock is not None:
@@ -362,23 +360,46 @@ class RemoteEnvironment:
             self._pool._loads[self._place] -= 1
 
 
-async def _write_line(process: asyncio.subprocess.Process, request: dict[str, Any]) -> None:
-    """Send a request. Nothing is raised for a closed pipe: the reader of the answers reports it."""
-    assert process.stdin is not None
-    if process.stdin.is_closing():  # uvloop, which Ray's workers run on, raises RuntimeError for a write from here on
-        return
-    process.stdin.write((json.dumps(request) + "\n").encode())
-    with contextlib.suppress(ConnectionError):
-        await process.stdin.drain()
+async def _start_process(command: list[str]) -> _Worker:
+    """Start a worker process, its input and output one socket.
 
-
-async def _read_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    """The next answer; empty at the end of the output. `ValueError` for a line that is no answer."""
-    assert process.stdout is not None
+    `Popen` instead of the event loop's own start of processes: uvloop, which Ray's workers run on, forks, and the child
+    of a process that has threads of gRPC or OpenMP can block in their fork handlers before it starts the program.
+    """
+    ours, theirs = socket.socketpair()
     try:
-        line = await process.stdout.readline()
+        with theirs:
+            process = await asyncio.to_thread(
+                subprocess.Popen,
+                command,
+                stdin=theirs,
+                stdout=theirs,
+                start_new_session=True,  # processes that an environment forks end with the group
+            )
+        answers, requests = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
+    except BaseException:
+        ours.close()
+        raise
+    return _Worker(process, answers, requests)
+
+
+async def _write_line(requests: asyncio.StreamWriter, request: dict[str, Any]) -> None:
+    """Send a request. Nothing is raised for a closed connection: the reader of the answers reports it."""
+    if requests.is_closing():
+        return
+    requests.write((json.dumps(request) + "\n").encode())
+    with contextlib.suppress(ConnectionError):
+        await requests.drain()
+
+
+async def _read_line(answers: asyncio.StreamReader) -> dict[str, Any]:
+    """The next answer; empty at the end of the output. `ValueError` for a line that is no answer."""
+    try:
+        line = await answers.readline()
     except ValueError as error:
         raise ValueError(f"it wrote a line of more than {_LONGEST_ANSWER} bytes") from error
+    except ConnectionError:  # it ended before it had read all requests
+        return {}
     if not line.endswith(b"\n"):
         return {}
     try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -162,23 +163,50 @@ def test_a_worker_that_dies_or_hangs_is_replaced(
 
 @pytest.mark.slow
 def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: WorkerSettings, loops: Loops) -> None:
-    """Where the input is known to be closed before the reader of the output had its turn, Ray's loop refuses writes."""
+    """Its input is closed, which the reader of its output has not seen yet."""
 
     async def test() -> None:
         pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
         worker = await pool._living(0)
         assert worker.reader is not None
-        assert worker.process.stdin is not None
         worker.reader.cancel()  # its turn does not come
         worker.process.kill()
-        while not worker.process.stdin.is_closing():
-            await asyncio.sleep(0.01)
+        worker.process.wait()
         with pytest.raises(EpisodeLost, match="is gone"):
             await pool.start("train", 0, seed=0)
         assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
         await pool.close()
 
     run(test, loops)
+
+
+@pytest.mark.slow
+def test_a_worker_starts_where_the_fork_of_this_process_would_hang(settings: WorkerSettings, loops: Loops) -> None:
+    """Libraries with threads, gRPC for one, register handlers that can block in the child of a fork."""
+    script = f"""
+import asyncio, ctypes
+from hgpo.integrations.verl.env_pool import EnvironmentPool, WorkerSettings
+from {loops.__module__} import new_event_loop
+
+libc = ctypes.CDLL(None)
+libc.__register_atfork(None, None, libc.pause, None)  # the child of a fork waits for ever
+
+async def play():
+    pool = EnvironmentPool(WorkerSettings("fickle:FickleSuite", {{}}, max_steps=5, step_timeout=30.0), 1)
+    print((await pool.start("train", 0, seed=3)).observation)
+    await pool.close()
+
+with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner.run(asyncio.wait_for(play(), 20))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.communicate(timeout=40)[0] == "seed 3\n"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings, loops: Loops) -> None:
