@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,13 +110,14 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_pa
 
 def test_a_resumed_run_equals_the_uninterrupted_one(finished, tmp_path):
     """Killed after update 3, with its newest checkpoint at 2, a line half written, and a damaged newer checkpoint."""
-    run = train(config(tmp_path, "training.updates=3", "training.checkpoint_every=2"), quiet())
+    run = RunDirectory(shutil.copytree(finished.path, tmp_path / "corridor"))
     run.summary.unlink()
     run.evaluation("after").unlink()
+    run.rollout_file(4).unlink()
+    (run.checkpoints / "4").rename(run.checkpoints / "3")
     (run.checkpoints / "3" / "optimizer.safetensors").write_bytes(b"cut")
-    run.config.write_text(run.config.read_text().replace("updates = 3", "updates = 4"))
-    with run.metrics.open("a") as lines:
-        lines.write('{"update": 4, "succ')
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join([*lines[:3], lines[3][:20]]))
     resume(run.path, quiet())
     assert untimed(run) == untimed(finished)
     superseded = (run.path / "metrics.superseded.jsonl").read_text().splitlines()

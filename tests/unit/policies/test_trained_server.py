@@ -127,9 +127,13 @@ def other_prompt(document, choice):
     ("answer", "said"),
     [
         (lambda served: altered(without("token_ids"), served), "gives no token ids.*serve the model with vLLM"),
-        (lambda served: altered(without("prompt_token_ids"), served), "gives no prompt token ids.*with vLLM"),
+        pytest.param(
+            lambda served: altered(without("prompt_token_ids"), served),
+            "gives no prompt token ids.*with vLLM",
+            marks=pytest.mark.slow,
+        ),
         (lambda served: altered(without("logprobs"), served), "gives no log-probs.*with vLLM"),
-        (lambda served: altered(emptied, served), "gives no log-probs.*with vLLM"),
+        pytest.param(lambda served: altered(emptied, served), "gives no log-probs.*with vLLM", marks=pytest.mark.slow),
         (lambda served: lambda body: says("left"), "gives no prompt token ids, token ids, log-probs.*with vLLM"),
         (lambda served: lambda body: fails(422), "rejects the request of training.*status 422.*with vLLM"),
         (lambda served: lambda body: NONSENSE, "gives an unreadable answer.*with vLLM"),
@@ -305,17 +309,17 @@ def log_prob(value):
     [
         (fewer_log_probs, r"[0-3] log-probs for [1-4] tokens"),
         (setting("token_ids", [3, 10**6]), "token ids that the model does not have"),
-        (setting("token_ids", [-1]), "token ids that the model does not have"),
+        pytest.param(setting("token_ids", [-1]), "token ids that the model does not have", marks=pytest.mark.slow),
         (setting("token_ids", ["3"]), "token ids that are not integers"),
-        (setting("token_ids", [[3], [4, 5]]), "token ids that are not integers"),
+        pytest.param(setting("token_ids", [[3], [4, 5]]), "token ids that are not integers", marks=pytest.mark.slow),
         (setting("token_ids", [3] * 9), "a response of 9 tokens; the limit is 4"),
         (
             lambda document, choice: document.update(prompt_token_ids=[3] * 121),
             "prompt of 121 tokens; the limit is 120",
         ),
         (log_prob(float("nan")), "invalid log-probs"),  # as some write it, for all that JSON has none
-        (log_prob(0.5), "invalid log-probs"),
-        (log_prob(None), "invalid log-probs"),
+        pytest.param(log_prob(0.5), "invalid log-probs", marks=pytest.mark.slow),
+        pytest.param(log_prob(None), "invalid log-probs", marks=pytest.mark.slow),
         (lambda document, choice: choice["logprobs"].update(content=[1.0]), "invalid log-probs"),
         (without("logprobs"), "gives no log-probs"),
     ],

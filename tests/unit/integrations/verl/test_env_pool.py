@@ -179,6 +179,7 @@ def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: Wor
     run(test, loops)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings, loops: Loops) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
