@@ -177,7 +177,9 @@ def measurements(bench: Bench, part: str) -> list[Measurement]:
         resume = partial(resumed_run, short_training(bench))
         return [*both, ("resume", resume), ("out of memory", partial(out_of_memory, **what))]
     if part == "speed":
-        models = itertools.product(bench.sized(("SmolLM2-135M", "0.5B", "1.5B"), ("tiny",)), ("lora", "full"))
+        models = itertools.product(
+            bench.sized(("SmolLM2-135M", "0.5B", "1.5B"), ("tiny",)), bench.sized(("lora", "full"), ("lora",))
+        )
         updates = [(f"{name}, {how}", partial(update_speed, bench, name, how)) for name, how in models]
         return [("samplers", partial(sampler_speed, bench)), *updates]
     return [("hgpo", partial(train_with_hgpo, bench))]
@@ -216,10 +218,13 @@ def tiny_model(work: Path) -> Path:
 
 
 def short_training(bench: Bench) -> Config:
-    """Four updates of the quickstart, two checkpoints."""
+    """Four updates of the quickstart (tiny: two), two checkpoints."""
     options = [f"run.directory={bench.work}", "run.name=whole", *FEW_GAMES, *bench.settings, "evaluation.games=4"]
     options += ["warm_start.max_updates=20", "warm_start.evaluate_every=20", "rollout.tasks_per_update=2"]
-    return load_config(QUICKSTART, [*options, "training.updates=4", "training.checkpoint_every=2"])
+    options += bench.sized(
+        ["training.updates=4", "training.checkpoint_every=2"], ["training.updates=2", "training.checkpoint_every=1"]
+    )
+    return load_config(QUICKSTART, options)
 
 
 def sampler_speed(bench: Bench) -> Figures:

@@ -8,11 +8,11 @@ the list of admissible commands.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import hgpo.envs
 from golden.internals import catalog_of
+from hgpo.cli.main import main
 from hgpo.envs.alfworld import AlfworldEnv
 from hgpo.envs.webshop import WebShopEnv
 
@@ -145,8 +146,8 @@ def generated_goals() -> dict[str, str]:
 def generate_games(folder: Path) -> None:
     """Run `hgpo generate-games`."""
     counts = ["--train", "6", "--valid-seen", "2", "--valid-unseen", "2"]
-    command = [sys.executable, "-m", "hgpo", "generate-games", str(folder), *counts, "--seed", "5"]
-    subprocess.run(command, check=True, capture_output=True)
+    with redirect_stdout(io.StringIO()):
+        assert main(["generate-games", str(folder), *counts, "--seed", "5"]) == 0
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Trains the corridor on the pretend device, loses the last checkpoint, and continues: `python THIS FOLDER`.
+"""Trains the corridor on the pretend device, loses the last checkpoint, and continues: `python THIS FOLDER SETTING…`.
 
 A program and not a function, because autograd counts the devices once, at the first backward pass of a process.
 """
@@ -31,17 +31,17 @@ class OnTheDevice(WarmStart):
         super().__init__(language_model, *rest)
 
 
-def main(folder: str) -> None:
+def main(folder: str, *overrides: str) -> None:
     recipe = Path(__file__).parents[1] / "corridor.toml"
-    config = load_config(recipe, [f"run.directory={folder!r}", f"policy.device={NAME}"])
+    config = load_config(recipe, [f"run.directory={folder!r}", f"policy.device={NAME}", *overrides])
     reporter = Reporter(Console(quiet=True))
     with pretend_device(), patch("hgpo.training.start_policy.WarmStart", OnTheDevice):
         run = train(config, reporter)
         run.summary.unlink()
         run.evaluation("after").unlink()
-        shutil.rmtree(run.checkpoints / "4")
+        shutil.rmtree(run.checkpoints / str(config.training.updates))
         resume(run.path, reporter)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -11,6 +11,7 @@ from hgpo.cli.main import main
 from tiny_models import save_tiny_model
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_does_not_block_the_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,16 +1,15 @@
 """A package that hgpo does not know brings a part of every kind, and an agent is trained with all of them."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
+from hgpo.cli.main import main
 from hgpo.storage.reading import read_rollouts
 from outside_package import install_outside_parts
 
-pytestmark = pytest.mark.slow  # four processes that load PyTorch
+pytestmark = pytest.mark.slow
 RECIPE = """
 [run]
 name = "outside"
@@ -58,29 +57,25 @@ mini_batch_size = 16
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A folder with the recipe and the finished run, and the environment variables that find the package."""
+def folder(tmp_path_factory):
+    """A folder with the recipe and the finished run; the package can be found as long as the fixture lives."""
     folder = tmp_path_factory.mktemp("outside")
-    variables = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(
-            [str(install_outside_parts(folder / "installed")), os.environ.get("PYTHONPATH", "")]
-        ),
-    }
     (folder / "recipe.toml").write_text(RECIPE)
-    return folder, variables, hgpo(folder, variables, "train", "recipe.toml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(install_outside_parts(folder / "installed")))
+        patch.chdir(folder)
+        assert main(["train", "recipe.toml", "--quiet"]) == 0
+        yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "outside_parts"]:
+        del sys.modules[name]
 
 
-def hgpo(folder, variables, *words):
-    command = [sys.executable, "-m", "hgpo", *words]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(autouse=True)
+def _in_the_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
 
 
-def test_every_part_is_used(run):
-    folder, _, printed = run
-    assert "centred: success on" in printed
+def test_every_part_is_used(folder):
     rows = [json.loads(line) for line in (folder / "outside" / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == [1, 2]
     steps = read_rollouts(folder / "outside" / "rollouts" / "00002.parquet").to_pylist()
@@ -93,41 +88,30 @@ def test_every_part_is_used(run):
         assert step["advantage"] == pytest.approx(2 * (step["return"] - sum(returns) / len(returns)))
 
 
-def test_the_backend_is_handed_the_weights_of_the_warm_start_and_of_every_update(run):
-    folder, _, _ = run
+def test_the_backend_is_handed_the_weights_of_the_warm_start_and_of_every_update(folder):
     handed_over = (folder / "journal.txt").read_text().split()
     assert handed_over[-2:] == ["new", "new"]  # one for each update
     assert len(handed_over) == 2 + 2  # the warm start is probed twice
 
 
-def test_old_log_probs_are_those_of_the_policy_that_is_trained(run):
+def test_old_log_probs_are_those_of_the_policy_that_is_trained(folder):
     """Sampled by the copy in update 2, after the hand-over: the first ratio of the update is 1."""
-    folder, _, _ = run
     [_, row] = [json.loads(line) for line in (folder / "outside" / "metrics.jsonl").read_text().splitlines()]
     assert row["clip_fraction"] < 0.2
     assert abs(row["approximate_kl"]) < 0.05
 
 
-def test_the_run_is_evaluated_and_its_parts_are_listed(run):
-    folder, variables, _ = run
-    assert "Stored in" in hgpo(folder, variables, "eval", "outside", "--games", "2")
-    listed = " ".join(hgpo(folder, {**variables, "COLUMNS": "200"}, "doctor").split())
+def test_the_run_is_evaluated_and_its_parts_are_listed(monkeypatch, capsys):
+    assert main(["eval", "outside", "--games", "2"]) == 0
+    assert "Stored in" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["doctor"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
     for name in ("mortal-games", "centred", "own-copy"):
         assert name in listed
 
 
-def test_an_option_that_the_backend_does_not_take_is_refused_before_anything_is_written(run):
-    folder, variables, _ = run
-    command = [
-        sys.executable,
-        "-m",
-        "hgpo",
-        "train",
-        "recipe.toml",
-        "run.name=other",
-        "policy.options.speed=9",
-    ]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "policy backend 'own-copy' has no option speed; it takes journal" in done.stderr
+def test_an_option_that_the_backend_does_not_take_is_refused_before_anything_is_written(folder, capsys):
+    assert main(["train", "recipe.toml", "run.name=other", "policy.options.speed=9"]) == 2
+    assert "policy backend 'own-copy' has no option speed; it takes journal" in capsys.readouterr().err
     assert not (folder / "other").exists()

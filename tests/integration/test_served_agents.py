@@ -16,7 +16,7 @@ from served_experts import Way, answer_from, ways
 
 pytestmark = pytest.mark.slow
 
-GAMES = 24
+GAMES = 12
 OPTIONS = {
     "alfworld": (
         "environment.options.train_games=8",

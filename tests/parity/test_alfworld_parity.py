@@ -1,4 +1,7 @@
-"""The native engine answers exactly as the reference engine did: digests recorded by `alfworld_record.py`."""
+"""The native engine answers exactly as the reference engine did: digests recorded by `alfworld_record.py`.
+
+The first text and commands of every real game are compared in tests/integration/test_alfworld_real_games.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 
 from hgpo.envs.alfworld import Game, parse_game
 from parity.alfworld_player import Player, digests, first_mismatch
-from parity.alfworld_traces import TRACE_KINDS, digest, game_key
+from parity.alfworld_traces import TRACE_KINDS, digest
 
 DATA = Path(__file__).parent / "data"
 GAMES = Path(__file__).parents[3] / "shared" / "alfworld" / "train_valid_seen.tar.xz"
@@ -43,14 +46,6 @@ def test_scenarios_that_chance_seldom_reaches() -> None:
         assert not differing, f"{name}: differs after {line['commands'][: differing[0]]}"
 
 
-def test_first_text_and_commands() -> None:
-    recorded = _recorded_starts()
-    games = [game for game in _games().values() if game_key(game.name) in recorded]
-    assert len(games) == len(recorded)
-    differing = [game.name for game in games if digest(Player(game).first) != recorded[game_key(game.name)]]
-    assert not differing, f"{len(differing)} of {len(recorded)} games start differently; first: {differing[0]}"
-
-
 def _recorded(what: str) -> dict[str, dict[str, Any]]:
     lines = (DATA / f"alfworld_{what}.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = {line["game"]: line for line in map(json.loads, lines)}
@@ -58,21 +53,15 @@ def _recorded(what: str) -> dict[str, dict[str, Any]]:
     return recorded
 
 
-def _recorded_starts() -> dict[str, str]:
-    lines = (DATA / "alfworld_starts.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split() for line in lines)
-
-
 @cache
 def _games() -> dict[str, Game]:
     """Every recorded game, by its folder. One pass over the archive, since it can only be read from the start."""
-    played = [*_recorded("traces"), *_recorded("scenarios")]
-    wanted = {*map(game_key, played), *_recorded_starts()}
+    wanted = {*_recorded("traces"), *_recorded("scenarios")}
     games = {}
     with tarfile.open(GAMES, "r|xz") as archive:
         for member in archive:
             name = "/".join(Path(member.name).parts[-4:-1])
-            if Path(member.name).name == "game.tw-pddl" and game_key(name) in wanted:
+            if Path(member.name).name == "game.tw-pddl" and name in wanted:
                 content = archive.extractfile(member)
                 assert content is not None
                 games[name] = parse_game(content.read(), name)

@@ -41,7 +41,8 @@ def hgpo(*words: str, cwd: Path | None = None, **options: Any) -> subprocess.Com
     return subprocess.run([*HGPO, *words], cwd=cwd, env=environment, text=True, timeout=120, check=False, **options)
 
 
-@pytest.mark.parametrize("words", [["advantages"], pytest.param(["advantages", "--json"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["advantages"], ["advantages", "--json"]])
 def test_output_that_nobody_reads_is_no_failure(words: list[str], stored: Path, nobody_reads: int) -> None:
     output = stored.with_name("out.jsonl")
     ended = hgpo(*words, str(stored), "-o", str(output), stdout=nobody_reads)

@@ -38,7 +38,7 @@ def played(suite: TextCraftSuite, split: str, most_steps: int = 300, noise: floa
 
 
 @pytest.mark.parametrize("size", ["small", "medium", {"layers": 3, "groups": 2, "ingredients": 3, "most": 2}])
-@pytest.mark.parametrize("mode", ["text", "inventory"])
+@pytest.mark.parametrize("mode", ["text", pytest.param("inventory", marks=pytest.mark.slow)])
 def test_the_expert_solves_every_generated_task(size: Any, mode: str) -> None:
     suite = textcraft_suite(size=size, **GOALS, observation_mode=mode)
     assert {split: played(suite, split) for split in suite.splits} == COUNTS

@@ -108,10 +108,11 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.load_settings import is_run
-    from hgpo.training.load import check_model
 
     served = config.policy.backend == "server"
     if not served and not is_run(arguments.policy):
+        from hgpo.training.load import check_model  # loads PyTorch, which a server's policy does not need
+
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}

@@ -15,7 +15,7 @@ from hgpo.config import load_config
 from hgpo.utils.progress import Reporter
 
 RECIPE = Path(__file__).parents[2] / "corridor.toml"
-OVERRIDES = ("training.updates=2", "training.checkpoint_every=1", "warm_start.max_updates=1", "rollout.store_every=0")
+OVERRIDES = ("training.updates=2", "training.checkpoint_every=1", "warm_start.max_updates=1")
 
 
 @pytest.fixture(scope="session")

@@ -18,33 +18,21 @@ from hgpo.runs.metrics import RolloutStore
 from killed import Killed
 
 
-@pytest.fixture(scope="module")
-def killed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed in its second update, after checkpoint 1."""
-    folder, store, stored = tmp_path_factory.mktemp("runs"), RolloutStore.store, []
-
-    def die_at_the_second_call(*arguments: Any) -> None:
-        stored.append(store(*arguments))
-        if len(stored) == 2:
-            raise Killed
-
-    short = ("warm_start.max_updates=1", "training.updates=2", "training.checkpoint_every=1")
-    with patch.object(RolloutStore, "store", die_at_the_second_call), pytest.raises(Killed):
-        train(recipe(folder, *short), quiet())
-    return folder / "corridor"
+def in_a_module(trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a run; its environment leaves the file `imported` beside itself when its module is run."""
+    module = "from pathlib import Path\nfrom corridor import CorridorSuite as Suite\n"
+    (folder / "innocent.py").write_text(module + 'Path(__file__).with_name("imported").touch()\n')
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "innocent", raising=False)
+    run = Path(shutil.copytree(trained, folder / "run"))
+    settings = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(settings.replace("corridor:CorridorSuite", "innocent:Suite"))
+    return run
 
 
 @pytest.fixture
-def run(killed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run, killed half-way, whose environment leaves the file `imported` beside itself when its module is run."""
-    module = "from pathlib import Path\nfrom corridor import CorridorSuite as Suite\n"
-    (tmp_path / "innocent.py").write_text(module + 'Path(__file__).with_name("imported").touch()\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "innocent", raising=False)
-    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
-    settings = (folder / "config.toml").read_text()
-    (folder / "config.toml").write_text(settings.replace("corridor:CorridorSuite", "innocent:Suite"))
-    return folder
+def run(trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return in_a_module(trained_run, tmp_path, monkeypatch)
 
 
 READING = {
@@ -88,6 +76,7 @@ PLAYING = {
 def test_what_plays_a_run_from_elsewhere_asks_first(
     words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (run / "summary.json").unlink()  # which says that there is nothing to resume
     monkeypatch.chdir(run.parent)
     assert main([*words, str(run)]) == 2
     error = capsys.readouterr().err
@@ -97,15 +86,30 @@ def test_what_plays_a_run_from_elsewhere_asks_first(
     assert not (run.parent / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [pytest.param(words, marks=pytest.mark.slow if words[0] == "train" else []) for words in PLAYING.values()],
-    ids=PLAYING,
-)
-def test_what_plays_a_trusted_run_imports_them(words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", ["eval", "rollout", "play"])
+def test_what_plays_a_trusted_run_imports_them(verb: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.parent)
-    assert main([*words, str(run), "--trust"]) == 0
+    assert main([*PLAYING[verb], str(run), "--trust"]) == 0
     assert (run.parent / "imported").exists()
+
+
+@pytest.mark.slow
+def test_what_resumes_a_trusted_run_imports_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed in its second update, after checkpoint 1."""
+    store, stored = RolloutStore.store, []
+
+    def die_at_the_second_call(*arguments: Any) -> None:
+        stored.append(store(*arguments))
+        if len(stored) == 2:
+            raise Killed
+
+    short = ("warm_start.max_updates=1", "training.updates=2", "training.checkpoint_every=1")
+    with patch.object(RolloutStore, "store", die_at_the_second_call), pytest.raises(Killed):
+        train(recipe(tmp_path / "killed", *short), quiet())
+    run = in_a_module(tmp_path / "killed" / "corridor", tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert main([*PLAYING["resume"], str(run), "--trust"]) == 0
+    assert (tmp_path / "imported").exists()
 
 
 @pytest.mark.slow

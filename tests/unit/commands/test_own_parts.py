@@ -101,7 +101,10 @@ WORKING = {
 
 @pytest.mark.parametrize(
     "words",
-    [pytest.param(words, marks=pytest.mark.slow if words[0] == "inspect" else []) for words in WORKING.values()],
+    [
+        pytest.param(words, marks=pytest.mark.slow if words[0] == "inspect" or "as before" in name else [])
+        for name, words in WORKING.items()
+    ],
     ids=WORKING,
 )
 def test_own_parts_work(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:

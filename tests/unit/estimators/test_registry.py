@@ -175,6 +175,7 @@ def test_importing_the_package_is_light() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_computing_leaves_the_module_path_alone() -> None:
     """A path may name a module of the working folder; the package's own names must not make others findable there."""
     program = "import sys; path = [*sys.path]; import hgpo; hgpo.estimators.get('gigpo'); assert sys.path == path"

@@ -149,7 +149,7 @@ PAIRS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_the_blocks_are_those_of_difflib(
     pair: Callable[[random.Random], tuple[str, str]], times: int, monkeypatch: pytest.MonkeyPatch

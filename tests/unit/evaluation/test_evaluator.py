@@ -63,7 +63,7 @@ def test_each_task_is_played_once_per_seed(output):
     assert [path.name for path in output.parent.iterdir()] == ["evaluation.json"]  # no log of a complete evaluation
 
 
-@pytest.mark.parametrize("most", [1, 2, 256])
+@pytest.mark.parametrize("most", [2, *(pytest.param(most, marks=pytest.mark.slow) for most in (1, 256))])
 @pytest.mark.parametrize("form", [ScriptedPolicy, lambda answer: AsyncBatcher(ScriptedPolicy(answer))])
 def test_a_sampled_policy_gets_the_same_figures_in_any_order(most, form, output):
     expected = evaluator(seeds=(7, 8)).evaluate(ScriptedPolicy(guess), output, model="m").evaluation

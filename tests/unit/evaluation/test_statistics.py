@@ -83,7 +83,10 @@ def test_the_interval_of_a_gain_never_claims_certainty(before, after, low, high)
     assert (change.low, change.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
-@pytest.mark.parametrize(("games", "before", "after"), [(16, 0.02, 0.1), (64, 0.01, 0.03), (256, 0.35, 0.6)])
+@pytest.mark.parametrize(
+    ("games", "before", "after"),
+    [(16, 0.02, 0.1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((64, 0.01, 0.03), (256, 0.35, 0.6)))],
+)
 def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
     rng = np.random.default_rng(5)
     held = 0

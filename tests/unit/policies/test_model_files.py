@@ -108,21 +108,35 @@ NO_END = also(entries("generation_config.json", eos_token_id=None), entries("con
         pytest.param(sharded(), id="shards"),
         pytest.param(weights(lambda found: found | {HEAD: found[EMBEDDINGS]}), id="a tied head that is stored"),
         pytest.param(
-            weights(lambda found: {HEAD if name == EMBEDDINGS else name: found[name] for name in found}), id="or alone"
+            weights(lambda found: {HEAD if name == EMBEDDINGS else name: found[name] for name in found}),
+            id="or alone",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             weights(lambda found: {name.removeprefix("model."): found[name] for name in found}), id="no prefix"
         ),
-        pytest.param(weights(lambda found: found | FREQUENCIES), id="old Llama's frequencies"),
+        pytest.param(weights(lambda found: found | FREQUENCIES), id="old Llama's frequencies", marks=pytest.mark.slow),
         pytest.param(entries("config.json", dtype=None, torch_dtype="bfloat16"), id="bfloat16 in the configuration"),
         pytest.param(entries("tokenizer_config.json", pad_token=None), id="no padding token"),
-        pytest.param(entries("tokenizer_config.json", eos_token=None), id="no end token of the tokenizer"),
-        pytest.param(entries("generation_config.json", eos_token_id=[2, 2]), id="an end token twice"),
-        pytest.param(entries("generation_config.json", eos_token_id=[]), id="no end tokens of the model"),
-        pytest.param(entries("generation_config.json", eos_token_id=-1), id="-1 for none"),
-        pytest.param(entries("generation_config.json", eos_token_id=[2, 999]), id="an end token beyond the vocabulary"),
         pytest.param(
-            entries("generation_config.json", top_k=1, temperature=0.1, do_sample=True, max_length=5), id="sampling"
+            entries("tokenizer_config.json", eos_token=None), id="no end token of the tokenizer", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            entries("generation_config.json", eos_token_id=[2, 2]), id="an end token twice", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            entries("generation_config.json", eos_token_id=[]), id="no end tokens of the model", marks=pytest.mark.slow
+        ),
+        pytest.param(entries("generation_config.json", eos_token_id=-1), id="-1 for none"),
+        pytest.param(
+            entries("generation_config.json", eos_token_id=[2, 999]),
+            id="an end token beyond the vocabulary",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            entries("generation_config.json", top_k=1, temperature=0.1, do_sample=True, max_length=5),
+            id="sampling",
+            marks=pytest.mark.slow,
         ),
         pytest.param(lambda folder: (folder / "generation_config.json").unlink(), id="no generation_config.json"),
         pytest.param(
@@ -130,6 +144,7 @@ NO_END = also(entries("generation_config.json", eos_token_id=None), entries("con
                 entries("generation_config.json", eos_token_id=None), entries("tokenizer_config.json", eos_token=None)
             ),
             id="an end token in config.json only",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -29,7 +29,7 @@ def sample_without_cache(language_model, prompt_ids, uniform_T, temperature):
 
 def test_cached_loop_equals_loop_without_cache():
     language_model = tiny_model(max_response_tokens=8)
-    prompts = language_model.encoder.encode_prompts([*random_prompts(12), "go", "go"])
+    prompts = language_model.encoder.encode_prompts([*random_prompts(6), "go", "go"])
     uniform_BT = np.random.default_rng(1).random((len(prompts), 8))
     sampled = sample_responses(
         language_model.model, prompts, uniform_BT=uniform_BT, temperature=1.3, max_tokens=8, end_tokens=[2], pad_token=0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from chat_server import ChatServer, Reply, says
 from hgpo.cli.main import main
 
+TESTS = Path(__file__).parents[2]
 GAMES = 3
 """The expert wins those with the door at places 2 and 4; place 6 is out of reach."""
 _GOAL = re.compile(r"at place (\d+)\s.*at place (-?\d+)\D*$", re.DOTALL)
@@ -40,15 +43,29 @@ def error(status: int, message: str, **fields: Any) -> Reply:
     return Reply(json.dumps({"error": {"message": message, **fields}}).encode(), status)
 
 
+def eval_words(server: ChatServer, output: Path) -> list[str]:
+    return [
+        *("eval", "m", "--server", server.url, "--env", "corridor:CorridorSuite", "--split", "held_out", "--quiet"),
+        *("-o", str(output), "agent.template=compact", "environment.train_split=train", "environment.max_steps=5"),
+        *(f"environment.options.longest={2 * GAMES}", "policy.options.retries=1"),
+    ]
+
+
 def evaluate(answer: Callable[[Body], Reply], folder: Path, *more: str) -> tuple[int, dict[str, Any], list[Body]]:
     """Exit status, the result file and the requests."""
     output = folder / "out.json"
     with ChatServer(answer) as server:
-        words = ["eval", "m", "--server", server.url, "--env", "corridor:CorridorSuite", "--split", "held_out"]
-        words += ["-o", str(output), "agent.template=compact", "environment.train_split=train", "--quiet"]
-        words += ["environment.max_steps=5", f"environment.options.longest={2 * GAMES}", "policy.options.retries=1"]
-        status = main([*words, *more])
+        status = main([*eval_words(server, output), *more])
     return status, json.loads(output.read_text()) if output.exists() else {}, server.asked
+
+
+@pytest.mark.slow
+def test_pytorch_is_not_loaded(tmp_path: Path) -> None:
+    code = "import sys; from hgpo.cli.main import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    with ChatServer(lambda body: says(action(body))) as server:
+        command = [sys.executable, "-c", code, *eval_words(server, tmp_path / "out.json")]
+        ended = subprocess.run(command, cwd=TESTS, stdout=subprocess.PIPE, text=True, check=True)
+    assert ended.stdout == "0 False\n"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,14 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize(("names", "unit"), UNITS.values(), ids=UNITS)
+SLOW = ("a date", "one update of a run", "a global step", "names")
+
+
+@pytest.mark.parametrize(
+    ("names", "unit"),
+    [pytest.param(*case, marks=pytest.mark.slow if name in SLOW else []) for name, case in UNITS.items()],
+    ids=UNITS,
+)
 def test_only_a_series_of_files_has_updates(
     names: list[str], unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

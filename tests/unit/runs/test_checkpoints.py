@@ -184,6 +184,7 @@ def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path,
     assert names(folder) == ["2"]
 
 
+@pytest.mark.slow
 def test_recovering_can_be_cut_off_too(tmp_path: Path) -> None:
     def left_by_a_killed_process() -> None:
         shutil.rmtree(tmp_path)

@@ -90,7 +90,7 @@ def test_a_state_in_which_the_time_limit_cut_an_episode_counts_with_its_value() 
 
 
 @pytest.mark.parametrize("share_prefixes", [False, True])
-@pytest.mark.parametrize("max_tokens", [1, 200, 10_000])
+@pytest.mark.parametrize("max_tokens", [200, *(pytest.param(most, marks=pytest.mark.slow) for most in (1, 10_000))])
 def test_a_value_is_the_heads_of_the_prompts_last_token(share_prefixes: bool, max_tokens: int) -> None:
     language_model = tiny_model()
     model = random_head(ValueModel(language_model.model, shared=False))

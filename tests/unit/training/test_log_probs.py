@@ -72,7 +72,7 @@ def graded(model, samples, **options):
     return scores, {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
-@pytest.mark.parametrize("max_logits", [1, 200, 1000])
+@pytest.mark.parametrize("max_logits", [200, *(pytest.param(most, marks=pytest.mark.slow) for most in (1, 1000))])
 def test_chunks_change_nothing_but_rounding(max_logits):
     model, samples = tiny_model().model, tiny_samples(9)
     whole, whole_gradient = graded(model, samples)
@@ -127,7 +127,9 @@ def test_an_entropy_that_is_a_figure_has_no_gradient_and_none_is_none():
         assert graded(model, samples, entropy="none", max_logits=max_logits)[0].entropy_BT is None
 
 
-@pytest.mark.parametrize("family", ["gemma2", "qwen3", "gpt2"])
+@pytest.mark.parametrize(
+    "family", ["gemma2", *(pytest.param(family, marks=pytest.mark.slow) for family in ("qwen3", "gpt2"))]
+)
 def test_models_that_make_more_of_their_logits_keep_them_whole(family, caplog):
     tiny = tiny_model()
     options = {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32} if family != "gpt2" else {}
@@ -151,7 +153,7 @@ def test_models_that_make_more_of_their_logits_keep_them_whole(family, caplog):
     assert ("scales or caps the logits" in caplog.text) == (family == "gemma2")
 
 
-@pytest.mark.parametrize("max_logits", [2**26, 100])
+@pytest.mark.parametrize("max_logits", [2**26, pytest.param(100, marks=pytest.mark.slow)])
 def test_layers_that_are_recomputed_give_the_same_gradient_and_keep_less(max_logits):
     model, samples = tiny_model().model, tiny_samples(9)
     plain, plain_gradient = graded(model, samples, max_logits=max_logits)

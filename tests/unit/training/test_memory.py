@@ -168,9 +168,16 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read where Linux writes it")
-@pytest.mark.parametrize("recompute_layers", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "recompute_layers"),
+    [
+        ("ten layers of SmolLM2-135M", False),
+        ("ten layers of SmolLM2-135M", True),
+        ("wide", False),  # its logits take the most, whatever its layers keep
+        ("small", True),
+    ],
+)
 def test_whole_updates_take_what_was_estimated(case: str, precision: str, recompute_layers: bool) -> None:
     if precision == "bfloat16" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this CPU emulates bfloat16: one case takes minutes")

@@ -61,6 +61,10 @@ FAMILIES = {
     "phi3": {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1},
     "olmo2": {},
 }
+QUICK_AND_SLOW = [
+    pytest.param(family, marks=[] if family in ("qwen2", "llama3 scaling", "gemma3_text") else pytest.mark.slow)
+    for family in FAMILIES
+]
 PROMPT, RESPONSE, VOCABULARY = 3_400, 100, 160
 
 
@@ -89,7 +93,7 @@ def frequencies(model):
 @pytest.mark.parametrize(
     "copied", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a copy", "the start itself"]
 )
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", QUICK_AND_SLOW)
 def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copied):
     start = tiny_model()
     start.__dict__["model"] = rotary_model(family)  # as loaded; its vocabulary is not the tokenizer's
@@ -125,7 +129,7 @@ def test_a_model_that_was_cast_as_a_whole_gets_its_frequencies_back(family):
     assert model.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", QUICK_AND_SLOW)
 @pytest.mark.parametrize(
     "copy",
     [

@@ -150,7 +150,7 @@ def test_kl_pulls_back_to_the_reference():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
     samples = [replace(sample, advantage=0.0) for sample in on_policy_samples(model)]
     settings = SETTINGS.model_copy(
-        update={"kl_coefficient": 1.0, "entropy_coefficient": 0.0, "epochs": 10, "weight_decay": 0.0}
+        update={"kl_coefficient": 1.0, "entropy_coefficient": 0.0, "epochs": 4, "weight_decay": 0.0}
     )
     _, first = train(
         samples, settings.model_copy(update={"epochs": 1}), model=copy.deepcopy(model), reference=reference

@@ -56,6 +56,7 @@ def test_learns_the_demonstrations_and_stops_in_the_window():
     assert response.text == "go to c 1"
 
 
+@pytest.mark.slow
 def test_is_reproducible():
     reports, weights = [], []
     for _ in range(2):
@@ -117,6 +118,7 @@ def test_micro_batches_change_nothing():
     torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_arithmetic_is_the_policys():
     losses = []
     for precision in ("auto", "float32", "bfloat16"):

@@ -16,7 +16,7 @@ from unit.envs.alfworld.hostile import read_or_refuse
 from unit.envs.alfworld.kitchen import game_file, kitchen, problem_text
 
 few = at_length(150, suppress_health_check=[HealthCheck.data_too_large])
-many = at_length(4_000, suppress_health_check=[HealthCheck.data_too_large])  # 12,000 files altogether
+many = at_length(2_000, suppress_health_check=[HealthCheck.data_too_large])  # 6,000 files altogether
 
 
 @cache

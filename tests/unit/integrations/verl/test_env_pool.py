@@ -209,6 +209,7 @@ with asyncio.Runner(loop_factory=new_event_loop) as runner:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings, loops: Loops) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
