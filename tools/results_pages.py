@@ -87,7 +87,9 @@ def trained_page() -> str:
 A tiny policy is trained with each estimator from the same warm start. Success is that on held-out tasks at temperature 0.4; "while
 training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
 (Student's t). "n.s.": not significant, the interval includes 0. "g2po" has its published state key on household games
-(`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. No interval is corrected for the number of comparisons: about one in
+(`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. Where settings are without `skip_zero_advantage=false`, estimators took different
+numbers of optimiser steps, from 2.75 (HGPO) to 3.25 (GiGPO) per update of the quickstart, since samples with advantage 0 did not count for them; now
+they do ([decision 023](../decisions/023-optimiser-steps.md)). No interval is corrected for the number of comparisons: about one in
 twenty excludes 0 by chance.
 """
     ]

@@ -221,7 +221,8 @@ class TrainingSettings(Section):
     )
     skip_zero_advantage: bool = Field(
         False,
-        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them.",
+        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them. "
+        "The number of optimiser steps stays that of all samples.",
     )
     skip_cut_responses: bool = Field(
         False,

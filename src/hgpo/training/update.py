@@ -151,9 +151,10 @@ def update_policy(
     `on_progress` is called after every mini-batch with the number of samples trained on, and of all.
 
     `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
-    one optimiser step each. Gradients are summed over micro-batches, so that the micro-batch size affects only
-    rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its own. With recomputed
-    log-probs, the policy loss of each token is weighted by `importance_weights`.
+    one optimiser step each: ceil(samples / mini_batch_size), also where some are skipped for their advantage, so that
+    all estimators take the same number of steps on the same samples. Gradients are summed over micro-batches, so that
+    the micro-batch size affects only rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its
+    own. With recomputed log-probs, the policy loss of each token is weighted by `importance_weights`.
 
     Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
     `skip_zero_advantage`, so are those with advantage 0, and with `skip_cut_responses` those that were cut; if none is
@@ -179,7 +180,8 @@ def update_policy(
     answered = [sample for sample in samples if len(sample.response_ids)]
     if not answered:
         raise ValueError("there is no sample with a non-empty response to train on")
-    kept = [sample for sample in answered if _teaches(sample, settings)]
+    counted = [sample for sample in answered if not (settings.skip_cut_responses and sample.cut)]
+    kept = [sample for sample in counted if not (settings.skip_zero_advantage and sample.advantage == 0)]
     model.eval()
     lowered_before = times_lowered(model, reference)
     targets = _targets(trained, kept, settings, sampling)
@@ -187,7 +189,7 @@ def update_policy(
     count = done = 0
     for _ in range(settings.epochs):
         order = rng.permutation(len(kept))
-        for rows in mini_batches(order, settings.mini_batch_size):
+        for rows in mini_batches(order, settings.mini_batch_size, len(counted)):
             with adapter_dropout(model, rng):
                 metrics = _train_mini_batch(trained, [targets[row] for row in rows], settings, sampling)
             count += 1
@@ -209,15 +211,10 @@ def update_policy(
     return means | mismatch | counts | ({"out_of_memory": lowered} if lowered else {})
 
 
-def _teaches(sample: Sample, settings: TrainingSettings) -> bool:
-    if settings.skip_zero_advantage and sample.advantage == 0:
-        return False
-    return not (settings.skip_cut_responses and sample.cut)
-
-
-def mini_batches(order_N: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Equal parts of at most `size`; none of nothing."""
-    return np.array_split(order_N, ceil(len(order_N) / size)) if len(order_N) else []
+def mini_batches(order_N: NDArray[np.int64], size: int, counted: int = 0) -> list[NDArray[np.int64]]:
+    """Equal parts, as many as `counted` samples (at least N) make with at most `size` each; none of nothing."""
+    parts = ceil(max(len(order_N), counted) / size)
+    return np.array_split(order_N, min(parts, len(order_N))) if len(order_N) else []
 
 
 def _targets(trained: Trained, samples: list[Sample], settings: TrainingSettings, sampling: Sampling) -> list[_Target]:

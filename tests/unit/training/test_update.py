@@ -188,7 +188,7 @@ def test_empty_responses_are_skipped_and_counted():
 def test_samples_that_teach_nothing_can_be_left_out():
     samples = tiny_samples(6)
     silent = [replace(sample, advantage=0.0) for sample in samples]
-    settings = SETTINGS.model_copy(update={"skip_zero_advantage": True})
+    settings = SETTINGS.model_copy(update={"skip_zero_advantage": True, "mini_batch_size": 12})
     model, metrics = train([*samples, *silent], settings)
     alone, _ = train(samples, settings)
     assert metrics["samples"] == 6
@@ -200,6 +200,15 @@ def test_samples_that_teach_nothing_can_be_left_out():
     assert train(silent, settings, sampling=Sampling(recompute_log_probs=True))[1] == metrics
     for name, value in parameters(model).items():
         assert torch.equal(value, untouched[name])
+
+
+def test_samples_that_are_left_out_for_their_advantage_count_for_the_number_of_steps():
+    samples = tiny_samples(6)
+    silent = [replace(sample, advantage=0.0) for sample in samples]
+    settings = SETTINGS.model_copy(update={"skip_zero_advantage": True, "mini_batch_size": 4})
+    assert train([*samples, *silent], settings)[1]["mini_batches"] == 3  # as with any advantages
+    assert train([*samples[:2], *silent], settings)[1]["mini_batches"] == 2
+    assert train([*samples[:1], *silent, *silent], settings)[1]["mini_batches"] == 1  # each has a sample
 
 
 def test_cut_responses_can_be_left_out():

@@ -369,12 +369,9 @@ async def _start_process(command: list[str]) -> _Worker:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
+            # in a session of its own: processes that an environment forks end with the group
             process = await asyncio.to_thread(
-                subprocess.Popen,
-                command,
-                stdin=theirs,
-                stdout=theirs,
-                start_new_session=True,  # processes that an environment forks end with the group
+                lambda: subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True)
             )
         answers, requests = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
     except BaseException:

@@ -87,6 +87,11 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
     }
 
 
+def steps_that_count(steps: BatchSteps, settings: TrainingSettings) -> int:
+    """How many steps decide the number of mini-batches: all but those that are left out because they were cut."""
+    return sum(record.finished or not settings.skip_cut_responses for record in steps.records)
+
+
 def leave_out(batch: Any, keys: set[str]) -> None:
     """Remove rows from the batch and from the queue.
 
@@ -137,7 +142,7 @@ class Cut:
     padding: int
 
 
-def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
+def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
     """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: the fewest parts, of the least size.
 
     The built-in trainer cuts a batch the same way. verl fills the batch up to whole mini-batches, so that its last one
@@ -147,6 +152,8 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
         steps: rows to be trained on.
         mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
         ranks: training processes, each of which takes an equal share of a mini-batch.
+        counted: at least `steps`: the number that decides how many parts there are, where steps of advantage 0 are left
+            out; fewer parts where these would have no step.
 
     Raises:
         ValueError: there are no steps.
@@ -155,9 +162,13 @@ def cut(steps: int, mini_batch_size: int, ranks: int) -> Cut:
     """
     if steps < 1:
         raise ValueError("there are no steps to cut into mini-batches")
-    mini_batches = ceil(steps / mini_batch_size)
-    size = ceil(steps / (mini_batches * ranks)) * ranks
-    return Cut(mini_batches, size, mini_batches * size - steps)
+    most = ceil(max(steps, counted) / mini_batch_size)
+    for mini_batches in range(most, 0, -1):
+        size = ceil(steps / (mini_batches * ranks)) * ranks
+        padding = mini_batches * size - steps
+        if padding < size:
+            break
+    return Cut(mini_batches, size, padding)
 
 
 def lost_trajectories(steps: BatchSteps, started: int) -> int:

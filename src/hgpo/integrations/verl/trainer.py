@@ -66,6 +66,7 @@ from hgpo.integrations.verl.queue import (
     put_advantages,
     read_steps,
     skipped,
+    steps_that_count,
 )
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
@@ -178,7 +179,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """The rows of equal mini-batches, so that verl pads the batch to them."""
-        update_cut = cut(self.update_state.rows, self.recipe.training.mini_batch_size, dp_size)
+        training = self.recipe.training
+        counted = steps_that_count(self.update_state.steps, training)
+        update_cut = cut(self.update_state.rows, training.mini_batch_size, dp_size, counted)
         self.update_state = replace(self.update_state, cut=update_cut)
         return update_cut.mini_batches * update_cut.size
 

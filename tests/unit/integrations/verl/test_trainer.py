@@ -310,14 +310,31 @@ def test_a_batch_is_cut_as_by_hand(steps: int, size: int, ranks: int, expected: 
     assert cut(steps, size, ranks) == expected
 
 
-@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 16))
-def test_equal_parts_no_larger_than_asked_and_none_of_padding_alone(steps: int, parts: int, ranks: int) -> None:
-    found = cut(steps, parts * ranks, ranks)
+@pytest.mark.parametrize(
+    ("steps", "counted", "ranks", "expected"),
+    [
+        (500, 1000, 4, Cut(4, 128, 12)),
+        (1000, 1000, 4, Cut(4, 252, 8)),
+        (3, 1000, 1, Cut(3, 1, 0)),
+        (9, 1000, 2, Cut(3, 4, 3)),  # four of four rows would leave one without a step
+    ],
+)
+def test_steps_that_are_left_out_count_for_the_number_of_mini_batches(
+    steps: int, counted: int, ranks: int, expected: Cut
+) -> None:
+    assert cut(steps, 256, ranks, counted) == expected
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 16), st.integers(0, 5000))
+def test_equal_parts_no_larger_than_asked_and_none_of_padding_alone(
+    steps: int, parts: int, ranks: int, left_out: int
+) -> None:
+    found = cut(steps, parts * ranks, ranks, steps + left_out)
     assert found.mini_batches * found.size == steps + found.padding
     assert found.size <= parts * ranks
     assert found.size % ranks == 0
     assert 0 <= found.padding < found.size
-    assert (found.mini_batches - 1) * parts * ranks < steps  # no more mini-batches than needed
+    assert (found.mini_batches - 1) * parts * ranks < steps + left_out  # no more mini-batches than needed
 
 
 def test_no_steps_cannot_be_cut() -> None:
