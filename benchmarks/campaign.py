@@ -11,8 +11,8 @@ on another machine, too. Seeds come in order, each with all estimators, so that 
 training of a seed plays the same tasks with the same random numbers from the same start, with one thread.
 
 `choose` trains each estimator once with each learning rate, with a seed that `run` does not use, and measures success
-on another split than the recipe's: valid_seen, or training tasks where the recipe has that one. `run` with the same
-settings takes the best rate and measures success on the recipe's split.
+on the split valid_seen, or, where that is the recipe's own, of the rollouts in the last third of the updates, whose
+tasks were not trained on before. `run` with the same settings takes the best rate.
 """
 
 from __future__ import annotations
@@ -50,10 +50,8 @@ from runs import train
 
 CHOOSING_SEED = 1000
 """Of the trainings that choose a learning rate; `run` counts its seeds from 0."""
-CHOOSING_SPLIT = ("evaluation.split=valid_seen",)
-"""The tasks that judge a learning rate."""
-CHOOSING_TRAINING_TASKS = ("evaluation.split=train", "evaluation.games=140")
-"""Those of a recipe that is itself evaluated on valid_seen."""
+CHOOSING_SPLIT = "valid_seen"
+"""Its tasks judge a learning rate; where a recipe reports success on them, the last third of its rollouts does."""
 
 
 class Campaign:
@@ -67,7 +65,7 @@ class Campaign:
         self.settings = " ".join([recipe, *overrides])
         config = load_config(Path(recipe), overrides)
         self.environment = config.environment.name
-        self.choosing = CHOOSING_TRAINING_TASKS if config.evaluation.split == "valid_seen" else CHOOSING_SPLIT
+        self.judges_by_rollouts = config.evaluation.split == CHOOSING_SPLIT
         self.done = stored()
         self._lock = Lock()
 
@@ -99,10 +97,14 @@ class Campaign:
             list(pool.map(lambda one: self._try_rate(*one, start, updates), missing))
 
     def _try_rate(self, name: str, rate: float, start: Path, updates: int) -> None:
-        options = [f"training.learning_rate={rate:g}", *self.choosing]
+        options = [f"training.learning_rate={rate:g}"]
+        options += ["evaluation.games=1"] if self.judges_by_rollouts else [f"evaluation.split={CHOOSING_SPLIT}"]
         options += [f"training.updates={updates}"] if updates else []
         run = self._run(name, f"{name.replace(' ', '-')}-rate-{rate:g}", CHOOSING_SEED, start, options)
         _, success, during = success_of(run)
+        if self.judges_by_rollouts:
+            successes = [row["success"] for row in read_metrics(run)]
+            success = round(float(np.mean(successes[-(len(successes) // 3) :])), 6)
         with self._lock:
             done = rate_trials()
             trial = RateTrial(name, rate, self.settings, weights_of(start), success, during, updates)

@@ -94,7 +94,7 @@ class RateTrial:
         estimator, rate: which.
         settings: as in `Trained`.
         start: as in `Trained`.
-        success: on the tasks set aside for choosing, after training, 0-1.
+        success: by which the rate is chosen, 0-1: on the tasks set aside for that, or of the last rollouts.
         during: mean success of the rollouts over all updates.
         updates: after which it was judged; 0: as many as the settings say.
     """

@@ -2,12 +2,14 @@
 
     python benchmarks/gradients.py play runs/quickstart POOL --checkpoint start --first 12000     # minutes to an hour
     python benchmarks/gradients.py align POOL --json benchmarks/gradients.json
+    python benchmarks/gradients.py update POOL --contenders "gigpo / observation" "graphgpo / published_g2po"
     python benchmarks/gradients.py branch POOL --steps 256       # single steps beside rollouts that branch off there
 
 `play` makes a pool: many rollouts of each task with a sketch of the gradient of each step; an interrupted pool goes on.
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
-and of other tasks; tasks are the units of its intervals. `branch` compares the advantages of single steps with those of
-rollouts from the same state and history.
+and of other tasks; tasks are the units of its intervals. `update` carries out one update with each, of equal
+divergence, and estimates the change of the probability to win; an interrupted one goes on. `branch` compares the
+advantages of single steps with those of rollouts from the same state and history.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from rich.table import Table
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
+from long_games.tables import student_95
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, branch, errors, repeated
 from true_gradient.contenders import CONTENDERS, PUBLISHED, level_estimates, true_gradient_weights
+from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 from true_gradient.replay import KEYS, trajectories
 
@@ -116,6 +120,37 @@ def show(figures: Figures, title: str, console: Console) -> None:
     console.print(table)
 
 
+def change_by_updates(pool: Path, options: argparse.Namespace) -> None:
+    """Update once with every contender and batch that `updates.jsonl` of the pool lacks, and show the table."""
+    pairs = [tuple(name.split(" / ")) for name in options.contenders]
+    for name, key in pairs:
+        if name not in CONTENDERS or key not in KEYS:
+            raise SystemExit(f"{name} / {key}: an estimator of {', '.join(CONTENDERS)}; a key of {', '.join(KEYS)}")
+    plan = UpdatePlan(options.tasks, options.size, options.divergence, options.evaluated, options.seed)
+    rows = UpdateRows(pool / "updates.jsonl", plan)
+    missing = [pair for pair in itertools.product(range(options.batches), pairs) if not rows.has(*pair)]
+    if missing:
+        updater = Updater.of_pool(pool, sorted({key for _, key in pairs}), plan)
+        for number, pair in track(missing, f"{pool.name}: updating"):
+            rows.add(number, pair, updater.change(number, *pair))
+    show_changes(rows, pairs, options.batches, Console())
+
+
+def show_changes(rows: UpdateRows, pairs: Sequence[tuple[str, ...]], batches: int, console: Console) -> None:
+    title = f"points of success after one update of equal divergence, {batches} batches, minus {' / '.join(pairs[0])}"
+    table = Table("estimator", "state key", "same tasks", "difference", "other tasks", "difference", title=title)
+    found = {pair: rows.changes(pair, batches) for pair in pairs}
+    for pair, change_B2 in found.items():
+        means, differences = change_B2.mean(axis=0), change_B2 - found[pairs[0]]
+        half_2 = student_95(batches - 1) * differences.std(axis=0, ddof=1) / np.sqrt(batches)
+        cells = [
+            (f"{mean:+.2f}", "" if pair == pairs[0] else f"{one:+.2f} ± {half:.2f}")
+            for mean, one, half in zip(means, differences.mean(axis=0), half_2, strict=True)
+        ]
+        table.add_row(*pair, *cells[0], *cells[1])
+    console.print(table)
+
+
 def branched_errors(pool: Path, options: argparse.Namespace) -> dict[str, dict[str, Errors]]:
     """{which steps: {estimate: its errors}} for random steps of a pool, with one state key."""
     player = open_player(read_settings(pool))
@@ -170,6 +205,14 @@ def main() -> None:
     compare_parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS)
     compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(PUBLISHED))
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
+    update = commands.add_parser("update", help="update once with each estimator, and estimate the change of success")
+    update.add_argument("pool", type=Path)
+    update.add_argument(
+        "--contenders", nargs="+", required=True, metavar="'ESTIMATOR / KEY'", help="the first is compared with"
+    )
+    for name, number in (("batches", 8), ("tasks", 16), ("size", 8), ("evaluated", 16), ("seed", 0)):
+        update.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
+    update.add_argument("--divergence", type=float, default=0.002, help="nats per token (default: 0.002)")
     branches = commands.add_parser("branch", help="compare single advantages with those of branched rollouts")
     branches.add_argument("pool", type=Path)
     branches.add_argument("--key", choices=KEYS, default=KEYS[0], help=f"state key (default: {KEYS[0]})")
@@ -178,6 +221,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "branch":
         show_errors(branched_errors(arguments.pool, arguments), Console())
+        return
+    if arguments.command == "update":
+        change_by_updates(arguments.pool, arguments)
         return
     if arguments.command == "play":
         named = {name: getattr(arguments, name) for name in ("run", "checkpoint", "split", "first", "tasks")}
