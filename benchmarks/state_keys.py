@@ -1,95 +1,154 @@
-"""Is the observation the state? Groups the same steps by the observation's text, and by text and possible commands.
+"""What each state key merges and separates, on the rollouts of a pool (benchmarks/gradients.py).
 
-    hgpo train recipes/quickstart/hgpo.toml run.name=keyed rollout.state=observation_and_commands
-    python benchmarks/state_keys.py runs/keyed --updates 1 10 30 50
+    python benchmarks/state_keys.py POOL [--rollouts 8]
 
-Takes the stored rollouts of a run with that setting; from them the observation alone can be had back.
+The pool's actions are played again and every state is named by every key; `simulator` is the exact state. A key merges
+where it gives one name to different exact states, and separates where it gives two names to one. What a key is worth to
+an estimator is how well the other rollouts that were in a state predict the return from there.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from hgpo.config import Config, load_config
-from hgpo.estimators import compute_advantages
-from hgpo.estimators.diagnostics import summarise_levels
-from hgpo.rollout.prompts import COMMANDS_FOLLOW
-from hgpo.runs.folder import RunDirectory
-from hgpo.storage.reading import read_rollouts
-from hgpo.storage.step_batches import step_batch_from_table
+from hgpo.columns import FloatArray, IntArray
+from hgpo.returns import discounted_returns
+from hgpo.rollout.records import StepRecord, to_step_batch
+from true_gradient.contenders import GAMMA
+from true_gradient.pools import open_player, read_pool, read_settings
+from true_gradient.replay import KEYS
 
-KEYS = ("observation", "observation_and_commands")
+EXACT = "simulator"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigures:
+    """What one key does, over the tasks of a pool.
+
+    Attributes:
+        states: different values in a task, a mean.
+        trajectories: how many trajectories were in the state of a step, a mean over steps.
+        alone: share of the steps in whose state no other trajectory was.
+        merged: of two steps of a task with one value, how often their exact states differ.
+        separated: of two steps of a task in one exact state, how often their values differ.
+        predicted: share of the returns' variance within tasks that the mean of the state's other trajectories predicts;
+            below 0 where that is worse than the mean of the task's other trajectories.
+        commonest: the value that most steps have, and their share.
+    """
+
+    states: float
+    trajectories: float
+    alone: float
+    merged: float
+    separated: float
+    predicted: float
+    commonest: tuple[str, float]
+
+
+def key_figures(records: Mapping[str, Sequence[StepRecord]], exact: str = EXACT) -> dict[str, KeyFigures]:
+    """The figures of every key.
+
+    Args:
+        records: key -> the same steps with its values, in one order; trajectories are whole.
+        exact: the key of the exact states.
+    """
+    exact_N = _states(records[exact])
+    steps = records[exact]
+    return_N = discounted_returns(to_step_batch(steps), GAMMA)
+    task_N = numbers(step.group for step in steps)
+    trajectory_N = numbers(step.trajectory for step in steps)
+    of_task_N, _ = mean_of_others(return_N, task_N, trajectory_N)
+    found = {}
+    for key, keyed in records.items():
+        state_N = _states(keyed)
+        both = _pairs(np.unique(np.stack([state_N, exact_N]), axis=1, return_inverse=True)[1].reshape(-1))
+        of_state_N, others_N = mean_of_others(return_N, state_N, trajectory_N)
+        of_state_N = np.where(others_N > 0, of_state_N, of_task_N)
+        [(text, count)] = Counter(step.observation for step in keyed).most_common(1)
+        found[key] = KeyFigures(
+            states=(state_N.max() + 1) / (task_N.max() + 1),
+            trajectories=float(np.mean(others_N + 1)),
+            alone=float(np.mean(others_N == 0)),
+            merged=1 - both / max(1, _pairs(state_N)),
+            separated=1 - both / max(1, _pairs(exact_N)),
+            predicted=float(1 - np.sum((return_N - of_state_N) ** 2) / np.sum((return_N - of_task_N) ** 2)),
+            commonest=(text, count / len(steps)),
+        )
+    return found
+
+
+def numbers(values: Iterable[Hashable]) -> IntArray:
+    """Each value's number, in order of appearance."""
+    seen: dict[Hashable, int] = {}
+    return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
+
+
+def _states(records: Sequence[StepRecord]) -> IntArray:
+    """The number of each step's (task, value of the key)."""
+    return numbers((step.group, step.observation) for step in records)
+
+
+def _pairs(number_N: IntArray) -> int:
+    """How many pairs of steps have the same number."""
+    count = np.bincount(number_N)
+    return int(np.sum(count * (count - 1) // 2))
+
+
+def mean_of_others(value_N: FloatArray, group_N: IntArray, trajectory_N: IntArray) -> tuple[FloatArray, IntArray]:
+    """Of each step's group: the mean over its other trajectories' steps (0 without any), and how many these are."""
+    pair_N = np.unique(np.stack([group_N, trajectory_N]), axis=1, return_inverse=True)[1].reshape(-1)
+    sum_G, count_G = np.bincount(group_N, weights=value_N), np.bincount(group_N)
+    sum_P, count_P = np.bincount(pair_N, weights=value_N), np.bincount(pair_N)
+    group_P = np.zeros(len(count_P), dtype=np.int64)
+    group_P[pair_N] = group_N
+    others_N = np.bincount(group_P)[group_N] - 1
+    rest_N = count_G[group_N] - count_P[pair_N]
+    return (sum_G[group_N] - sum_P[pair_N]) / np.maximum(rest_N, 1), others_N
+
+
+def show(found: Mapping[str, KeyFigures], title: str, console: Console) -> None:
+    heads = (
+        "states per task",
+        "trajectories per state",
+        "alone",
+        "merged",
+        "separated",
+        "predicted",
+        "commonest value",
+    )
+    table = Table("key", *heads, title=title)
+    for key, one in found.items():
+        text, share = one.commonest
+        shares = [f"{value:.2f}" for value in (one.alone, one.merged, one.separated, one.predicted)]
+        shown = f"{share:.0%} {' '.join(text.split())[:40]!r}"
+        table.add_row(key, f"{one.states:.0f}", f"{one.trajectories:.1f}", *shares, shown)
+    console.print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="a run that was trained with rollout.state=observation_and_commands")
-    parser.add_argument("--updates", type=int, nargs="+", required=True, help="whose rollouts are read")
+    parser.add_argument("pool", type=Path)
+    parser.add_argument("--rollouts", type=int, default=8, help="of each task that are used (default: 8)")
     arguments = parser.parse_args()
-    run = RunDirectory(arguments.run)
-    config = load_config(run.config)
-    if config.rollout.state != KEYS[1]:
-        raise SystemExit(f"{run.path} was trained with rollout.state={config.rollout.state}: it did not store commands")
-    tables = [read_rollouts(run.rollout_file(update)) for update in arguments.updates]
-    show(compare(tables, config), Console())
-    text, share = commonest(tables)
-    print(f"most often observed, in {share:.0%} of the steps: {text!r}")
-
-
-def compare(tables: Sequence[pa.Table], config: Config) -> dict[str, dict[str, float]]:
-    """{key: {figure of docs/reference/metrics.md: its mean over the updates}}, with HGPO's levels."""
-    options = {"gamma": config.advantage.gamma, "history_length": config.agent.history_length}
-    rows: dict[str, list[dict[str, float]]] = {key: [] for key in KEYS}
-    for table in tables:
-        for key, keyed in zip(KEYS, (by_observation(table), table), strict=True):
-            batch = step_batch_from_table(keyed)
-            rows[key].append(summarise_levels(batch, compute_advantages(batch, "hgpo", **options)).flat())
-    return {
-        key: {name: float(np.mean([row[name] for row in found])) for name in found[0] if all(name in r for r in found)}
-        for key, found in rows.items()
-    }
-
-
-def by_observation(table: pa.Table) -> pa.Table:
-    """The steps with the observation's text alone."""
-    for name in ("observation", "next_observation"):
-        texts = [text.rpartition(COMMANDS_FOLLOW)[0] for text in table.column(name).to_pylist()]
-        table = table.set_column(table.column_names.index(name), name, [texts])
-    return table
-
-
-def commonest(tables: Sequence[pa.Table]) -> tuple[str, float]:
-    """The observation that most steps saw, and their share."""
-    seen = Counter(text for table in tables for text in by_observation(table).column("observation").to_pylist())
-    [(text, steps)] = seen.most_common(1)
-    return text, steps / seen.total()
-
-
-def show(found: dict[str, dict[str, float]], console: Console) -> None:
-    table = Table(
-        "key", "level", "steps per group", "usable", "variance explained", "beyond chance", title_justify="left"
-    )
-    for key, figures in found.items():
-        level = 0
-        while f"group_size_{level}" in figures:
-            table.add_row(
-                key,
-                str(level),
-                f"{figures[f'group_size_{level}']:.1f}",
-                f"{figures[f'group_usable_{level}']:.2f}",
-                f"{figures[f'level_variance_explained_{level}']:.2f}",
-                f"{figures[f'level_variance_explained_adjusted_{level}']:.2f}",
-            )
-            level += 1
-    console.print(table)
+    settings = read_settings(arguments.pool)
+    records: dict[str, list[StepRecord]] = {key: [] for key in KEYS}
+    parts = read_pool(arguments.pool, open_player(settings), KEYS)
+    for part in track(parts, arguments.pool.name, total=-(-settings.tasks // settings.at_once)):
+        for key in KEYS:
+            records[key] += [
+                step for step in part.steps.records(key) if int(step.trajectory.rpartition("#")[2]) < arguments.rollouts
+            ]
+    title = f"{arguments.pool.name}: {settings.tasks} tasks, {arguments.rollouts} rollouts of each"
+    show(key_figures(records), title, Console())
 
 
 if __name__ == "__main__":

@@ -1,85 +1,87 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
+from corridor_runs import start_folder
 from hgpo.agents import get_template
-from hgpo.config import Config, dump_config, load_config
 from hgpo.envs.base import Task
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import write_rollouts
+from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
-from hgpo.runs.folder import RunDirectory
-from hgpo.storage.reading import read_rollouts
 from scripted_policy import ScriptedPolicy
-from state_keys import KEYS, commonest, compare, main, show
+from state_keys import key_figures, main, mean_of_others
+from true_gradient.pools import PoolSettings, make_pool
+from true_gradient.replay import replayed
 
 
-@dataclass
 class TwoRooms:
-    """One text for both rooms; only the left one has a door to be opened."""
-
-    left: bool = True
+    """A start that leads to one of two rooms of the same text; only in the left one the second action wins."""
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        return "a hall", self._info()
+        self.taken: list[str] = []
+        return "start", self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        if action == "wait":
-            return "dark", 0.0, False, False, self._info()
-        return "over", float(self.left), True, False, self._info() | {"won": self.left}
+        self.taken.append(action)
+        over = len(self.taken) == 2
+        return "room", float(over and self._left), over, False, self._info() | {"won": over and self._left}
+
+    @property
+    def _left(self) -> bool:
+        return self.taken[0] == "left"
 
     def _info(self) -> dict[str, Any]:
-        return {"won": False, "task": "leave", "admissible_commands": ["wait", "open door" if self.left else "knock"]}
+        return {"won": False, "task": "leave", "admissible_commands": ["left", "right"], "state_key": str(self.taken)}
 
 
-def run_in(folder: Path, state: str) -> RunDirectory:
-    run = RunDirectory(folder)
-    config = Config.model_validate({"policy": {"model": "x"}, "rollout": {"state": state}})
-    folder.mkdir()
-    run.config.write_text(dump_config(config))
-
-    def answer(prompt: str, rng: np.random.Generator) -> str:
-        return "wait" if "past" not in prompt else "open door"
-
-    tasks = [Task(f"t/{side}", "rooms", partial(TwoRooms, side)) for side in (True, False)]
-    rules = RolloutRules(get_template("compact"), 2, 1.0, state=state)
-    steps = collect(tasks, ScriptedPolicy(answer), rules, np.random.default_rng(0), group_size=2)
-    one_task = [replace(step, group="one") for step in steps]
-    run.rollout_file(1).parent.mkdir(parents=True)
-    write_rollouts(run.rollout_file(1), one_task)
-    return run
+@pytest.fixture(scope="module")
+def records() -> dict[str, list[StepRecord]]:
+    policy = ScriptedPolicy(lambda prompt, rng: str(rng.choice(["left", "right"])))
+    rules = RolloutRules(get_template("compact"), 2, 1.0)
+    task = Task("t", "", TwoRooms)
+    steps = collect([task], policy, rules, np.random.default_rng(0), group_size=200)
+    found = replayed(steps, {"t": task}, ["observation", "simulator"], "observation")
+    return {key: found.records(key) for key in found.before}
 
 
-def test_commands_split_what_the_text_merges(tmp_path: Path) -> None:
-    run = run_in(tmp_path / "run", KEYS[1])
-    tables = [read_rollouts(run.rollout_file(1))]
-    found = compare(tables, load_config(run.config))
-    assert commonest(tables) == ("a hall", 0.5)
-    assert found["observation"]["group_size_0"] == 4
-    assert found["observation_and_commands"]["group_size_0"] == 2
-    assert found["observation"]["level_variance_explained_0"] < 0.01
-    assert found["observation_and_commands"]["level_variance_explained_0"] == pytest.approx(1.0)
-    console = Console(record=True, width=120)
-    show(found, console)
-    assert "observation_and_commands" in console.export_text()
+def test_a_text_that_two_rooms_share_merges_them(records: dict[str, list[StepRecord]]) -> None:
+    found = key_figures(records)
+    text, exact = found["observation"], found["simulator"]
+    assert (text.states, exact.states) == (2, 3)
+    assert text.trajectories == 200
+    # pairs: 200 * 199 / 2 at the start, and as many in "room", half of which are of two rooms
+    assert text.merged == pytest.approx(0.25, abs=0.01)
+    assert (text.separated, exact.merged, exact.separated) == (0, 0, 0)
+    assert text.alone == exact.alone == 0
+    assert exact.predicted > text.predicted + 0.3
+    assert text.commonest == ("start", 0.5)
 
 
-def test_a_run_that_stored_no_commands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_in(tmp_path / "run", "observation")
-    monkeypatch.setattr("sys.argv", ["state_keys.py", str(run.path), "--updates", "1"])
-    with pytest.raises(SystemExit, match=r"rollout.state=observation: it did not store commands"):
-        main()
+def test_a_key_that_tells_more_than_the_state_separates(records: dict[str, list[StepRecord]]) -> None:
+    each = [replace(step, observation=step.trajectory) for step in records["simulator"]]
+    found = key_figures(records | {"trajectory": each})["trajectory"]
+    assert found.alone == 1
+    assert found.separated == 1
+    assert found.predicted == pytest.approx(0)  # the mean of the task's others stands in
 
 
+def test_the_mean_of_others_leaves_out_the_whole_trajectory() -> None:
+    mean_N, others_N = mean_of_others(
+        np.array([1.0, 3.0, 5.0, 7.0, 2.0]), np.array([0, 0, 0, 0, 1]), np.array([0, 0, 1, 2, 0])
+    )
+    assert mean_N.tolist() == [6, 6, 11 / 3, 3, 0]
+    assert others_N.tolist() == [2, 2, 2, 2, 0]
+
+
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_in(tmp_path / "run", KEYS[1])
-    monkeypatch.setattr("sys.argv", ["state_keys.py", str(run.path), "--updates", "1"])
-    main()
-    assert "most often observed, in 50% of the steps: 'a hall'" in capsys.readouterr().out
+    run = start_folder(tmp_path).parent
+    make_pool(tmp_path / "pool", PoolSettings(str(run), "start", tasks=1, rollouts=4))
+    monkeypatch.setattr("sys.argv", ["state_keys.py", str(tmp_path / "pool")])
+    with pytest.raises(ValueError, match="state_key"):  # the corridor has no exact state
+        main()
