@@ -5,11 +5,11 @@
     python benchmarks/gradients.py update POOL --contenders "gigpo / observation" "graphgpo / published_g2po"
     python benchmarks/gradients.py branch POOL --steps 256       # single steps beside rollouts that branch off there
 
-`play` makes a pool: many rollouts of each task with a sketch of the gradient of each step; an interrupted pool goes on.
+`play` makes a pool: many rollouts of each task with a sketch of the gradient of each step.
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
 and of other tasks; tasks are the units of its intervals. `update` carries out one update with each, of equal
-divergence, and estimates the change of the probability to win; an interrupted one goes on. `branch` compares the
-advantages of single steps with those of rollouts from the same state and history.
+divergence, and estimates the change of the probability to win. `branch` compares the advantages of single steps with
+those of rollouts from the same state and history. What was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
 from long_games.tables import student_95
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
-from true_gradient.branches import Errors, branch, errors, repeated
+from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
 from true_gradient.contenders import CONTENDERS, PUBLISHED, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
@@ -159,19 +159,24 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> dict[str, dict[s
     by_task: dict[str, list[list[StepRecord]]] = {}
     for trajectory in by_trajectory.values():
         by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
-    rng = np.random.default_rng(options.seed)
-    chosen = [records[row] for row in rng.choice(len(records), size=min(options.steps, len(records)), replace=False)]
-    begun = [by_trajectory[record.trajectory][: record.step + 1] for record in chosen]
-    branched = [
-        one
-        for first in track(range(0, len(begun), STEPS_AT_ONCE), "playing branches")
-        for one in branch(player, begun[first : first + STEPS_AT_ONCE], options.branches, rng)
-    ]
-    found = repeated(branched, by_task, options.size, level_estimates)
-    shared_S = (found["full history"][1] > 1).all(axis=1)
+    rows = np.random.default_rng(options.seed).permutation(len(records))[: options.steps]
+    begun = [by_trajectory[records[row].trajectory][: records[row].step + 1] for row in rows]
+
+    folder = pool / f"branches-{options.key}-{options.size}-{options.branches}-{options.seed}"
+    folder.mkdir(exist_ok=True)
+    parts = []
+    for number, first in enumerate(track(range(0, len(begun), STEPS_AT_ONCE), "playing branches")):
+        chosen, path = begun[first : first + STEPS_AT_ONCE], folder / f"{number:03d}-{options.steps}.npz"
+        if not path.exists():
+            rng = np.random.default_rng((options.seed, number))
+            branched = branch(player, chosen, options.branches, rng)
+            MeasuredSteps.of(branched, repeated(branched, by_task, options.size, level_estimates)).save(path)
+        parts.append(MeasuredSteps.load(path))
+    measured = MeasuredSteps.joined(parts)
+    shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
     subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
     return {
-        subset: {name: errors(branched, estimate_SR, chosen_S) for name, (estimate_SR, _) in found.items()}
+        subset: {name: errors(measured, name, chosen_S) for name in measured.estimates}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
     }

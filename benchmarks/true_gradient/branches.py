@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +144,58 @@ def repeated(
     }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSteps:
+    """Advantages of steps from branched rollouts, beside estimates of them.
+
+    Attributes:
+        advantage_S, noise_S: of the branches, and its variance.
+        estimates: name -> (the advantages, float64[S, R], the numbers of trajectories compared, int64[S, R]).
+    """
+
+    advantage_S: Floats
+    noise_S: Floats
+    estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
+
+    @classmethod
+    def of(
+        cls, branched: Sequence[Branches], estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
+    ) -> MeasuredSteps:
+        """Of branched steps, in the order of their estimates."""
+        advantages = np.array([one.advantage for one in branched])
+        return cls(advantages, np.array([one.variance for one in branched]), estimates)
+
+    @classmethod
+    def joined(cls, parts: Sequence[MeasuredSteps]) -> MeasuredSteps:
+        """All steps of the parts, which have the same estimates."""
+        estimates = {
+            name: (
+                np.concatenate([part.estimates[name][0] for part in parts]),
+                np.concatenate([part.estimates[name][1] for part in parts]),
+            )
+            for name in parts[0].estimates
+        }
+        advantages = np.concatenate([part.advantage_S for part in parts])
+        return cls(advantages, np.concatenate([part.noise_S for part in parts]), estimates)
+
+    def save(self, path: Path) -> None:
+        """Write them; the file appears when it is complete."""
+        arrays: dict[str, Any] = {"advantage": self.advantage_S, "noise": self.noise_S}
+        for name, (estimate_SR, size_SR) in self.estimates.items():
+            arrays |= {f"estimate {name}": estimate_SR, f"size {name}": size_SR}
+        unfinished = path.with_suffix(".part.npz")
+        np.savez(unfinished, **arrays)
+        unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> MeasuredSteps:
+        """Read what `save` wrote."""
+        with np.load(path) as arrays:
+            names = [name.removeprefix("estimate ") for name in arrays if name.startswith("estimate ")]
+            estimates = {name: (arrays[f"estimate {name}"], arrays[f"size {name}"]) for name in names}
+            return cls(arrays["advantage"], arrays["noise"], estimates)
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Means over steps, units of the squared return, but for the correlation.
@@ -165,11 +219,10 @@ class Errors:
         return self.squared_bias + self.variance
 
 
-def errors(branched: Sequence[Branches], estimate_SR: Floats, chosen_S: NDArray[np.bool_]) -> Errors:
+def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> Errors:
     """The errors of an estimator's advantages over the chosen steps."""
-    advantage_S = np.array([one.advantage for one in branched])[chosen_S]
-    noise_S = np.array([one.variance for one in branched])[chosen_S]
-    estimate_SR = estimate_SR[chosen_S]
+    advantage_S, noise_S = measured.advantage_S[chosen_S], measured.noise_S[chosen_S]
+    estimate_SR = measured.estimates[name][0][chosen_S]
     mean_S, variance_S = estimate_SR.mean(axis=1), estimate_SR.var(axis=1, ddof=1)
     within_S = variance_S / estimate_SR.shape[1]
     difference_S = mean_S - advantage_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
 from hgpo.steps import StepBatch
 from scripted_policy import ScriptedPolicy
-from true_gradient.branches import REPETITIONS, Branches, branch, errors, repeated, repetitions
+from true_gradient.branches import REPETITIONS, Branches, MeasuredSteps, branch, errors, repeated, repetitions
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import Player
 from true_gradient.replay import trajectories
@@ -71,7 +72,8 @@ def test_errors_of_a_perfect_and_of_a_useless_estimate(player: Player, rollouts:
     branched = branch(player, [steps[:1] for steps in rollouts], 400, np.random.default_rng(2))
     estimates = repeated(branched, {"t": rollouts}, 4, own_return)
     everything = np.ones(len(branched), dtype=np.bool_)
-    own, nothing = (errors(branched, estimates[name][0], everything) for name in ("own", "nothing"))
+    measured = MeasuredSteps.of(branched, estimates)
+    own, nothing = (errors(measured, name, everything) for name in ("own", "nothing"))
     assert estimates["own"][0].shape == (40, repetitions(40, 4)) == (40, REPETITIONS)
     assert (estimates["own"][1] == 4).all()
     assert own.squared_error == pytest.approx(0.0, abs=0.01)
@@ -88,10 +90,25 @@ def test_noise_is_taken_out_of_bias_and_signal() -> None:
         for value in true_S
     ]
     estimate_SR = 0.5 * true_S[:, None] + 0.2 + draws.normal(size=(4000, 4))
-    found = errors(branched, estimate_SR, np.ones(4000, dtype=np.bool_))
+    measured = MeasuredSteps.of(branched, {"half": (estimate_SR, np.ones((4000, 4), dtype=np.int64))})
+    found = errors(measured, "half", np.ones(4000, dtype=np.bool_))
     assert found.bias == pytest.approx(0.2, abs=0.05)
     assert found.squared_bias == pytest.approx(0.04 + 0.25, abs=0.05)
     assert found.variance == pytest.approx(1.0, abs=0.05)
     assert found.signal == pytest.approx(1.0, abs=0.08)
     assert found.correlation == pytest.approx(0.5 / np.sqrt(0.25 + 0.04), abs=0.05)
     assert repetitions(64, 32) == 2
+
+
+def test_measured_steps_are_stored_and_joined(tmp_path: Path) -> None:
+    draws = np.random.default_rng(4)
+    parts = [
+        MeasuredSteps(draws.normal(size=n), draws.normal(size=n), {"level 0, no std": (draws.normal(size=(n, 2)),) * 2})
+        for n in (3, 5)
+    ]
+    for number, part in enumerate(parts):
+        part.save(tmp_path / f"{number}.npz")
+    found = MeasuredSteps.joined([MeasuredSteps.load(tmp_path / f"{number}.npz") for number in range(2)])
+    assert found.advantage_S.tolist() == [*parts[0].advantage_S, *parts[1].advantage_S]
+    assert found.estimates["level 0, no std"][0][3:].tolist() == parts[1].estimates["level 0, no std"][0].tolist()
+    assert len(list(tmp_path.iterdir())) == 2
