@@ -34,7 +34,7 @@ from hgpo.steps import StepBatch
 from long_games.tables import student_95
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
-from true_gradient.contenders import CONTENDERS, PUBLISHED, level_estimates, true_gradient_weights
+from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 from true_gradient.replay import KEYS, trajectories
@@ -43,7 +43,7 @@ SIZES = (4, 8, 32)
 STEPS_AT_ONCE = 16
 Figures = dict[str, dict[str, dict[str, Interval]]]
 """See `true_gradient.alignment.compare`."""
-REFERENCES = ("gigpo / observation", "g2po / published_g2po", "graphgpo / published_g2po")
+REFERENCES = ("gigpo / observation", "hgpo paper / observation", "nested_td / published_g2po")
 
 
 Sums = dict[str, NDArray[np.float32]]
@@ -208,7 +208,7 @@ def main() -> None:
     compare_parser.add_argument("pool", type=Path)
     compare_parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rollouts of a task in a batch")
     compare_parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS)
-    compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(PUBLISHED))
+    compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
     update = commands.add_parser("update", help="update once with each estimator, and estimate the change of success")
     update.add_argument("pool", type=Path)

@@ -27,6 +27,11 @@ def shipped(estimator: str, **options: Any) -> Advantage:
     return lambda batch: compute_advantages(batch, estimator, gamma=GAMMA, **options).values
 
 
+def nested(gamma: float = GAMMA, **options: Any) -> Advantage:
+    """NestedTD with options, in units of the return: a pool's parts are scaled alike."""
+    return lambda batch: compute_advantages(batch, "nested_td", gamma=gamma, mode="none", **options).values
+
+
 _PLAIN = {"mode": "mean_norm"}
 PUBLISHED: Mapping[str, Advantage] = {
     "grpo": shipped("grpo"),
@@ -92,14 +97,22 @@ def unit(value_N: FloatArray) -> FloatArray:
     return value_N / max(float(np.sqrt(np.mean(value_N**2))), 1e-12)
 
 
-def proposal_1(batch: StepBatch, episode: bool = True) -> FloatArray:
-    """D/rms(D) + G/rms(G): D = delta m/(m + 1) with m trajectories acting in s' (1 at a win), G GraphGPO."""
+def shrunk(batch: StepBatch, prior: float = 1.0) -> FloatArray:
+    """D = delta m / (m + prior) with m the trajectories that act in s'; 1 at a win."""
     graph = transition_graph(batch)
-    delta_N = errors_on(graph, batch.reward)
     acting_V = trajectories_acting(batch, graph)
-    trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + 1.0))
-    other_N = shipped("graphgpo", **({} if episode else {"episode_advantage_w": 0.0}))(batch)
-    return unit(delta_N * trust_V[graph.target_N]) + unit(other_N)
+    trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + prior))
+    return errors_on(graph, batch.reward) * trust_V[graph.target_N]
+
+
+def with_episode(batch: StepBatch, weight: float) -> FloatArray:
+    """D of `shrunk` and the advantage of whole trajectories, both divided by their root mean square."""
+    return unit(shrunk(batch)) + weight * unit(shipped("graphgpo", step_advantage_w=0.0)(batch))
+
+
+def proposal_1(batch: StepBatch, weight: float = 1.0, **options: float) -> FloatArray:
+    """D/rms(D) + weight G/rms(G) with D of `shrunk` and G GraphGPO's with these options."""
+    return unit(shrunk(batch)) + weight * unit(shipped("graphgpo", **options)(batch))
 
 
 def proposal_2(batch: StepBatch) -> FloatArray:
@@ -112,10 +125,20 @@ def proposal_2(batch: StepBatch) -> FloatArray:
 
 
 CANDIDATES: Mapping[str, Advantage] = {
+    "nested_td": nested(),
+    "nested_td, gamma .9": nested(gamma=0.9),
+    "nested_td, no power": nested(difference_power=1.0),
+    "nested_td, no frequencies": nested(action_power=0.0),
+    "nested_td, no history": nested(history_length=0),
+    "nested_td, no priors": nested(value_prior=0.0, history_prior=0.0),
+    "nested_td, cut is lost": nested(bootstrap_truncated=False),
     "certainty-equivalent TD, own ends": partial(certainty_equivalent, ends="own"),
     "certainty-equivalent TD": certainty_equivalent,
+    "shrunk TD": shrunk,
+    "shrunk TD + episode": partial(with_episode, weight=1.0),
     "proposal 1": proposal_1,
-    "proposal 1, no episode term": partial(proposal_1, episode=False),
+    "proposal 1, half of GraphGPO": partial(proposal_1, weight=0.5),
+    "proposal 1, no episode term": partial(proposal_1, episode_advantage_w=0.0),
     "proposal 2": proposal_2,
 }
 CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES}

@@ -35,6 +35,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "grpo": "hgpo.estimators.grpo:GRPO",
         "hgpo": "hgpo.estimators.hgpo:HGPO",
         "mixed_effects": "hgpo.estimators.mixed_effects:MIXED_EFFECTS",
+        "nested_td": "hgpo.estimators.nested_td:NESTED_TD",
         "reinforce": "hgpo.estimators.reinforce:REINFORCE",
         "rloo": "hgpo.estimators.rloo:RLOO",
     },

@@ -40,7 +40,7 @@ _READ = {
 }
 _FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
 _TEXTS = ("response", "task_type", "fault")
-_INSPECTED = (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, *_TEXTS, "won", "terminated", "truncated")
+_INSPECTED = (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, *_TEXTS, "won", "terminated")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,17 @@ FORMATS = ("auto", "hgpo", "verl", "trajectories")
 BATCH_COLUMNS = ("group", "trajectory", "step", "observation", "reward")
 KEY_COLUMNS = ("observation", "action", "prompt", "next_observation")
 """Columns whose values are compared and may be nested."""
-OPTIONAL_BATCH_COLUMNS = ("action", "prompt", "penalty", "value", "bootstrap", "next_observation", "success")
+OPTIONAL_BATCH_COLUMNS = (
+    "action",
+    "prompt",
+    "penalty",
+    "value",
+    "bootstrap",
+    "next_observation",
+    "success",
+    "log_prob",
+    "truncated",
+)
 SUFFIXES = (".parquet", ".jsonl")
 """Of files that are read and written. A .json file, an array of objects, is read if it is named itself."""
 _TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them

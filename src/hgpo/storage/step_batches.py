@@ -3,8 +3,9 @@
 A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
-- in `penalty`, `value`, `success` (or `won`) and `prompt` is an error if any row has a value, because no default is
-  correct; a column without any value counts as absent;
+- in `truncated` means False;
+- in `penalty`, `value`, `success` (or `won`), `prompt` and `log_prob` is an error if any row has a value, because no
+  default is correct; a column without any value counts as absent;
 - in a required column is an error.
 
 A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
@@ -38,6 +39,7 @@ _IN_ALL_ROWS_OR_NONE = {
     "value": "write the critic's estimate of every step",
     "success": "write true or false in every row",
     "prompt": "write the prompt of every step",
+    "log_prob": "write the log of the probability of every response",
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
@@ -219,6 +221,8 @@ def _values(column: pa.ChunkedArray, name: str) -> Any:
     if name in _REPETITIVE and (is_text or pa.types.is_dictionary(column.type)) and len(column):
         return _shared_values(column)
     values = column.to_pylist()
+    if name == "truncated":
+        return [value is not None and value for value in values]
     if pa.types.is_nested(column.type) and name in KEY_COLUMNS:
         return [value if value is None else canonical_json(value) for value in values]
     return values

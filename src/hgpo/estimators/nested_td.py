@@ -1,0 +1,257 @@
+"""NestedTD: temporal differences whose values are means of nested groups, the finer ones shrunk towards the coarser.
+
+    Q_t = r_t + gamma V_K(s_{t+1}, its history)      D_t = c_t u_t [Q_t - V_0(s_t)]      A_t = sign(D_t) |D_t|^p
+
+    V_0(g) = weighted mean of Q over the steps of g       V_k(g) = w V + (1 - w) V_{k-1}(parent of g)
+    w      = m / (m + history_prior),  V the weighted mean of Q over g,  m the trajectories in g
+
+Groups of level 0 are the steps of a task in one state, those of level k share the k (state, action) pairs before it,
+too: the hierarchy of HGPO. The values are the fixed point of these equations over all rollouts of a task.
+
+- u_t = m / (m + value_prior), with m the trajectories that act in s_{t+1}, distrusts a value of few trajectories; u = 1
+  where the episode ended. A state in which a time limit cut an episode has the value of the others that were there;
+  if nobody acted there, it has the value 0 and u = 0.
+- c_t and the weights of the means correct the frequencies of actions. With n steps in a state, action a was taken n_a
+  times; the policy's probability p of it is known, and p / (1 - (1 - p)^n) has less noise than n_a / n. c is the
+  quotient of these two, the first scaled to sum 1 over the actions of the state, to the power `action_power`.
+- Few steps just before a win have much larger differences than all others. p = `difference_power` below 1 leaves their
+  order and lowers their weight.
+
+Shapes: N steps, G groups of a level, F groups of the last level. Arrays suffixed _N are in group order. Source: this
+project. A fixed point of observed transitions is the certainty-equivalence estimate (Sutton & Barto, Reinforcement
+Learning, 2nd ed., §6.3); p / (1 - (1 - p)^n) weighs as in Horvitz & Thompson, 1952. docs/algorithms/nested_td.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.estimators.base import (
+    Advantages,
+    Estimator,
+    check_choice,
+    check_history,
+    check_number,
+    distinct_per_run,
+    to_rows,
+)
+from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
+from hgpo.estimators.temporal_credit import action_cells
+from hgpo.estimators.transition_graph import won
+from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, group_steps
+from hgpo.returns import discounted_returns
+from hgpo.steps import StepBatch
+
+_SWEEPS = 1_000
+_TOLERANCE = 1e-5
+"""Of the values, as a fraction of the largest one."""
+_LEAST_PROBABILITY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class NestedTdOptions:
+    """Options of NestedTD.
+
+    Attributes:
+        history_length: K, how many (state, action) pairs before a state its finest value distinguishes, at least 0.
+        history_prior: how many trajectories the value of the coarser group counts as, at least 0.
+        value_prior: how many trajectories in the next state make its value half trusted, at least 0.
+        action_power: how far the frequencies of actions are corrected by the policy's probabilities, in [0, 1]; 0 does
+            without the column `log_prob`.
+        difference_power: p of the module's equation, above 0 and at most 1.
+        bootstrap_truncated: whether a time limit leaves the value of the state in which it cut the episode, where the
+            column `truncated` says so; False: the episode ended there.
+        mode: "batch_std" divides all advantages by their population std + 1e-6, "none" leaves units of the return.
+    """
+
+    history_length: int = 1
+    history_prior: float = 8.0
+    value_prior: float = 1.0
+    action_power: float = 0.5
+    difference_power: float = 0.7
+    bootstrap_truncated: bool = True
+    mode: str = "batch_std"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        check_history(self.history_length)
+        check_number("history_prior", self.history_prior)
+        check_number("value_prior", self.value_prior)
+        for name in ("action_power", "difference_power"):
+            if check_number(name, getattr(self, name)) > 1.0:
+                raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
+        if self.difference_power == 0:
+            raise ValueError("difference_power must be above 0: it would make all advantages 1 or -1")
+        if not isinstance(self.bootstrap_truncated, bool):
+            raise ValueError(f"bootstrap_truncated must be True or False, got {self.bootstrap_truncated!r}")
+        check_choice("mode", self.mode, BATCH_MODES)
+
+
+def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
+    """A of every step, see the module, float64[N]. D also loses (penalty - mean penalty of the steps in the state)."""
+    history = options.history_length
+    groups = group_steps(batch, history, "observation_action" if history else "observation")
+    runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
+    trajectory_N = batch.trajectory[groups.row_N]
+    acting = [distinct_per_run(trajectory_N, level) for level in runs]
+    places = _Places.of(batch, groups, runs, options.bootstrap_truncated)
+    correction_N = _action_correction(batch, groups, runs[0], options.action_power)
+    values = _NestedValues(runs, acting, correction_N, options.history_prior)
+
+    reward_N = batch.reward[groups.row_N]
+    fine_F, coarse_G = values.fixed_point(reward_N, places.next_N, gamma)
+    target_N = reward_N + gamma * np.concatenate([fine_F, coarse_G, [0.0, 0.0]])[places.next_N]
+    difference_N = target_N - coarse_G[runs[0].run_N]
+    difference_N[np.abs(difference_N) <= 10 * _TOLERANCE * np.abs(target_N).max()] = 0.0
+    difference_N *= correction_N * _trust(places, runs, acting[0], options.value_prior)
+    difference_N -= group_statistics(GroupedValues(batch.penalty[groups.row_N]), runs[0], ddof=0).deviation_N
+    advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
+
+    compared = GroupedValues(target_N)
+    levels = [step_level(k, groups, compared, Normalisation("mean_norm"), batch.trajectory) for k in range(history + 1)]
+    return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(levels))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Where each step led to, as an index into [values of the F finest groups, values of the G states, 0, 0].
+
+    Attributes:
+        next_N: int64[N]. A step inside a trajectory leads to the finest group of the next step, one that a time limit
+            cut to the state that it showed, if others acted there.
+        ended, unknown: the index of an end, and that of a state in which an episode was cut and nobody acted.
+    """
+
+    next_N: IntArray
+    ended: int
+    unknown: int
+
+    @classmethod
+    def of(cls, batch: StepBatch, groups: StepGroups, runs: list[Runs], bootstrap: bool) -> _Places:
+        """In group order."""
+        fine, states = runs[-1], runs[0]
+        ended = len(fine.start_G) + len(states.start_G)
+        group_of_row_N = to_rows(fine.run_N, groups.row_N)
+        next_N = np.append(group_of_row_N[batch.order][1:], ended)
+        last_M = batch.trajectory_start[1:] - 1
+        next_N[last_M] = ended
+        if bootstrap and batch.truncated is not None:
+            cut_M = batch.truncated[batch.order[last_M]] & ~won(batch)
+            found_M = _state_shown(batch, batch.order[last_M], groups.row_N[states.start_G])
+            shown_M = np.where(found_M < 0, ended + 1, len(fine.start_G) + found_M)
+            next_N[last_M[cut_M]] = shown_M[cut_M]
+        return cls(to_rows(next_N, batch.order)[groups.row_N], ended, ended + 1)
+
+
+def _state_shown(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArray:
+    """Which state, of those whose first rows are `first_G`, these rows' `next_observation` is, int64[M]; -1: none."""
+    if batch.next_observation is None:
+        return np.full(len(row_M), -1)
+    width = max(int(batch.observation.max()), int(batch.next_observation.max())) + 1
+    key_G = batch.group[first_G] * width + batch.observation[first_G]  # ascending, as groups are sorted by it
+    key_M = batch.group[row_M] * width + batch.next_observation[row_M]
+    place_M = np.minimum(np.searchsorted(key_G, key_M), len(key_G) - 1)
+    return np.where(key_G[place_M] == key_M, place_M, -1)
+
+
+def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power: float) -> FloatArray:
+    """(probability of the action, corrected for the chance that it is seen, over its frequency) ^ power, float64[N]."""
+    if not power:
+        return np.ones(len(batch))
+    assert batch.action is not None, "`needs` has asked for both"
+    assert batch.log_prob is not None, "`needs` has asked for both"
+    cells = action_cells(states, batch.action[groups.row_N])
+    chosen_N = np.maximum(cells.means(np.exp(batch.log_prob[groups.row_N])), _LEAST_PROBABILITY)
+    steps_N = states.size_G.astype(np.float64)[states.run_N]
+    with np.errstate(divide="ignore"):  # of an action that is certain: it is seen with probability 1
+        seen_N = -np.expm1(steps_N * np.log1p(-np.minimum(chosen_N, 1.0)))
+    weight_N = chosen_N / seen_N / cells.count_N
+    total_G = np.bincount(states.run_N, weights=weight_N)
+    corrected_N: FloatArray = (weight_N / total_G[states.run_N] * steps_N) ** power
+    return corrected_N
+
+
+class _NestedValues:
+    """The values of all groups as the fixed point of their equations.
+
+    Args:
+        runs: of each level.
+        acting: trajectories in each group of each level.
+        weight_N: of each step in the means.
+        history_prior: see `NestedTdOptions`.
+    """
+
+    def __init__(self, runs: list[Runs], acting: list[IntArray], weight_N: FloatArray, history_prior: float) -> None:
+        self._weight_N, self._group_N = weight_N, runs[-1].run_N
+        self._parents = [coarse.run_N[fine.start_G] for coarse, fine in pairwise(runs)]
+        self._total = self._sums(weight_N)
+        self._shares = [count_G / (count_G + history_prior) for count_G in acting[1:]]
+
+    def fixed_point(self, reward_N: FloatArray, next_N: IntArray, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """V_K of the finest groups and V_0 of the states, float64[F] and float64[G].
+
+        Args:
+            reward_N: of each step.
+            next_N: see `_Places`.
+            gamma: discount.
+        """
+        earned_N, discount_N = self._weight_N * reward_N, self._weight_N * gamma
+        size = len(self._total[-1]) + len(self._total[0])
+        value = np.zeros(size + 2)
+        for _ in range(_SWEEPS):
+            new = self._values(earned_N + discount_N * value.take(next_N))
+            change = np.abs(new - value[:size]).max()
+            value[:size] = new
+            if change <= _TOLERANCE * (1.0 - min(gamma, 0.99)) * np.abs(new).max():
+                break
+        fine_F, coarse_G = np.split(value[:size], [len(self._total[-1])])
+        return fine_F, coarse_G
+
+    def _sums(self, weighted_N: FloatArray) -> list[FloatArray]:
+        """Over the groups of each level, the coarsest first."""
+        sums = [weighted_N]
+        for group_N in (self._group_N, *reversed(self._parents)):
+            sums.append(np.bincount(group_N, weights=sums[-1]).astype(np.float64, copy=False))
+        return sums[:0:-1]
+
+    def _values(self, weighted_N: FloatArray) -> FloatArray:
+        """V_K of the finest groups, then V_0 of the states, from weighted targets."""
+        means = [sum_G / total_G for sum_G, total_G in zip(self._sums(weighted_N), self._total, strict=True)]
+        value = means[0]
+        for mean_G, share_G, parent_G in zip(means[1:], self._shares, self._parents, strict=True):
+            value = share_G * mean_G + (1.0 - share_G) * value[parent_G]
+        return np.concatenate([value, means[0]])
+
+
+def _trust(places: _Places, runs: list[Runs], acting_G: IntArray, prior: float) -> FloatArray:
+    """u of each step: m / (m + prior) of the state it led to, 1 at an end, 0 at an unknown state, float64[N]."""
+    trust_G = acting_G / (acting_G + prior)
+    state_F = runs[0].run_N[runs[-1].start_G]
+    trust_N: FloatArray = np.concatenate([trust_G[state_F], trust_G, [1.0, 0.0]])[places.next_N]
+    return trust_N
+
+
+def _needs(options: NestedTdOptions) -> tuple[str, ...]:
+    return (("action", "log_prob") if options.action_power else ()) or (("action",) if options.history_length else ())
+
+
+def _level_name(k: int) -> str:
+    return f"same state and {k} {'step' if k == 1 else 'steps'} before" if k else "same state"
+
+
+NESTED_TD = Estimator(
+    "nested_td",
+    nested_td,
+    NestedTdOptions,
+    label="NestedTD",
+    needs=_needs,
+    levels=lambda options: (
+        "same state",
+        *(f"same {k} steps before, too" for k in range(1, options.history_length + 1)),
+    ),
+    follows_memory=False,
+)
