@@ -18,7 +18,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from rich.table import Table
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
+from hgpo.utils.files import write_text
 from long_games.tables import student_95
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
@@ -243,16 +244,23 @@ def main() -> None:
 
 
 def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
-    """Add the figures of a pool to a file."""
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    stored[pool] = {
-        str(size): {
-            name: {figure: {other: asdict(one) for other, one in of.items()} for figure, of in by_figure.items()}
-            for name, by_figure in figures.items()
-        }
-        for size, figures in found.items()
-    }
-    path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    """Add the figures of a pool to a file: a line for each number of rollouts, estimator and key."""
+    kept = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["pool"] != pool] if path.exists() else []
+    for size, figures in found.items():
+        for name, by_figure in figures.items():
+            estimator, key = name.split(" / ")
+            values = {
+                figure: {other: _rounded(one) for other, one in of.items() if other == "" or "tasks" in figure}
+                for figure, of in by_figure.items()
+            }
+            kept.append({"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values})
+    write_text(path, "[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]\n")
+
+
+def _rounded(one: Interval) -> list[float] | None:
+    """Value, low and high; None where a squared length came out negative."""
+    numbers = [one.value, one.low, one.high]
+    return [round(number, 3) for number in numbers] if np.isfinite(numbers).all() else None
 
 
 if __name__ == "__main__":

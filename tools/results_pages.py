@@ -37,6 +37,8 @@ SAMPLERS = ("transformers", "vllm")
 
 sys.path.insert(0, str(BENCHMARKS))
 
+from gradients_page import gradients_page
+
 import campaign_table
 import engines
 import yardsticks
@@ -50,6 +52,7 @@ def pages() -> dict[Path, str]:
     texts = {
         "README.md": index_page(),
         "trained-policies.md": trained_page(),
+        "gradients.md": gradients_page(BENCHMARKS / "gradients.json"),
         "games.md": games_page(),
         "chains.md": chains_page(),
         "engines.md": engines_page(),
@@ -71,6 +74,7 @@ generator per seed drew an evaluation's random numbers. Now they are drawn by se
 gives another sample of the same quantity.
 
 - [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
+- [Gradients](gradients.md): batch gradients of estimators beside the true policy gradient
 - [Small games](games.md): estimators on games whose exact gradient is known
 - [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
 - [Engines and samplers](engines.md): the built-in trainer beside verl, samplers, memory

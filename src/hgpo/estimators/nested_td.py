@@ -249,9 +249,6 @@ NESTED_TD = Estimator(
     NestedTdOptions,
     label="NestedTD",
     needs=_needs,
-    levels=lambda options: (
-        "same state",
-        *(f"same {k} steps before, too" for k in range(1, options.history_length + 1)),
-    ),
+    levels=lambda options: tuple(_level_name(k) for k in range(options.history_length + 1)),
     follows_memory=False,
 )

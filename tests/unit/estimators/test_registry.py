@@ -34,6 +34,7 @@ COLUMNS: dict[str, Any] = {
     "action": ["go"] * 6,
     "prompt": ["p"] * 6,
     "value": [0.5] * 6,
+    "log_prob": [-0.5] * 6,
 }
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -45,6 +46,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {"context": "observation_action"}),
     ("hgpo", {"context": "prompt", "history_length": 3}),
     ("hgpo", {"weight_type": "pooled"}),
+    ("nested_td", {"history_length": 2}),
+    ("nested_td", {"action_power": 0.0}),
+    ("nested_td", {"action_power": 0.0, "history_length": 0}),
     ("mixed_effects", {"context": "observation_action"}),
 ]
 
@@ -65,7 +69,7 @@ def test_keywords() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options: dict[str, Any]) -> None:
     needs = get(name).needs(parse_options(name, **options))
-    spare = {"action", "prompt", "value"} - set(needs)
+    spare = {"action", "prompt", "value", "log_prob"} - set(needs)
     compute_advantages(StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - spare}), name, **options)
     for column in needs:
         without = StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - {column}})

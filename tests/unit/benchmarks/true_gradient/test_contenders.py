@@ -23,6 +23,8 @@ def two_rollouts() -> StepBatch:
         action=["down", "take", "out", "in"],
         reward=[0.0, 1.0, 0.0, 0.0],
         success=[True, True, False, False],
+        truncated=[False, False, False, True],
+        log_prob=[-0.7] * 4,
     )
 
 

@@ -1,0 +1,124 @@
+# ruff: noqa: E501 -- texts of pages
+"""The page of batch gradients beside the true policy gradient: docs/results/gradients.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+POOLS = {
+    "report-start": "Generated household tasks, start of the quickstart",
+    "report-100": "Generated household tasks, after 100 of its updates",
+    "report-200": "Generated household tasks, after 200 updates",
+}
+"""Name of a pool -> what it is."""
+KEYS = {
+    "observation": "text",
+    "observation_and_commands": "text + commands",
+    "published_g2po": "G2PO's",
+    "simulator": "exact state",
+}
+ROLLOUTS = 8
+HGPO = "hgpo paper / observation"
+MOST = "published_g2po"
+Row = Mapping[str, Any]
+
+
+def gradients_page(path: Path) -> str:
+    """The page of the stored rows."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    parts = [INTRODUCTION]
+    for pool, title in POOLS.items():
+        here = [row for row in rows if row["pool"] == pool]
+        if here:
+            parts += [f"## {title}\n", _by_key(here), _by_figure(here), _by_rollouts(here)]
+    return "\n".join([*parts, COMMANDS])
+
+
+def _by_key(rows: Sequence[Row]) -> str:
+    """The cosine with the true gradient of the same tasks, by state key."""
+    found = {(row["estimator"], row["key"]): row for row in rows if row["rollouts"] == ROLLOUTS}
+    names = sorted({name for name, _ in found}, key=lambda name: -_value(found[name, MOST], "same tasks"))
+    lines = [
+        f"Cosine with the true gradient of the same tasks, {ROLLOUTS} rollouts of each of 16 tasks:\n",
+        f"| estimator | {' | '.join(KEYS.values())} | with G2PO's key − HGPO of the paper |",
+        "|---" * (len(KEYS) + 2) + "|",
+    ]
+    for name in names:
+        cells = [f"{_value(found[name, key], 'same tasks'):.2f}" for key in KEYS]
+        lead = found[name, MOST]["figures"]["same tasks"].get(HGPO)
+        lines.append(f"| {name} | {' | '.join(cells)} | {_interval(lead, signed=True)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_figure(rows: Sequence[Row]) -> str:
+    """All figures with the key that serves most estimators best."""
+    figures = ("same tasks", "other tasks", "direction", "noise")
+    chosen = [row for row in rows if row["rollouts"] == ROLLOUTS and row["key"] == MOST]
+    lines = [
+        "All figures with G2PO's key:\n",
+        f"| estimator | {' | '.join(figures)} |",
+        "|---" * (len(figures) + 1) + "|",
+    ]
+    for row in sorted(chosen, key=lambda row: -_value(row, "same tasks")):
+        cells = [_interval(row["figures"][figure][""]) for figure in figures]
+        lines.append(f"| {row['estimator']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_rollouts(rows: Sequence[Row]) -> str:
+    """The cosine by the number of rollouts."""
+    sizes = sorted({row["rollouts"] for row in rows})
+    found = {(row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST}
+    lines = [
+        "By the number of rollouts of each task, same tasks, G2PO's key:\n",
+        f"| estimator | {' | '.join(map(str, sizes))} |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    for name in sorted({name for name, _ in found}, key=lambda name: -_value(found[name, ROLLOUTS], "same tasks")):
+        cells = [f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _value(row: Row, figure: str) -> float:
+    interval = row["figures"][figure][""]
+    return float("-inf") if interval is None else float(interval[0])
+
+
+def _interval(numbers: Sequence[float] | None, *, signed: bool = False) -> str:
+    if numbers is None:
+        return "–"
+    value, low, high = (f"{number:+.2f}" if signed else f"{number:.2f}" for number in numbers)
+    return f"{value} ({low} to {high})"
+
+
+INTRODUCTION = """# Batch gradients beside the true policy gradient
+
+How close does the batch gradient of an estimator come to the gradient of the probability to win, on tasks and with a policy of this project?
+
+**Measurement.** 128 tasks, 64 rollouts of each with one policy. The gradient of every step's log-prob is stored as a sketch of 8,192 numbers,
+whose inner products are those of the gradients up to about 1 %. The true gradient of a task is estimated without bias from 32 rollouts, with the wins of
+the other rollouts as baseline, and compared with batches of the other 32. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets of tasks.
+
+- **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the latter.
+- **other tasks**: with that of all other tasks. "–": the tasks' true gradients have nothing in common that could be measured.
+- **direction**: cosine of the mean batch gradient with the true one, same tasks; below 1 is bias.
+- **noise**: variance of a batch gradient over its squared mean.
+
+Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction is not yet a good training
+([trained policies](trained-policies.md)). "shrunk TD", "proposal 1" and "proposal 2" are candidates that [NestedTD](../algorithms/nested_td.md) was
+developed from, on other tasks than these.
+"""
+
+COMMANDS = """## Commands
+
+    hgpo train recipes/quickstart/hgpo.toml run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1
+    python benchmarks/gradients.py play runs/q7101 runs/report-start --checkpoint start --first 13000
+    python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json
+    python tools/results_pages.py
+
+and the same with `--checkpoint 100` and `200`. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
+"""
