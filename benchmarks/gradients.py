@@ -245,7 +245,8 @@ def main() -> None:
 
 def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
     """Add the figures of a pool to a file: a line for each number of rollouts, estimator and key."""
-    kept = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["pool"] != pool] if path.exists() else []
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    rows = {(row["pool"], row["rollouts"], row["estimator"], row["key"]): row for row in stored}
     for size, figures in found.items():
         for name, by_figure in figures.items():
             estimator, key = name.split(" / ")
@@ -253,8 +254,9 @@ def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
                 figure: {other: _rounded(one) for other, one in of.items() if other == "" or "tasks" in figure}
                 for figure, of in by_figure.items()
             }
-            kept.append({"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values})
-    write_text(path, "[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]\n")
+            row = {"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values}
+            rows[pool, size, estimator, key] = row
+    write_text(path, "[\n" + ",\n".join(json.dumps(row) for row in rows.values()) + "\n]\n")
 
 
 def _rounded(one: Interval) -> list[float] | None:

@@ -59,7 +59,7 @@ def action_correction(columns: Columns, row: int, groups: list[list[Any]], power
     alike = [other for other in range(len(groups)) if groups[other][0] == groups[row][0]]
     weights = {}
     for action in {columns["action"][other] for other in alike}:
-        taken = [math.exp(columns["log_prob"][other]) for other in alike if columns["action"][other] == action]
+        taken = [math.exp(columns["response_log_prob"][other]) for other in alike if columns["action"][other] == action]
         chosen = math.fsum(taken) / len(taken)
         weights[action] = chosen / (1 - (1 - chosen) ** len(alike))
     share = weights[columns["action"][row]] / math.fsum(weights.values())

@@ -55,18 +55,20 @@ class Products:
 
 def products(gradients: TaskGradients) -> Products:
     """The inner products of all tasks."""
-    tasks, batches, width = gradients.batch_TBW.shape
-    batch_W = gradients.batch_TBW.reshape(tasks * batches, width)
-    true_W = gradients.true_T2W.reshape(tasks * 2, width)
-    own = (batch_W @ batch_W.T).reshape(tasks, batches, tasks, batches).astype(np.float64)
-    cross = (batch_W @ true_W.T).reshape(tasks, batches, tasks, 2).astype(np.float64)
-    halves = (true_W @ true_W.T).reshape(tasks, 2, tasks, 2).astype(np.float64)
-    other_B = 1 - np.arange(batches) * 2 // batches
-    length = np.einsum("ibjb->ij", own) / batches
-    along = np.mean([cross[:, b, :, half] for b, half in enumerate(other_B)], axis=0)
-    true = (halves[:, 0, :, 1] + halves[:, 1, :, 0]) / 2
-    mean = (own.sum(axis=(1, 3)) / batches - length) / (batches - 1)
-    return Products(length, mean, along, true)
+    batch_TBW, true_T2W = gradients.batch_TBW, gradients.true_T2W
+    batches = batch_TBW.shape[1]
+    length = sum(_gram(batch_TBW[:, b], batch_TBW[:, b]) for b in range(batches)) / batches
+    sum_TW = batch_TBW.sum(axis=1)
+    mean = (_gram(sum_TW, sum_TW) / batches - length) / (batches - 1)
+    first_TW, second_TW = (half_TBW.sum(axis=1) for half_TBW in np.split(batch_TBW, 2, axis=1))
+    along = (_gram(first_TW, true_T2W[:, 1]) + _gram(second_TW, true_T2W[:, 0])) / batches
+    halves = _gram(true_T2W[:, 0], true_T2W[:, 1])
+    return Products(length, mean, along, (halves + halves.T) / 2)
+
+
+def _gram(one_TW: NDArray[np.float32], other_TW: NDArray[np.float32]) -> Floats:
+    """The inner products of all pairs of rows."""
+    return (one_TW @ other_TW.T).astype(np.float64)
 
 
 def figures(found: Products, weight_XT: Floats, tasks: int = TASKS_PER_UPDATE) -> dict[str, Floats]:

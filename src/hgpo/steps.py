@@ -38,7 +38,7 @@ class StepBatch:
         bootstrap: float64[N], zeros unless given.
         action, prompt, next_observation: int64[N] or None.
         success: bool[N] or None.
-        log_prob: float64[N] or None.
+        response_log_prob: float64[N] or None.
         truncated: bool[N] or None.
         order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
         trajectory_start: int64[M+1], trajectory m is `order[trajectory_start[m]:trajectory_start[m + 1]]`.
@@ -71,7 +71,7 @@ class StepBatch:
     value: FloatArray | None = None
     next_observation: IntArray | None = None
     success: BoolArray | None = None
-    log_prob: FloatArray | None = None
+    response_log_prob: FloatArray | None = None
     truncated: BoolArray | None = None
     labels: Mapping[str, tuple[Hashable, ...]] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -100,7 +100,7 @@ class StepBatch:
         bootstrap: Any = None,
         next_observation: Any = None,
         success: Any = None,
-        log_prob: Any = None,
+        response_log_prob: Any = None,
         truncated: Any = None,
     ) -> StepBatch:
         """Check the columns, intern the keys and order the steps by time. Rows may come in any order.
@@ -123,7 +123,7 @@ class StepBatch:
                 limit cut; 0 on all other steps. It is read by estimators with a critic.
             next_observation: The observation after this step, None after the last.
             success: True or False per row.
-            log_prob: Log of the probability with which the policy chose the step's response, at most 0.
+            response_log_prob: Log of the probability with which the policy chose the step's response, at most 0.
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
 
         Raises:
@@ -135,7 +135,7 @@ class StepBatch:
             "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,
             "action": action, "prompt": prompt, "penalty": penalty, "value": value,
             "bootstrap": bootstrap, "next_observation": next_observation, "success": success,
-            "log_prob": log_prob, "truncated": truncated,
+            "response_log_prob": response_log_prob, "truncated": truncated,
         }  # fmt: skip
         required = ("group", "trajectory", "step", "observation", "reward")
         raw = {
@@ -177,7 +177,7 @@ class StepBatch:
             value=columns.reals("value", raw["value"]) if "value" in raw else None,
             next_observation=interned.get("next_observation"),
             success=columns.truths("success", raw["success"]) if "success" in raw else None,
-            log_prob=_log_prob(raw["log_prob"]) if "log_prob" in raw else None,
+            response_log_prob=_log_prob(raw["response_log_prob"]) if "response_log_prob" in raw else None,
             truncated=columns.truths("truncated", raw["truncated"]) if "truncated" in raw else None,
             labels=MappingProxyType(labels),
         )
@@ -199,10 +199,12 @@ def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
 
 def _log_prob(raw: Any) -> FloatArray:
     """The column; sums of float32 logarithms may exceed 0 by rounding."""
-    value_N = columns.reals("log_prob", raw)
+    value_N = columns.reals("response_log_prob", raw)
     if (value_N > _LOG_PROB_ROUNDING).any():
         row = int(np.argmax(value_N))
-        columns.fail("log_prob", row, f"is the log of a probability, so it must be at most 0, got {value_N[row]}")
+        columns.fail(
+            "response_log_prob", row, f"is the log of a probability, so it must be at most 0, got {value_N[row]}"
+        )
     return np.minimum(value_N, 0.0)
 
 

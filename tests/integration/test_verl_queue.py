@@ -99,7 +99,7 @@ def records(groups: int, members: int, seed: int) -> list[StepRecord]:
                         next_observation="next",
                         prompt_ids=rng.integers(0, 50, 4).astype(np.int32),
                         token_ids=rng.integers(0, 50, tokens).astype(np.int32),
-                        log_probs=rng.normal(size=tokens).astype(np.float32),
+                        log_probs=-np.abs(rng.normal(size=tokens)).astype(np.float32),
                     )
                 )
     return found

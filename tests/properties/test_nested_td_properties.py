@@ -54,7 +54,7 @@ def episodes(draw: st.DrawFn) -> Columns:
         follows.get((name, step + 1), f"room {number.randint(1, 5)}")
         for name, step in zip(batch["trajectory"], batch["step"], strict=True)
     ]
-    batch["log_prob"] = [number.choice([0.0, -0.1, -1.5, -8.0]) for _ in is_last]
+    batch["response_log_prob"] = [number.choice([0.0, -0.1, -1.5, -8.0]) for _ in is_last]
     return batch
 
 

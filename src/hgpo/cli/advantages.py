@@ -28,8 +28,8 @@ JSONL file, a folder of such files, files with one trajectory or conversation pe
 file is one batch (one update): steps of different files are never compared.
 
 Required columns: group, trajectory, step, observation, reward. Optional: action, prompt, penalty, value, bootstrap,
-next_observation, success, log_prob, truncated. action, next_observation and truncated may be empty; the others must
-be in all rows of a file or in none.
+next_observation, success, response_log_prob, truncated. action, next_observation and truncated may be empty; the
+others must be in all rows of a file or in none.
 
 Prints figures of the groups of every level of each update (docs/inspect.md explains them). --output writes the rows
 with these columns added:

@@ -61,7 +61,7 @@ class NestedTdOptions:
         history_prior: how many trajectories the value of the coarser group counts as, at least 0.
         value_prior: how many trajectories in the next state make its value half trusted, at least 0.
         action_power: how far the frequencies of actions are corrected by the policy's probabilities, in [0, 1]; 0 does
-            without the column `log_prob`.
+            without the column `response_log_prob`.
         difference_power: p of the module's equation, above 0 and at most 1.
         bootstrap_truncated: whether a time limit leaves the value of the state in which it cut the episode, where the
             column `truncated` says so; False: the episode ended there.
@@ -163,9 +163,9 @@ def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power
     if not power:
         return np.ones(len(batch))
     assert batch.action is not None, "`needs` has asked for both"
-    assert batch.log_prob is not None, "`needs` has asked for both"
+    assert batch.response_log_prob is not None, "`needs` has asked for both"
     cells = action_cells(states, batch.action[groups.row_N])
-    chosen_N = np.maximum(cells.means(np.exp(batch.log_prob[groups.row_N])), _LEAST_PROBABILITY)
+    chosen_N = np.maximum(cells.means(np.exp(batch.response_log_prob[groups.row_N])), _LEAST_PROBABILITY)
     steps_N = states.size_G.astype(np.float64)[states.run_N]
     with np.errstate(divide="ignore"):  # of an action that is certain: it is seen with probability 1
         seen_N = -np.expm1(steps_N * np.log1p(-np.minimum(chosen_N, 1.0)))
@@ -236,7 +236,9 @@ def _trust(places: _Places, runs: list[Runs], acting_G: IntArray, prior: float) 
 
 
 def _needs(options: NestedTdOptions) -> tuple[str, ...]:
-    return (("action", "log_prob") if options.action_power else ()) or (("action",) if options.history_length else ())
+    return (("action", "response_log_prob") if options.action_power else ()) or (
+        ("action",) if options.history_length else ()
+    )
 
 
 def _level_name(k: int) -> str:

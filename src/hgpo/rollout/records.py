@@ -57,7 +57,7 @@ class StepRecord:
     next_prompt_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
 
     @property
-    def log_prob(self) -> float:
+    def response_log_prob(self) -> float:
         """Of the whole response when it was sampled; 0 where its tokens are not known."""
         return float(self.log_probs.sum(dtype=np.float64))
 
@@ -121,14 +121,14 @@ def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None) -> 
         bootstrap=None if values is None else values.bootstrap_N,
         next_observation=[record.next_observation for record in steps],
         success=[record.won for record in steps],
-        log_prob=_known_log_probs(steps),
+        response_log_prob=_known_log_probs(steps),
         truncated=[record.truncated for record in steps],
     )
 
 
 def _known_log_probs(steps: Sequence[StepRecord]) -> list[float] | None:
     """Of each response; None where a policy gave none at all."""
-    return [step.log_prob for step in steps] if any(len(step.log_probs) for step in steps) else None
+    return [step.response_log_prob for step in steps] if any(len(step.log_probs) for step in steps) else None
 
 
 # Step records as a file.
@@ -177,7 +177,7 @@ def _columns(steps: Sequence[StepRecord]) -> dict[str, pa.Array]:
         columns[column.name] = pa.array([_plain(getattr(step, column.name)) for step in steps], type=kind)
     known = _known_log_probs(steps)
     if known is not None:
-        columns["log_prob"] = pa.array(known)
+        columns["response_log_prob"] = pa.array(known)
     return columns
 
 

@@ -27,7 +27,7 @@ OPTIONAL_BATCH_COLUMNS = (
     "bootstrap",
     "next_observation",
     "success",
-    "log_prob",
+    "response_log_prob",
     "truncated",
 )
 SUFFIXES = (".parquet", ".jsonl")

@@ -4,8 +4,8 @@ A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
 - in `truncated` means False;
-- in `penalty`, `value`, `success` (or `won`), `prompt` and `log_prob` is an error if any row has a value, because no
-  default is correct; a column without any value counts as absent;
+- in `penalty`, `value`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has a value,
+  because no default is correct; a column without any value counts as absent;
 - in a required column is an error.
 
 A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
@@ -39,7 +39,7 @@ _IN_ALL_ROWS_OR_NONE = {
     "value": "write the critic's estimate of every step",
     "success": "write true or false in every row",
     "prompt": "write the prompt of every step",
-    "log_prob": "write the log of the probability of every response",
+    "response_log_prob": "write the log of the probability of every response",
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 

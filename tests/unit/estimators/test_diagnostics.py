@@ -106,7 +106,7 @@ def test_every_estimator_can_be_summarised(estimator: str) -> None:
         group=[0] * 6, trajectory=[0, 0, 1, 1, 2, 2], step=[0, 1] * 3, observation=list("abacab"),
         action=list("xyxyxx"), reward=[0, 1, 0, 0, 0, 2], value=[0.5] * 6, prompt=list("abacab"),
         next_observation=list("b.c.b."), success=[False, True, False, False, False, True],
-        log_prob=[-0.5] * 6,
+        response_log_prob=[-0.5] * 6,
     )  # fmt: skip
     advantages = compute_advantages(batch, estimator)
     summary = summarise_levels(batch, advantages)

@@ -31,7 +31,7 @@ def batch(**changed: Any) -> StepBatch:
         "reward": [0.0, 1.0, 0.0, 0.0],
         "success": [False, True, False, False],
         "truncated": [False, False, False, True],
-        "log_prob": np.log([0.5, 1.0, 0.5, 1.0]).tolist(),
+        "response_log_prob": np.log([0.5, 1.0, 0.5, 1.0]).tolist(),
     }
     return StepBatch.from_columns(**(columns | changed))
 
@@ -75,7 +75,7 @@ def test_values_of_histories_are_shrunk_towards_those_of_states() -> None:
         "action": ["left", "go", "left", "go", "right", "go", "right", "go"],
         "reward": [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
         "success": [False, True, False, True, False, False, False, False],
-        "log_prob": [-0.7] * 8,
+        "response_log_prob": [-0.7] * 8,
     }
     steps = StepBatch.from_columns(**columns)
     for prior, share in ((0.0, 1.0), (2.0, 0.5), (8.0, 0.2)):
@@ -92,7 +92,7 @@ def test_frequencies_are_corrected_by_probabilities() -> None:
         "observation": ["start"] * 4,
         "action": ["left", "left", "left", "right"],
         "reward": [1.0, 1.0, 1.0, 0.0],
-        "log_prob": np.log([0.5] * 4).tolist(),
+        "response_log_prob": np.log([0.5] * 4).tolist(),
     }
     steps = StepBatch.from_columns(**columns)
     found = advantages(steps, action_power=1.0)

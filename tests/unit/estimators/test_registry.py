@@ -34,7 +34,7 @@ COLUMNS: dict[str, Any] = {
     "action": ["go"] * 6,
     "prompt": ["p"] * 6,
     "value": [0.5] * 6,
-    "log_prob": [-0.5] * 6,
+    "response_log_prob": [-0.5] * 6,
 }
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -69,7 +69,7 @@ def test_keywords() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options: dict[str, Any]) -> None:
     needs = get(name).needs(parse_options(name, **options))
-    spare = {"action", "prompt", "value", "log_prob"} - set(needs)
+    spare = {"action", "prompt", "value", "response_log_prob"} - set(needs)
     compute_advantages(StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - spare}), name, **options)
     for column in needs:
         without = StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - {column}})

@@ -24,7 +24,7 @@ def two_rollouts() -> StepBatch:
         reward=[0.0, 1.0, 0.0, 0.0],
         success=[True, True, False, False],
         truncated=[False, False, False, True],
-        log_prob=[-0.7] * 4,
+        response_log_prob=[-0.7] * 4,
     )
 
 
