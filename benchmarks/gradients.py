@@ -238,7 +238,7 @@ def main() -> None:
         return
     found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators)
     for size, figures in found.items():
-        show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console())
+        show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console(width=150))
     if arguments.json:
         write(arguments.json, arguments.pool.name, found)
 

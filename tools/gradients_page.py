@@ -20,6 +20,22 @@ KEYS = {
     "published_g2po": "G2PO's",
     "simulator": "exact state",
 }
+SHOWN = (
+    "nested_td",
+    "nested_td, gamma .9",
+    "proposal 1",
+    "certainty-equivalent TD",
+    "graphgpo",
+    "g2po",
+    "gagpo, lambda .5",
+    "atd",
+    "hgpo paper",
+    "hgpo paper, no std",
+    "hgpo level 0, no std",
+    "gigpo",
+    "grpo",
+)
+"""Estimators in the tables of all figures and of numbers of rollouts."""
 ROLLOUTS = 8
 HGPO = "hgpo paper / observation"
 MOST = "published_g2po"
@@ -56,7 +72,7 @@ def _by_key(rows: Sequence[Row]) -> str:
 def _by_figure(rows: Sequence[Row]) -> str:
     """All figures with the key that serves most estimators best."""
     figures = ("same tasks", "other tasks", "direction", "noise")
-    chosen = [row for row in rows if row["rollouts"] == ROLLOUTS and row["key"] == MOST]
+    chosen = [row for row in rows if (row["rollouts"], row["key"]) == (ROLLOUTS, MOST) and row["estimator"] in SHOWN]
     lines = [
         "All figures with G2PO's key:\n",
         f"| estimator | {' | '.join(figures)} |",
@@ -71,7 +87,9 @@ def _by_figure(rows: Sequence[Row]) -> str:
 def _by_rollouts(rows: Sequence[Row]) -> str:
     """The cosine by the number of rollouts."""
     sizes = sorted({row["rollouts"] for row in rows})
-    found = {(row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST}
+    found = {
+        (row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST and row["estimator"] in SHOWN
+    }
     lines = [
         "By the number of rollouts of each task, same tasks, G2PO's key:\n",
         f"| estimator | {' | '.join(map(str, sizes))} |",

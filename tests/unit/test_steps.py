@@ -150,6 +150,8 @@ def test_a_batch_can_be_pickled() -> None:
         ({"success": [0, 1, None, 0]}, "column 'success', row 2: missing value .*expected True or False"),
         ({"success": [0, 1, float("nan"), 0]}, "column 'success', row 2: expected True or False, got nan"),
         ({"success": [0, 1, "yes", 0]}, "column 'success', row 2: expected True or False, got str"),
+        ({"truncated": [0, 1, "yes", 0]}, "column 'truncated', row 2: expected True or False, got str"),
+        ({"response_log_prob": [-1, 0, 0.5, 0]}, "column 'response_log_prob', row 2: .*at most 0, got 0.5"),
         ({"value": [0, 1, None, 0]}, "column 'value', row 2: missing value \\(None\\), expected a number"),
         ({name: [] for name in ROWS}, "column 'group': the batch is empty"),
     ],
@@ -157,6 +159,14 @@ def test_a_batch_can_be_pickled() -> None:
 def test_errors_name_the_column_and_the_row(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StepBatch.from_columns(**columns(**changes))
+
+
+def test_log_probs_that_exceed_0_by_rounding_are_0() -> None:
+    batch = StepBatch.from_columns(**columns(response_log_prob=[-1.5, 1e-6, 0, -2], truncated=[0, 0, 0, 1]))
+    assert batch.response_log_prob is not None
+    assert batch.truncated is not None
+    assert batch.response_log_prob.tolist() == [-1.5, 0, 0, -2]
+    assert batch.truncated.tolist() == [False, False, False, True]
 
 
 def test_whole_floats_are_steps() -> None:

@@ -66,12 +66,17 @@ def test_what_may_not_be_missing_names_the_place_and_the_column(column, message)
         step_batch_from_table(pa.table(STEPS | column), place=place)
 
 
-@pytest.mark.parametrize("name", ["penalty", "value", "success", "won", "prompt"])
+@pytest.mark.parametrize("name", ["penalty", "value", "success", "won", "prompt", "response_log_prob"])
 def test_a_column_without_a_value_counts_as_not_there(name):
     for empty in (pa.array([None, None]), pa.array([None, None], pa.float64())):
         batch = step_batch_from_table(pa.table(STEPS | {name: empty}))
         assert batch.value is batch.success is batch.prompt is None
         assert batch.penalty.tolist() == [0.0, 0.0]
+
+
+def test_a_missing_truncated_is_false():
+    stored = step_batch_from_table(pa.table(STEPS | {"truncated": [None, True]}))
+    assert stored.truncated.tolist() == [False, True]
 
 
 def test_won_stands_in_for_a_success_without_a_value():
