@@ -35,7 +35,7 @@ CHOSEN_RATES = {
 
 SAMPLERS = ("transformers", "vllm")
 
-sys.path.insert(0, str(BENCHMARKS))
+sys.path[:0] = [str(BENCHMARKS), str(ROOT / "tools")]
 
 from gradients_page import gradients_page
 
