@@ -26,13 +26,14 @@ def nested_td(columns: Columns, gamma: float, options: dict[str, Any]) -> list[f
     value = values(columns, groups, leads_to, correction, gamma, options)
     value |= {END: 0.0, UNKNOWN: 0.0}
     target = [columns["reward"][row] + gamma * value[leads_to[row]] for row in rows]
-    scale = max(abs(number) for number in target)
     result = []
     for row in rows:
         difference = target[row] - value[groups[row][0]]
-        if abs(difference) <= 1e-4 * scale:
-            difference = 0.0
         alike = [other for other in rows if groups[other][0] == groups[row][0]]
+        task = [abs(columns["reward"][other]) for other in rows if columns["group"][other] == columns["group"][row]]
+        bound = max(1e-4 * max(abs(target[other]) for other in alike), 1e-5 * (max(task) or 1.0))
+        if abs(difference) <= bound:
+            difference = 0.0
         penalty = columns["penalty"][row] - math.fsum(columns["penalty"][other] for other in alike) / len(alike)
         difference = difference * correction[row] * trust(columns, leads_to[row], groups, options) - penalty
         difference = 0.0 if abs(difference) < 1e-12 else difference
@@ -47,7 +48,7 @@ def destination(columns: Columns, row: int, groups: list[list[Any]], options: di
     path = rows_of(columns, columns["trajectory"][row])
     if columns["step"][row] + 1 < len(path):
         return groups[path[columns["step"][row] + 1]][-1]
-    won = any(columns["success"][other] for other in path)
+    won = any(columns["success"][other] for other in path)  # a won episode is not continued
     if not (options["bootstrap_truncated"] and columns["truncated"][row] and not won):
         return END
     shown = (columns["group"][row], columns["next_observation"][row])
@@ -57,11 +58,14 @@ def destination(columns: Columns, row: int, groups: list[list[Any]], options: di
 
 def action_correction(columns: Columns, row: int, groups: list[list[Any]], power: float) -> float:
     alike = [other for other in range(len(groups)) if groups[other][0] == groups[row][0]]
-    weights = {}
+    weights, coverage = {}, 0.0
     for action in {columns["action"][other] for other in alike}:
         taken = [math.exp(columns["response_log_prob"][other]) for other in alike if columns["action"][other] == action]
         chosen = math.fsum(taken) / len(taken)
+        coverage += chosen
         weights[action] = chosen / (1 - (1 - chosen) ** len(alike))
+    if coverage < 0.5:
+        return 1.0
     share = weights[columns["action"][row]] / math.fsum(weights.values())
     frequency = sum(columns["action"][other] == columns["action"][row] for other in alike) / len(alike)
     return float((share / frequency) ** power)

@@ -1,8 +1,8 @@
 """How far one update of the trainer raises the probability to win, with the same divergence for every estimator.
 
 The trainer's own update is carried out on some rollouts of a pool. Its learning rate is chosen so that the policy
-diverges by a given amount, because a batch gradient says nothing of a good length. The change of the probability to win
-is estimated from rollouts of the pool that were not trained on, by importance sampling:
+diverges by a given amount, because the batch gradient does not determine a step size. The change of the probability to
+win is estimated from rollouts of the pool that were not trained on, by importance sampling:
 
     mean over rollouts i of (w_i - 1) (won_i - mean won of the task's others),  w_i = new over old probability of i
 

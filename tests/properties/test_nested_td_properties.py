@@ -71,7 +71,7 @@ def test_it_equals_the_loops(batch: Columns, gamma: float, chosen: dict[str, Any
     )
 
 
-@given(episodes(), st.sampled_from([0.5, 1.0]), options)
+@given(episodes(), st.sampled_from([0.5, 0.99]), options)
 def test_rows_may_come_in_any_order(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
     order = random.Random(0).sample(range(len(batch["step"])), len(batch["step"]))
     shuffled = {name: [column[row] for row in order] for name, column in batch.items()}
@@ -97,5 +97,4 @@ def test_tasks_are_compared_with_themselves_only(batch: Columns, gamma: float, c
         rows = [row for row, group in enumerate(batch["group"]) if group == name]
         alone = {column: [values[row] for row in rows] for column, values in batch.items()}
         found = compute_advantages(StepBatch.from_columns(**alone), "nested_td", gamma, **chosen).values
-        # What counts as 0, and when the values are exact enough, depends on the largest value of the batch.
-        np.testing.assert_allclose(together[rows], found, atol=0.02 * max(1.0, np.abs(together).max()))
+        np.testing.assert_allclose(together[rows], found, atol=1e-4)

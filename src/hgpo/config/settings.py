@@ -222,7 +222,7 @@ class TrainingSettings(Section):
     skip_zero_advantage: bool = Field(
         False,
         description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them. "
-        "The number of optimiser steps stays that of all samples.",
+        "The number of optimiser steps is computed from all samples.",
     )
     skip_cut_responses: bool = Field(
         False,

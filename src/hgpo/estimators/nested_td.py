@@ -1,21 +1,23 @@
-"""NestedTD: temporal differences whose values are means of nested groups, the finer ones shrunk towards the coarser.
+"""NestedTD: temporal differences with values of nested groups, learned from all rollouts of a task.
 
-    Q_t = r_t + gamma V_K(s_{t+1}, its history)      D_t = c_t u_t [Q_t - V_0(s_t)]      A_t = sign(D_t) |D_t|^p
+    Q_t = r_t + gamma V_K(s_{t+1}, its history)
+    D_t = c_t u_t [Q_t - V_0(s_t)] - (penalty_t - mean penalty of the steps in s_t)      A_t = sign(D_t) |D_t|^rho
 
     V_0(g) = weighted mean of Q over the steps of g       V_k(g) = w V + (1 - w) V_{k-1}(parent of g)
     w      = m / (m + history_prior),  V the weighted mean of Q over g,  m the trajectories in g
 
 Groups of level 0 are the steps of a task in one state, those of level k share the k (state, action) pairs before it,
-too: the hierarchy of HGPO. The values are the fixed point of these equations over all rollouts of a task.
+too: the hierarchy of HGPO. The values are the fixed point of these equations.
 
-- u_t = m / (m + value_prior), with m the trajectories that act in s_{t+1}, distrusts a value of few trajectories; u = 1
-  where the episode ended. A state in which a time limit cut an episode has the value of the others that were there;
-  if nobody acted there, it has the value 0 and u = 0.
-- c_t and the weights of the means correct the frequencies of actions. With n steps in a state, action a was taken n_a
-  times; the policy's probability p of it is known, and p / (1 - (1 - p)^n) has less noise than n_a / n. c is the
-  quotient of these two, the first scaled to sum 1 over the actions of the state, to the power `action_power`.
-- Few steps just before a win have much larger differences than all others. p = `difference_power` below 1 leaves their
-  order and lowers their weight.
+- u_t = m / (m + value_prior), with m the trajectories that act in s_{t+1}, lowers the weight of a difference whose next
+  state few trajectories visited; u = 1 where the episode ended. A state in which a time limit cut an episode has the
+  value that the other rollouts gave it; if none acted there, it has the value 0 and u = 0.
+- c_t, also the weight in the means, corrects the frequencies of actions: c = (q / (n_a / n))^action_power, where n_a of
+  n steps in the state took the action, and q is p / (1 - (1 - p)^n), scaled to sum 1 over the state's actions, with p
+  the policy's mean probability of the responses. Where these p sum to less than one half, an action has many other
+  responses, so that p says little of it: c = 1.
+- Few steps just before a win have much larger differences than all others. rho = `difference_power` below 1 keeps the
+  order of the differences and makes large ones smaller relative to small ones.
 
 Shapes: N steps, G groups of a level, F groups of the last level. Arrays suffixed _N are in group order. Source: this
 project. A fixed point of observed transitions is the certainty-equivalence estimate (Sutton & Barto, Reinforcement
@@ -46,9 +48,13 @@ from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, gro
 from hgpo.returns import discounted_returns
 from hgpo.steps import StepBatch
 
-_SWEEPS = 1_000
-_TOLERANCE = 1e-5
-"""Of the values, as a fraction of the largest one."""
+LARGEST_GAMMA = 0.99
+_SWEEPS = 2_500  # enough for `LARGEST_GAMMA`: 0.99 ** 2500 = 1e-11
+_TOLERANCE = 1e-6
+"""Of the values, where the largest reward of the task is 1."""
+_ROUNDING = 1e-4
+"""A difference of at most this times the largest target of the state is 0."""
+_LEAST_COVERAGE = 0.5
 _LEAST_PROBABILITY = 1e-300
 
 
@@ -59,12 +65,12 @@ class NestedTdOptions:
     Attributes:
         history_length: K, how many (state, action) pairs before a state its finest value distinguishes, at least 0.
         history_prior: how many trajectories the value of the coarser group counts as, at least 0.
-        value_prior: how many trajectories in the next state make its value half trusted, at least 0.
+        value_prior: how many trajectories in the next state give the difference weight 1/2, at least 0.
         action_power: how far the frequencies of actions are corrected by the policy's probabilities, in [0, 1]; 0 does
             without the column `response_log_prob`.
-        difference_power: p of the module's equation, above 0 and at most 1.
-        bootstrap_truncated: whether a time limit leaves the value of the state in which it cut the episode, where the
-            column `truncated` says so; False: the episode ended there.
+        difference_power: rho of the module's equation, above 0 and at most 1.
+        bootstrap_truncated: whether an episode that a time limit cut (column `truncated`) is valued as if it went on
+            from its last state; False: as if it ended there.
         mode: "batch_std" divides all advantages by their population std + 1e-6, "none" leaves units of the return.
     """
 
@@ -92,7 +98,13 @@ class NestedTdOptions:
 
 
 def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
-    """A of every step, see the module, float64[N]. D also loses (penalty - mean penalty of the steps in the state)."""
+    """A of every step, see the module, float64[N].
+
+    Raises:
+        ValueError: gamma is above `LARGEST_GAMMA`: rollouts with loops have no fixed point at 1.
+    """
+    if gamma > LARGEST_GAMMA:
+        raise ValueError(f"nested_td needs gamma of at most {LARGEST_GAMMA}, got {gamma:g}: its values follow loops")
     history = options.history_length
     groups = group_steps(batch, history, "observation_action" if history else "observation")
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
@@ -102,18 +114,28 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     correction_N = _action_correction(batch, groups, runs[0], options.action_power)
     values = _NestedValues(runs, acting, correction_N, options.history_prior)
 
-    reward_N = batch.reward[groups.row_N]
+    scale_N = _task_scale(batch, groups)
+    reward_N = batch.reward[groups.row_N] / scale_N
     fine_F, coarse_G = values.fixed_point(reward_N, places.next_N, gamma)
     target_N = reward_N + gamma * np.concatenate([fine_F, coarse_G, [0.0, 0.0]])[places.next_N]
     difference_N = target_N - coarse_G[runs[0].run_N]
-    difference_N[np.abs(difference_N) <= 10 * _TOLERANCE * np.abs(target_N).max()] = 0.0
-    difference_N *= correction_N * _trust(places, runs, acting[0], options.value_prior)
+    largest_G = np.maximum.reduceat(np.abs(target_N), runs[0].start_G)
+    difference_N[np.abs(difference_N) <= np.maximum(_ROUNDING * largest_G[runs[0].run_N], 10 * _TOLERANCE)] = 0.0
+    difference_N *= scale_N * correction_N * _trust(places, runs, acting[0], options.value_prior)
     difference_N -= group_statistics(GroupedValues(batch.penalty[groups.row_N]), runs[0], ddof=0).deviation_N
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
-    compared = GroupedValues(target_N)
+    compared = GroupedValues(target_N * scale_N)
     levels = [step_level(k, groups, compared, Normalisation("mean_norm"), batch.trajectory) for k in range(history + 1)]
     return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(levels))
+
+
+def _task_scale(batch: StepBatch, groups: StepGroups) -> FloatArray:
+    """The largest reward of each step's task, signs left out, or 1, float64[N]: tasks do not affect each other."""
+    tasks = Runs.from_starts(groups.task_starts_N)
+    largest_G = np.maximum.reduceat(np.abs(batch.reward[groups.row_N]), tasks.start_G)
+    scale_N: FloatArray = np.where(largest_G > 0, largest_G, 1.0)[tasks.run_N]
+    return scale_N
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +143,8 @@ class _Places:
     """Where each step led to, as an index into [values of the F finest groups, values of the G states, 0, 0].
 
     Attributes:
-        next_N: int64[N]. A step inside a trajectory leads to the finest group of the next step, one that a time limit
-            cut to the state that it showed, if others acted there.
+        next_N: int64[N]. A step inside a trajectory leads to the finest group of the next step. The last step of a cut
+            trajectory leads to the state of its `next_observation`, if a step of the task was taken there.
         ended, unknown: the index of an end, and that of a state in which an episode was cut and nobody acted.
     """
 
@@ -140,7 +162,8 @@ class _Places:
         last_M = batch.trajectory_start[1:] - 1
         next_N[last_M] = ended
         if bootstrap and batch.truncated is not None:
-            cut_M = batch.truncated[batch.order[last_M]] & ~won(batch)
+            cut_M = batch.truncated[batch.order[last_M]]
+            cut_M = cut_M if batch.success is None else cut_M & ~won(batch)
             found_M = _state_shown(batch, batch.order[last_M], groups.row_N[states.start_G])
             shown_M = np.where(found_M < 0, ended + 1, len(fine.start_G) + found_M)
             next_N[last_M[cut_M]] = shown_M[cut_M]
@@ -171,8 +194,9 @@ def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power
         seen_N = -np.expm1(steps_N * np.log1p(-np.minimum(chosen_N, 1.0)))
     weight_N = chosen_N / seen_N / cells.count_N
     total_G = np.bincount(states.run_N, weights=weight_N)
-    corrected_N: FloatArray = (weight_N / total_G[states.run_N] * steps_N) ** power
-    return corrected_N
+    coverage_G = np.bincount(states.run_N, weights=chosen_N / cells.count_N)
+    corrected_N = (weight_N / total_G[states.run_N] * steps_N) ** power
+    return np.where(coverage_G[states.run_N] < _LEAST_COVERAGE, 1.0, corrected_N)
 
 
 class _NestedValues:
@@ -206,7 +230,7 @@ class _NestedValues:
             new = self._values(earned_N + discount_N * value.take(next_N))
             change = np.abs(new - value[:size]).max()
             value[:size] = new
-            if change <= _TOLERANCE * (1.0 - min(gamma, 0.99)) * np.abs(new).max():
+            if change <= _TOLERANCE * (1.0 - gamma):
                 break
         fine_F, coarse_G = np.split(value[:size], [len(self._total[-1])])
         return fine_F, coarse_G

@@ -58,8 +58,8 @@ class StepRecord:
 
     @property
     def response_log_prob(self) -> float:
-        """Of the whole response when it was sampled; 0 where its tokens are not known."""
-        return float(self.log_probs.sum(dtype=np.float64))
+        """Of the whole response when it was sampled, at most 0; 0 where its tokens are not known."""
+        return min(0.0, float(self.log_probs.sum(dtype=np.float64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,14 @@ def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None) -> 
         next_observation=[record.next_observation for record in steps],
         success=[record.won for record in steps],
         response_log_prob=_known_log_probs(steps),
-        truncated=[record.truncated for record in steps],
+        truncated=[record.truncated and not record.terminated for record in steps],
     )
 
 
 def _known_log_probs(steps: Sequence[StepRecord]) -> list[float] | None:
-    """Of each response; None where a policy gave none at all."""
-    return [step.response_log_prob for step in steps] if any(len(step.log_probs) for step in steps) else None
+    """Of each response; None where a policy gave none at all, or one that is not finite."""
+    found = [step.response_log_prob for step in steps]
+    return found if any(len(step.log_probs) for step in steps) and np.isfinite(found).all() else None
 
 
 # Step records as a file.

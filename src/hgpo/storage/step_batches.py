@@ -3,7 +3,7 @@
 A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
-- in `truncated` means False;
+- in `truncated` means False (and the whole column is not read where a value is neither true nor false);
 - in `penalty`, `value`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has a value,
   because no default is correct; a column without any value counts as absent;
 - in a required column is an error.
@@ -64,6 +64,8 @@ _WORDS_OF_ARRAYS = {
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
+TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
+"""How files write the values of `truncated`."""
 Faults = dict[int, tuple[str, str]]
 """Damaged rows, and the (kind, message) of the problem of each."""
 
@@ -194,6 +196,8 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
     stored = {name: name for name in names if name not in _IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
     if "success" not in stored and "won" in table.column_names and not _is_empty(table.column("won")):
         stored["success"] = "won"
+    if "truncated" in stored and not _tells_truths(table.column("truncated")):
+        del stored["truncated"]  # of another meaning, such as a number of tokens
     missing = [name for name in BATCH_COLUMNS if name not in stored]
     if missing:
         raise StorageError(
@@ -202,6 +206,16 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
             f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
         )
     return stored
+
+
+def _truths(values: Sequence[Any]) -> list[bool]:
+    """The values of `truncated`; a missing one is False."""
+    return [TRUTHS.get(str(value), False) for value in values]
+
+
+def _tells_truths(column: pa.ChunkedArray) -> bool:
+    """Whether every value is missing, true or false, as Python, JSON or a number writes it."""
+    return {str(value) for value in column.to_pylist() if value is not None} <= TRUTHS.keys()
 
 
 def _missing_value(name: str, key: str, row: int) -> ColumnError:
@@ -214,6 +228,8 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
 
 
 def _values(column: pa.ChunkedArray, name: str) -> Any:
+    if name == "truncated":
+        return _truths(column.to_pylist())
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
@@ -221,8 +237,6 @@ def _values(column: pa.ChunkedArray, name: str) -> Any:
     if name in _REPETITIVE and (is_text or pa.types.is_dictionary(column.type)) and len(column):
         return _shared_values(column)
     values = column.to_pylist()
-    if name == "truncated":
-        return [value is not None and value for value in values]
     if pa.types.is_nested(column.type) and name in KEY_COLUMNS:
         return [value if value is None else canonical_json(value) for value in values]
     return values
@@ -270,7 +284,8 @@ def _unfinished(table: pa.Table) -> Faults:
 
 def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
     """The first wrong row of each trajectory that does not form a batch by itself."""
-    values = _identified({name: table.column(key).to_pylist() for name, key in stored.items()})
+    given = {name: table.column(key).to_pylist() for name, key in stored.items()}
+    values = _identified(given | ({"truncated": _truths(given["truncated"])} if "truncated" in given else {}))
     rows_of: defaultdict[Any, list[int]] = defaultdict(list)
     for row, trajectory in enumerate(map(_key, values["trajectory"])):
         rows_of[trajectory].append(row)

@@ -79,8 +79,8 @@ def test_values_of_histories_are_shrunk_towards_those_of_states() -> None:
     }
     steps = StepBatch.from_columns(**columns)
     for prior, share in ((0.0, 1.0), (2.0, 0.5), (8.0, 0.2)):
-        found = advantages(steps, gamma=1.0, history_length=1, history_prior=prior)
-        assert found[::2] == pytest.approx([share / 2] * 2 + [-share / 2] * 2, abs=1e-4)
+        found = advantages(steps, gamma=0.5, history_length=1, history_prior=prior)
+        assert found[::2] == pytest.approx([share / 4] * 2 + [-share / 4] * 2, abs=1e-4)
 
 
 def test_frequencies_are_corrected_by_probabilities() -> None:
@@ -99,6 +99,57 @@ def test_frequencies_are_corrected_by_probabilities() -> None:
     # Both actions count one half: V = 1/2, and the three steps share the weight of two.
     assert found == pytest.approx([0.5 * 2 / 3] * 3 + [-0.5 * 2])
     assert advantages(steps) == pytest.approx([0.25] * 3 + [-0.75])
+
+
+def test_improbable_responses_say_little_of_their_actions() -> None:
+    """Free text: the probability of an action is spread over many responses."""
+    columns: dict[str, Any] = {
+        "group": [0] * 10,
+        "trajectory": list(range(10)),
+        "step": [0] * 10,
+        "observation": ["start"] * 10,
+        "action": ["go"] * 9 + ["stop"],
+        "reward": [1.0] * 9 + [0.0],
+        "response_log_prob": [-50.0] * 10,
+    }
+    steps = StepBatch.from_columns(**columns)
+    assert advantages(steps, action_power=1.0) == pytest.approx([0.1] * 9 + [-0.9])
+
+
+def test_tasks_do_not_affect_each_other() -> None:
+    """However different their rewards are."""
+
+    def columns(group: int, reward: float) -> dict[str, Any]:
+        return {
+            "group": [group] * 4,
+            "trajectory": [(group, name) for name in "aabb"],
+            "step": [0, 1, 0, 1],
+            "observation": ["hall", "cellar", "hall", "yard"],
+            "action": ["down", "take", "out", "in"],
+            "reward": [0.0, reward, 0.0, 0.0],
+        }
+
+    small, large = columns(0, 1.0), columns(1, 1e6)
+    both = StepBatch.from_columns(**{name: small[name] + large[name] for name in small})
+    assert advantages(both)[:4] == advantages(StepBatch.from_columns(**small)) == pytest.approx([0.45, 0, -0.45, 0])
+    assert advantages(both)[4:] == pytest.approx([0.45e6, 0, -0.45e6, 0])
+
+
+def test_a_distant_reward_reaches_the_first_step() -> None:
+    """Two rollouts of 200 steps that part at once, at the largest discount."""
+    length = 200
+    columns: dict[str, Any] = {
+        "group": [0] * 2 * length,
+        "trajectory": [name for name in "ab" for _ in range(length)],
+        "step": [*range(length)] * 2,
+        "observation": ["start" if not t else (name, t) for name in "ab" for t in range(length)],
+        "action": ["go"] * 2 * length,
+        "reward": [float(name == "a" and t == length - 1) for name in "ab" for t in range(length)],
+    }
+    found = advantages(StepBatch.from_columns(**columns), gamma=0.99)
+    assert found[0] == pytest.approx(0.99 ** (length - 1) / 2, rel=1e-3)
+    with pytest.raises(ValueError, match=r"gamma of at most 0\.99"):
+        advantages(StepBatch.from_columns(**columns), gamma=1.0)
 
 
 def test_penalties_are_compared_inside_the_state_and_reach_no_other() -> None:

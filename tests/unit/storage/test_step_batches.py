@@ -74,9 +74,15 @@ def test_a_column_without_a_value_counts_as_not_there(name):
         assert batch.penalty.tolist() == [0.0, 0.0]
 
 
-def test_a_missing_truncated_is_false():
-    stored = step_batch_from_table(pa.table(STEPS | {"truncated": [None, True]}))
+@pytest.mark.parametrize("values", [[None, True], ["false", "true"], [0, 1], [None, 1]])
+def test_truncated_is_read_as_files_write_it(values):
+    stored = step_batch_from_table(pa.table(STEPS | {"truncated": values}))
     assert stored.truncated.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("values", [[0, 12], ["yes", "no"], [0.25, 0.5], [[True], [False]]])
+def test_a_truncated_of_another_meaning_is_not_read(values):
+    assert step_batch_from_table(pa.table(STEPS | {"truncated": values})).truncated is None
 
 
 def test_won_stands_in_for_a_success_without_a_value():

@@ -363,19 +363,19 @@ class RemoteEnvironment:
 async def _start_process(command: list[str]) -> _Worker:
     """Start a worker process, its input and output one socket.
 
-    `Popen` instead of the event loop's own start of processes: uvloop, which Ray's workers run on, forks, and the child
-    of a process that has threads of gRPC or OpenMP can block in their fork handlers before it starts the program.
+    `Popen` instead of the event loop's own start of processes: uvloop, which Ray's workers run on, forks, and a process
+    with threads of gRPC or OpenMP can deadlock between fork and exec, in handlers that these libraries registered.
     """
     ours, theirs = socket.socketpair()
+    with theirs:
+        # in a session of its own: processes that an environment forks end with the group
+        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True)
     try:
-        with theirs:
-            # in a session of its own: processes that an environment forks end with the group
-            process = await asyncio.to_thread(
-                lambda: subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True)
-            )
         answers, requests = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
     except BaseException:
         ours.close()
+        process.kill()
+        process.wait()
         raise
     return _Worker(process, answers, requests)
 

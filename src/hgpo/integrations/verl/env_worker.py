@@ -110,12 +110,16 @@ def main(arguments: list[str]) -> None:
     """Build the suite, report that it is ready, serve."""
     end_with_parent()
     name, options, max_steps, sends_state = arguments
+    # Programs that an environment starts inherit neither: they would keep the connection open after this process.
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    with open(os.devnull, encoding="utf-8") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
     suite = LimitedSuite(make(name, **json.loads(options)), int(max_steps))
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
-    serve(sys.stdin, answers, EnvironmentHost(suite, sends_state=bool(int(sends_state))))
+    serve(requests, answers, EnvironmentHost(suite, sends_state=bool(int(sends_state))))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
 
 
 def steps_that_count(steps: BatchSteps, settings: TrainingSettings) -> int:
-    """How many steps decide the number of mini-batches: all but those that are left out because they were cut."""
+    """Number of steps from which that of mini-batches is computed: all but those left out because they were cut."""
     return sum(record.finished or not settings.skip_cut_responses for record in steps.records)
 
 
@@ -153,7 +153,7 @@ def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
         mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
         ranks: training processes, each of which takes an equal share of a mini-batch.
         counted: at least `steps`: the number that decides how many parts there are, where steps of advantage 0 are left
-            out; fewer parts where these would have no step.
+            out; fewer parts where otherwise one would consist of padding only.
 
     Raises:
         ValueError: there are no steps.

@@ -22,7 +22,7 @@ from hgpo.integrations.verl.env_worker import EnvironmentHost
 Loops = Callable[[], asyncio.AbstractEventLoop]
 TESTS = Path(__file__).parents[3]
 MISBEHAVING = """
-import os, time
+import os, subprocess, time
 import numpy
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,9 @@ class Fickle:
         print("an environment may print")
         return f"seed {seed}", {"won": False, "task": "behave"}
     def step(self, action):
-        if action == "die":
+        if action in ("die", "start a program and die"):
+            if action != "die":
+                subprocess.Popen(["sleep", "20"], start_new_session=True)
             os._exit(3)
         if action == "fork" and not os.fork():
             time.sleep(20)  # with the parent's output open
@@ -207,6 +209,20 @@ with asyncio.Runner(loop_factory=new_event_loop) as runner:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_the_death_of_a_worker_is_noticed_while_a_program_of_its_environment_lives(
+    settings: WorkerSettings, loops: Loops
+) -> None:
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        episode = await pool.start("train", 0, seed=0)
+        with pytest.raises(EpisodeLost, match="its process died"):
+            await asyncio.wait_for(episode.step("start a program and die"), 10)
+        await pool.close()
+
+    run(test, loops)
 
 
 @pytest.mark.slow
