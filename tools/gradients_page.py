@@ -56,7 +56,7 @@ def gradients_page(path: Path) -> str:
 def _by_key(rows: Sequence[Row]) -> str:
     """The cosine with the true gradient of the same tasks, by state key."""
     found = {(row["estimator"], row["key"]): row for row in rows if row["rollouts"] == ROLLOUTS}
-    names = sorted({name for name, _ in found}, key=lambda name: -_value(found[name, MOST], "same tasks"))
+    names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, MOST], "same tasks"), name))
     lines = [
         f"Cosine with the true gradient of the same tasks, {ROLLOUTS} rollouts of each of 16 tasks:\n",
         f"| estimator | {' | '.join(KEYS.values())} | with G2PO's key − HGPO of the paper |",
@@ -78,7 +78,7 @@ def _by_figure(rows: Sequence[Row]) -> str:
         f"| estimator | {' | '.join(figures)} |",
         "|---" * (len(figures) + 1) + "|",
     ]
-    for row in sorted(chosen, key=lambda row: -_value(row, "same tasks")):
+    for row in sorted(chosen, key=lambda row: (-_value(row, "same tasks"), row["estimator"])):
         cells = [_interval(row["figures"][figure][""]) for figure in figures]
         lines.append(f"| {row['estimator']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -95,7 +95,9 @@ def _by_rollouts(rows: Sequence[Row]) -> str:
         f"| estimator | {' | '.join(map(str, sizes))} |",
         "|---" * (len(sizes) + 1) + "|",
     ]
-    for name in sorted({name for name, _ in found}, key=lambda name: -_value(found[name, ROLLOUTS], "same tasks")):
+    for name in sorted(
+        {name for name, _ in found}, key=lambda name: (-_value(found[name, ROLLOUTS], "same tasks"), name)
+    ):
         cells = [f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
