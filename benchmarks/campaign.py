@@ -172,9 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--seeds", type=int, default=10)
     tried = verbs.add_parser("choose", help="train with several learning rates, of which `run` takes the best")
     tried.add_argument("--rates", nargs="+", type=float, required=True, metavar="RATE")
-    tried.add_argument(
-        "--updates", type=int, default=0, help="judge after so many; with a constant rate, the first of a training"
-    )
+    tried.add_argument("--updates", type=int, default=0, help="of each trial (default: as many as `run` makes)")
     for verb in (made, tried):
         verb.add_argument("folder", type=Path, help="where the runs are written")
         verb.add_argument("--recipe", default="quickstart")

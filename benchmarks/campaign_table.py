@@ -162,8 +162,8 @@ def rows(done: list[Trained]) -> list[Row]:
             len(seeds),
             after_S.mean(),
             during_S.mean(),
-            *_lead(after_S, after_ES[0]),
-            *_lead(during_S, during_ES[0]),
+            *paired_lead(after_S, after_ES[0]),
+            *paired_lead(during_S, during_ES[0]),
             reference=names[0],
         )
         for name, after_S, during_S in zip(names, after_ES, during_ES, strict=True)
@@ -182,7 +182,7 @@ def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int
     return len(starts) == 1 and all((name, seed) in found for name in names)
 
 
-def _lead(value_S: Any, base_S: Any) -> tuple[float, float]:
+def paired_lead(value_S: Any, base_S: Any) -> tuple[float, float]:
     """Mean paired difference, and half of its 95 % interval by Student's t."""
     difference_S = value_S - base_S
     error = difference_S.std(ddof=1) / np.sqrt(len(difference_S))

@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from campaign_table import paired_lead, show_lead
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
-from long_games.tables import student_95
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
@@ -141,14 +141,12 @@ def show_changes(rows: UpdateRows, pairs: Sequence[tuple[str, ...]], batches: in
     title = f"points of success after one update of equal divergence, {batches} batches, minus {' / '.join(pairs[0])}"
     table = Table("estimator", "state key", "same tasks", "difference", "other tasks", "difference", title=title)
     found = {pair: rows.changes(pair, batches) for pair in pairs}
+    base_2B = found[pairs[0]].T
     for pair, change_B2 in found.items():
-        means, differences = change_B2.mean(axis=0), change_B2 - found[pairs[0]]
-        half_2 = student_95(batches - 1) * differences.std(axis=0, ddof=1) / np.sqrt(batches)
-        cells = [
-            (f"{mean:+.2f}", "" if pair == pairs[0] else f"{one:+.2f} ± {half:.2f}")
-            for mean, one, half in zip(means, differences.mean(axis=0), half_2, strict=True)
-        ]
-        table.add_row(*pair, *cells[0], *cells[1])
+        cells = []
+        for change_B, base_B in zip(change_B2.T, base_2B, strict=True):
+            cells += [f"{change_B.mean():+.2f}", "" if pair == pairs[0] else show_lead(*paired_lead(change_B, base_B))]
+        table.add_row(*pair, *cells)
     console.print(table)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from rich.table import Table
 from hgpo.columns import FloatArray, IntArray
 from hgpo.returns import discounted_returns
 from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.steps import StepBatch
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import open_player, read_pool, read_settings
 from true_gradient.replay import KEYS
@@ -61,15 +62,15 @@ def key_figures(records: Mapping[str, Sequence[StepRecord]], exact: str = EXACT)
         records: key -> the same steps with its values, in one order; trajectories are whole.
         exact: the key of the exact states.
     """
-    exact_N = _states(records[exact])
-    steps = records[exact]
-    return_N = discounted_returns(to_step_batch(steps), GAMMA)
-    task_N = numbers(step.group for step in steps)
-    trajectory_N = numbers(step.trajectory for step in steps)
+    batches = {key: to_step_batch(keyed) for key, keyed in records.items()}
+    steps = batches[exact]
+    exact_N = _states(steps)
+    return_N = discounted_returns(steps, GAMMA)
+    task_N, trajectory_N = steps.group, steps.trajectory
     of_task_N, _ = mean_of_others(return_N, task_N, trajectory_N)
     found = {}
     for key, keyed in records.items():
-        state_N = _states(keyed)
+        state_N = _states(batches[key])
         both = _pairs(np.unique(np.stack([state_N, exact_N]), axis=1, return_inverse=True)[1].reshape(-1))
         of_state_N, others_N = mean_of_others(return_N, state_N, trajectory_N)
         of_state_N = np.where(others_N > 0, of_state_N, of_task_N)
@@ -86,15 +87,10 @@ def key_figures(records: Mapping[str, Sequence[StepRecord]], exact: str = EXACT)
     return found
 
 
-def numbers(values: Iterable[Hashable]) -> IntArray:
-    """Each value's number, in order of appearance."""
-    seen: dict[Hashable, int] = {}
-    return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
-
-
-def _states(records: Sequence[StepRecord]) -> IntArray:
+def _states(batch: StepBatch) -> IntArray:
     """The number of each step's (task, value of the key)."""
-    return numbers((step.group, step.observation) for step in records)
+    pair_N = batch.group * (int(batch.observation.max()) + 1) + batch.observation
+    return np.unique(pair_N, return_inverse=True)[1].reshape(-1)
 
 
 def _pairs(number_N: IntArray) -> int:

@@ -124,7 +124,7 @@ whose inner products are those of the gradients up to about 1 %. The true gradie
 the other rollouts as baseline, and compared with batches of the other 32. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets of tasks.
 
 - **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the latter.
-- **other tasks**: with that of all other tasks. "–": the tasks' true gradients have nothing in common that could be measured.
+- **other tasks**: with that of all other tasks. "–": too noisy, a squared length came out negative.
 - **direction**: cosine of the mean batch gradient with the true one, same tasks; below 1 is bias.
 - **noise**: variance of a batch gradient over its squared mean.
 
@@ -142,7 +142,8 @@ COMMANDS = """## Commands
 
     hgpo train recipes/quickstart/hgpo.toml run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1
     python benchmarks/gradients.py play runs/q7101 runs/report-start --checkpoint start --first 13000
-    python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json
+    python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
+    python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
     python tools/results_pages.py
 
 and the same with `--checkpoint 100` and `200`. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).

@@ -44,7 +44,6 @@ import engines
 import yardsticks
 from long_games import page as multistep
 from long_games.contenders import CONTENDERS
-from long_games.tables import student_95
 
 
 def pages() -> dict[Path, str]:
@@ -91,9 +90,9 @@ def trained_page() -> str:
 A tiny policy is trained with each estimator from the same warm start. Success is that on held-out tasks at temperature 0.4; "while
 training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
 (Student's t). "n.s.": not significant, the interval includes 0. "g2po" has its published state key on household games
-(`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. Where settings are without `skip_zero_advantage=false`, estimators took different
-numbers of optimiser steps, from 2.75 (HGPO) to 3.25 (GiGPO) per update of the quickstart, since samples with advantage 0 did not count for them; now
-they do ([decision 023](../decisions/023-optimiser-steps.md)). No interval is corrected for the number of comparisons: about one in
+(`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators took
+different numbers of optimiser steps, because samples with advantage 0 did not count for them
+([decision 023](../decisions/023-optimiser-steps.md)). No interval is corrected for the number of comparisons: about one in
 twenty excludes 0 by chance.
 """
     ]
@@ -165,9 +164,8 @@ def paired(settings: str, estimator: str, other: str) -> tuple[float, float]:
     """Mean paired difference in held-out success, in points, and half of its 95 % CI over training seeds."""
     found = {(one.estimator, one.seed): 100 * one.after for one in campaign_table.stored() if one.settings == settings}
     seeds = [seed for name, seed in found if name == other and (estimator, seed) in found]
-    difference_S = np.array([found[estimator, seed] - found[other, seed] for seed in seeds])
-    half = student_95(len(seeds) - 1) * difference_S.std(ddof=1) / np.sqrt(len(seeds))
-    return float(difference_S.mean()), float(half)
+    values = (np.array([found[name, seed] for seed in seeds]) for name in (estimator, other))
+    return campaign_table.paired_lead(*values)
 
 
 def pairs_table(settings: str) -> str:

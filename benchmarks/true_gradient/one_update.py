@@ -27,6 +27,7 @@ from hgpo.runs.folder import open_run_directory
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
 from hgpo.training.update import Sampling, Trained, make_optimizer, update_policy
+from hgpo.utils.files import write_text
 from true_gradient.contenders import CONTENDERS
 from true_gradient.pools import open_player, read_pool, read_settings
 from true_gradient.replay import trajectories
@@ -212,8 +213,12 @@ class UpdateRows:
     def __init__(self, path: Path, plan: UpdatePlan) -> None:
         self._path, self._plan = path, asdict(plan)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        rows = [json.loads(line) for line in lines if line.endswith("}")]  # without one that was cut off
-        self._rows = {(row["batch"], (row["estimator"], row["key"])): row for row in rows if row["plan"] == self._plan}
+        self._all: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+
+    @property
+    def _rows(self) -> dict[tuple[int, Pair], dict[str, Any]]:
+        """Those of this plan."""
+        return {(row["batch"], (row["estimator"], row["key"])): row for row in self._all if row["plan"] == self._plan}
 
     def has(self, number: int, pair: Pair) -> bool:
         """Whether this batch was trained on with this pair."""
@@ -221,12 +226,11 @@ class UpdateRows:
 
     def add(self, number: int, pair: Pair, change: Mapping[str, float]) -> None:
         """Store a row."""
-        row = {"batch": number, "estimator": pair[0], "key": pair[1], **change, "plan": self._plan}
-        self._rows[number, pair] = row
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self._all.append({"batch": number, "estimator": pair[0], "key": pair[1], **change, "plan": self._plan})
+        write_text(self._path, "".join(json.dumps(row) + "\n" for row in self._all))
 
     def changes(self, pair: Pair, batches: int) -> FloatArray:
         """Points of success on the same and on other tasks, float64[B, 2]."""
-        rows = [self._rows[number, pair] for number in range(batches)]
+        found = self._rows
+        rows = [found[number, pair] for number in range(batches)]
         return 100 * np.array([[row["same"], row["other"]] for row in rows])

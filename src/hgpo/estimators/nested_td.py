@@ -110,18 +110,18 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     trajectory_N = batch.trajectory[groups.row_N]
     acting = [distinct_per_run(trajectory_N, level) for level in runs]
-    places = _Places.of(batch, groups, runs, options.bootstrap_truncated)
+    next_N = _next_values(batch, groups, runs, options.bootstrap_truncated)
     correction_N = _action_correction(batch, groups, runs[0], options.action_power)
     values = _NestedValues(runs, acting, correction_N, options.history_prior)
 
     scale_N = _task_scale(batch, groups)
     reward_N = batch.reward[groups.row_N] / scale_N
-    fine_F, coarse_G = values.fixed_point(reward_N, places.next_N, gamma)
-    target_N = reward_N + gamma * np.concatenate([fine_F, coarse_G, [0.0, 0.0]])[places.next_N]
+    fine_F, coarse_G = values.fixed_point(reward_N, next_N, gamma)
+    target_N = reward_N + gamma * np.concatenate([fine_F, coarse_G, [0.0, 0.0]])[next_N]
     difference_N = target_N - coarse_G[runs[0].run_N]
     largest_G = np.maximum.reduceat(np.abs(target_N), runs[0].start_G)
     difference_N[np.abs(difference_N) <= np.maximum(_ROUNDING * largest_G[runs[0].run_N], 10 * _TOLERANCE)] = 0.0
-    difference_N *= scale_N * correction_N * _trust(places, runs, acting[0], options.value_prior)
+    difference_N *= scale_N * correction_N * _trust(next_N, runs, acting[0], options.value_prior)
     difference_N -= group_statistics(GroupedValues(batch.penalty[groups.row_N]), runs[0], ddof=0).deviation_N
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
@@ -138,36 +138,26 @@ def _task_scale(batch: StepBatch, groups: StepGroups) -> FloatArray:
     return scale_N
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Places:
-    """Where each step led to, as an index into [values of the F finest groups, values of the G states, 0, 0].
+def _next_values(batch: StepBatch, groups: StepGroups, runs: list[Runs], bootstrap: bool) -> IntArray:
+    """Where each step's next value is in [values of the F finest groups, values of the G states, 0, 0], int64[N].
 
-    Attributes:
-        next_N: int64[N]. A step inside a trajectory leads to the finest group of the next step. The last step of a cut
-            trajectory leads to the state of its `next_observation`, if a step of the task was taken there.
-        ended, unknown: the index of an end, and that of a state in which an episode was cut and nobody acted.
+    A step inside a trajectory has the value of the next step's finest group. The last step of a trajectory that was cut
+    has that of the state of its `next_observation`, or the last 0 if no step of the task was taken there; any other
+    last step has the first 0.
     """
-
-    next_N: IntArray
-    ended: int
-    unknown: int
-
-    @classmethod
-    def of(cls, batch: StepBatch, groups: StepGroups, runs: list[Runs], bootstrap: bool) -> _Places:
-        """In group order."""
-        fine, states = runs[-1], runs[0]
-        ended = len(fine.start_G) + len(states.start_G)
-        group_of_row_N = to_rows(fine.run_N, groups.row_N)
-        next_N = np.append(group_of_row_N[batch.order][1:], ended)
-        last_M = batch.trajectory_start[1:] - 1
-        next_N[last_M] = ended
-        if bootstrap and batch.truncated is not None:
-            cut_M = batch.truncated[batch.order[last_M]]
-            cut_M = cut_M if batch.success is None else cut_M & ~won(batch)
-            found_M = _state_shown(batch, batch.order[last_M], groups.row_N[states.start_G])
-            shown_M = np.where(found_M < 0, ended + 1, len(fine.start_G) + found_M)
-            next_N[last_M[cut_M]] = shown_M[cut_M]
-        return cls(to_rows(next_N, batch.order)[groups.row_N], ended, ended + 1)
+    fine, states = runs[-1], runs[0]
+    ended = len(fine.start_G) + len(states.start_G)
+    group_of_row_N = to_rows(fine.run_N, groups.row_N)
+    next_N = np.append(group_of_row_N[batch.order][1:], ended)
+    last_M = batch.trajectory_start[1:] - 1
+    next_N[last_M] = ended
+    if bootstrap and batch.truncated is not None:
+        cut_M = batch.truncated[batch.order[last_M]]
+        cut_M = cut_M if batch.success is None else cut_M & ~won(batch)
+        found_M = _state_shown(batch, batch.order[last_M], groups.row_N[states.start_G])
+        shown_M = np.where(found_M < 0, ended + 1, len(fine.start_G) + found_M)
+        next_N[last_M[cut_M]] = shown_M[cut_M]
+    return to_rows(next_N, batch.order)[groups.row_N]
 
 
 def _state_shown(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArray:
@@ -220,7 +210,7 @@ class _NestedValues:
 
         Args:
             reward_N: of each step.
-            next_N: see `_Places`.
+            next_N: see `_next_values`.
             gamma: discount.
         """
         earned_N, discount_N = self._weight_N * reward_N, self._weight_N * gamma
@@ -251,18 +241,18 @@ class _NestedValues:
         return np.concatenate([value, means[0]])
 
 
-def _trust(places: _Places, runs: list[Runs], acting_G: IntArray, prior: float) -> FloatArray:
+def _trust(next_N: IntArray, runs: list[Runs], acting_G: IntArray, prior: float) -> FloatArray:
     """u of each step: m / (m + prior) of the state it led to, 1 at an end, 0 at an unknown state, float64[N]."""
     trust_G = acting_G / (acting_G + prior)
     state_F = runs[0].run_N[runs[-1].start_G]
-    trust_N: FloatArray = np.concatenate([trust_G[state_F], trust_G, [1.0, 0.0]])[places.next_N]
+    trust_N: FloatArray = np.concatenate([trust_G[state_F], trust_G, [1.0, 0.0]])[next_N]
     return trust_N
 
 
 def _needs(options: NestedTdOptions) -> tuple[str, ...]:
-    return (("action", "response_log_prob") if options.action_power else ()) or (
-        ("action",) if options.history_length else ()
-    )
+    if options.action_power:
+        return ("action", "response_log_prob")
+    return ("action",) if options.history_length else ()
 
 
 def _level_name(k: int) -> str:

@@ -59,7 +59,7 @@ class StepRecord:
     @property
     def response_log_prob(self) -> float:
         """Of the whole response when it was sampled, at most 0; 0 where its tokens are not known."""
-        return min(0.0, float(self.log_probs.sum(dtype=np.float64)))
+        return float(np.minimum(self.log_probs.sum(dtype=np.float64), 0.0))  # NaN stays NaN, unlike with `min`
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,15 @@ import pyarrow as pa
 from hgpo.columns import ColumnError, intern
 from hgpo.keys import canonical_json, comparison_key
 from hgpo.steps import StepBatch
-from hgpo.storage.schema import BATCH_COLUMNS, KEY_COLUMNS, OPTIONAL_BATCH_COLUMNS, Problems, StorageError, place_of
+from hgpo.storage.schema import (
+    BATCH_COLUMNS,
+    KEY_COLUMNS,
+    OPTIONAL_BATCH_COLUMNS,
+    Problems,
+    StorageError,
+    place_of,
+    truth,
+)
 
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
@@ -64,8 +72,6 @@ _WORDS_OF_ARRAYS = {
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
-TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
-"""How files write the values of `truncated`."""
 Faults = dict[int, tuple[str, str]]
 """Damaged rows, and the (kind, message) of the problem of each."""
 
@@ -196,7 +202,7 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
     stored = {name: name for name in names if name not in _IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
     if "success" not in stored and "won" in table.column_names and not _is_empty(table.column("won")):
         stored["success"] = "won"
-    if "truncated" in stored and not _tells_truths(table.column("truncated")):
+    if "truncated" in stored and _truths(table.column("truncated")) is None:
         del stored["truncated"]  # of another meaning, such as a number of tokens
     missing = [name for name in BATCH_COLUMNS if name not in stored]
     if missing:
@@ -208,14 +214,12 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
     return stored
 
 
-def _truths(values: Sequence[Any]) -> list[bool]:
-    """The values of `truncated`; a missing one is False."""
-    return [TRUTHS.get(str(value), False) for value in values]
-
-
-def _tells_truths(column: pa.ChunkedArray) -> bool:
-    """Whether every value is missing, true or false, as Python, JSON or a number writes it."""
-    return {str(value) for value in column.to_pylist() if value is not None} <= TRUTHS.keys()
+def _truths(column: pa.ChunkedArray) -> list[bool] | None:
+    """The values of `truncated`, False where one is missing; None where one is neither true nor false."""
+    try:
+        return [value is not None and truth(value) for value in column.to_pylist()]
+    except (ValueError, TypeError):
+        return None
 
 
 def _missing_value(name: str, key: str, row: int) -> ColumnError:
@@ -229,7 +233,7 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
 
 def _values(column: pa.ChunkedArray, name: str) -> Any:
     if name == "truncated":
-        return _truths(column.to_pylist())
+        return _truths(column)
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
@@ -284,8 +288,9 @@ def _unfinished(table: pa.Table) -> Faults:
 
 def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
     """The first wrong row of each trajectory that does not form a batch by itself."""
-    given = {name: table.column(key).to_pylist() for name, key in stored.items()}
-    values = _identified(given | ({"truncated": _truths(given["truncated"])} if "truncated" in given else {}))
+    given = {name: table.column(key) for name, key in stored.items()}
+    lists = {name: _truths(column) if name == "truncated" else column.to_pylist() for name, column in given.items()}
+    values = _identified(lists)
     rows_of: defaultdict[Any, list[int]] = defaultdict(list)
     for row, trajectory in enumerate(map(_key, values["trajectory"])):
         rows_of[trajectory].append(row)

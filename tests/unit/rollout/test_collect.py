@@ -1,5 +1,6 @@
 import asyncio
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import outcomes
+from hgpo.rollout.records import outcomes, to_step_batch
 from hgpo.rollout.runner import collect
 from scripted_policy import ScriptedPolicy
 
@@ -296,3 +297,14 @@ def test_an_async_policy_also_plays_where_a_loop_is_running(corridor_suite):
         return collect(corridor_suite.tasks("train")[:1], AsyncWalker(), rules(), rng())
 
     assert asyncio.run(notebook())
+
+
+@pytest.mark.parametrize(
+    ("log_probs", "batch_has"), [([-1.0, -0.5], -1.5), ([1e-6], 0.0), ([np.nan], None), ([-np.inf], None)]
+)
+def test_a_batch_has_the_log_probs_of_responses_if_they_are_finite(log_probs, batch_has):
+    task = Task("t", "corridor", partial(Corridor, 1))
+    steps = collect(checked(task), ScriptedPolicy(walker), rules(), rng(), group_size=1)
+    batch = to_step_batch([replace(step, log_probs=np.array(log_probs, np.float32)) for step in steps])
+    found = batch.response_log_prob
+    assert found is None if batch_has is None else found == pytest.approx([batch_has] * len(steps))

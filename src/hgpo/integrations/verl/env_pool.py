@@ -367,16 +367,15 @@ async def _start_process(command: list[str]) -> _Worker:
     with threads of gRPC or OpenMP can deadlock between fork and exec, in handlers that these libraries registered.
     """
     ours, theirs = socket.socketpair()
-    with theirs:
-        # in a session of its own: processes that an environment forks end with the group
-        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(ours.close)
+        with theirs:
+            # in a session of its own: processes that an environment forks end with the group
+            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True)
+        undo.callback(process.wait)
+        undo.callback(process.kill)
         answers, requests = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
-    except BaseException:
-        ours.close()
-        process.kill()
-        process.wait()
-        raise
+        undo.pop_all()
     return _Worker(process, answers, requests)
 
 

@@ -110,4 +110,6 @@ def test_rows_are_kept_by_plan(tmp_path: Path, updater: Updater) -> None:
     again = UpdateRows(tmp_path / "updates.jsonl", PLAN)
     assert [again.has(number, pair) for number in range(3)] == [True, True, False]
     np.testing.assert_allclose(again.changes(pair, 2), [[0, 2], [1, 2]])
+    again.add(2, pair, {"same": 0.03, "other": 0.02, "learning_rate": 1e-3})
+    np.testing.assert_allclose(UpdateRows(tmp_path / "updates.jsonl", PLAN).changes(pair, 3)[2], [3, 2])
     assert not UpdateRows(tmp_path / "updates.jsonl", dataclasses.replace(PLAN, size=8)).has(0, pair)
