@@ -34,6 +34,7 @@ from hgpo.policies.cache import (
     ResponseCache,
     cache_name,
     cuts,
+    last_columns,
     lay_out_apart,
     lay_out_together,
     select_rows,
@@ -197,7 +198,7 @@ class _Pace:
 
 _CPU = _Pace(256, 1)
 _ACCELERATOR = _Pace(4096, 8)  # not measured
-_SHARE_FROM = 10_000_000  # parameters; in smaller models, sharing prompts saves too little to change the last bits
+_SHARE_FROM = 10_000_000  # parameters; smaller models take longer for the second pass than they save
 
 
 class _Decoder:
@@ -231,14 +232,13 @@ class _Decoder:
 
     def _lay_out(self, distinct: list[TokenIds], rows: int, max_tokens: int, pad_token: int) -> PromptLayout:
         """The layout of the prompts; also makes a cache for them and their responses."""
-        apart = lay_out_apart(distinct, pad_token)
-        self._reads_in_parts = False
+        layout = apart = lay_out_apart(distinct, pad_token)
         if sum(parameter.numel() for parameter in self.model.parameters()) >= _SHARE_FROM:
-            together = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
-            self._cache = ResponseCache.of(self.model, rows, together.ids_UP.shape[1] + max_tokens)
-            self._reads_in_parts = self._cache is not None and self._cache.in_place
-            if self._reads_in_parts:
-                return together
+            layout = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
+        self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
+        self._reads_in_parts = self._cache is not None and self._cache.in_place
+        if self._reads_in_parts or layout is apart:
+            return layout
         self._cache = ResponseCache.of(self.model, rows, apart.ids_UP.shape[1] + max_tokens)
         return apart
 
@@ -277,6 +277,7 @@ class _Decoder:
             **{self._cache_name: self._cache},
             use_cache=True,
             logits_to_keep=1,
+            **last_columns(self.model, 1),
         )
         self._cache = getattr(output, self._cache_name)
         return output.logits[:, -1]  # type: ignore[no-any-return]

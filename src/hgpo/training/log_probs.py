@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hgpo.policies.cache import pad_left, pad_right
+from hgpo.policies.cache import last_columns, pad_left, pad_right
 from hgpo.policies.weights import Precision, autocast
 from hgpo.training.batching import (
     PackedTrees,
@@ -144,17 +144,18 @@ class _LogProbConfig:
 def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig) -> TokenLogProbs:
     """Distinct samples in a row each."""
     inputs, token_BT, mask_BT = lay_out(samples, model.device)
+    columns = last_columns(model, token_BT.shape[1])
     parts = split_model(model) if config.prompt_ends or token_BT.numel() > config.chunk else None
     if parts is None:
         if config.prompt_ends:
             raise ValueError(f"critic.shared needs the hidden states of {type(model).__name__}; set it to false")
         with autocast(model, config.precision), config.layers(model):
-            logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1]).logits
+            logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1], **columns).logits
         return TokenLogProbs(*log_probs_of_logits(logits_BTV, token_BT, config.temperature, config.entropy), mask_BT)
     body, head = parts
     with autocast(model, config.precision):
         with config.layers(model):
-            hidden_BTH = body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
+            hidden_BTH = body(**inputs, **columns).last_hidden_state[:, -token_BT.shape[1] :]
         found_M = _hidden_log_probs(head, hidden_BTH[mask_BT], token_BT[mask_BT], config)
     return _spread(*found_M, mask_BT, hidden_BTH[:, 0] if config.prompt_ends else None)
 

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from hgpo.columns import FloatArray
 from hgpo.policies.base import TokenIds
+from hgpo.policies.cache import last_columns
 from hgpo.policies.weights import Precision, autocast, base_model, has_adapter, save_adapter
 from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, pack
 from hgpo.training.log_probs import at_prompt_ends, lay_out, recomputed_layers, within_memory
@@ -156,7 +157,8 @@ def prompt_end_states(
     with recomputed_layers(model) if recomputes else nullcontext():
         if row_tokens is None:
             inputs, token_BT, _ = lay_out(chosen, model.device)
-            state_UH = body(**inputs).last_hidden_state[:, -token_BT.shape[1]]
+            columns = last_columns(model, token_BT.shape[1])
+            state_UH = body(**inputs, **columns).last_hidden_state[:, -token_BT.shape[1]]
         else:
             packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
             length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
