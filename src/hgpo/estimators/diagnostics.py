@@ -34,55 +34,70 @@ class SizeBin:
     steps: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TaskSpread:
-    """How far the returns of each task are apart.
-
-    Attributes:
-        squares_J: float64[J], sum of squared deviations from the task's mean.
-        steps_J: int64[J], steps of the task.
-
-    Example: returns 0, 2 of task 0 and 5 of task 1 have squares_J [2, 0] and steps_J [2, 1].
-    """
-
-    squares_J: FloatArray
-    steps_J: IntArray
-
-    @classmethod
-    def of(cls, return_P: FloatArray, task_P: IntArray) -> TaskSpread:
-        """Spread of returns in any order; tasks are numbered from 0, and one without steps has 0 of both."""
-        order_P = np.argsort(task_P, kind="stable")
-        task_P = task_P[order_P]
-        deviation_P = group_statistics(
-            GroupedValues(return_P[order_P]), Runs.from_starts(changes(task_P)), 0
-        ).deviation_N
-        squares_J = np.bincount(task_P, weights=deviation_P * deviation_P).astype(np.float64, copy=False)
-        return cls(squares_J, np.bincount(task_P))
-
-
 def variance_explained(
-    return_P: FloatArray, task_P: IntArray, groups: Runs, tasks: TaskSpread
+    return_P: FloatArray, trajectory_P: IntArray, task_P: IntArray, groups: Runs
 ) -> tuple[float | None, float | None]:
     """Return 1 - W / T and 1 - W / E[W], see `LevelSummary`; None where the divisor is 0.
 
+    A trajectory counts once per group, with the mean of its returns there: visits of one trajectory share its outcome
+    and are not independent.
+
     Args:
         return_P: returns, the members of a group being neighbours.
-        task_P: number of each one's task.
-        groups: the groups, each inside one task.
-        tasks: the spread of the same returns.
+        trajectory_P: number of each one's trajectory.
+        task_P: number of each one's task; a group lies inside one task.
+        groups: the groups.
 
-    Example: returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, E[W] = 5 * 2 / 3, so (0.8, 0.7).
+    Example: four trajectories with returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, and E[W] = 2 * 5 / 3
+    (two groups of two; the variance between trajectories is 5 / 3), so (0.8, 0.7).
     """
-    deviation_P = group_statistics(GroupedValues(return_P), groups, ddof=0).deviation_N
-    within = float(np.sum(deviation_P * deviation_P))
-    groups_J = np.bincount(task_P[groups.start_G], minlength=len(tasks.steps_J))
-    total = float(np.sum(tasks.squares_J))
-    share_left_J = (tasks.steps_J - groups_J) / np.maximum(tasks.steps_J - 1, 1)
-    expected = float(np.sum(tasks.squares_J * share_left_J))
+    visit_P, first_V = _visits(groups.run_N, trajectory_P)
+    value_V = np.bincount(visit_P, weights=return_P) / np.bincount(visit_P)
+    order_V = np.argsort(task_P[first_V], kind="stable")  # groups stay whole: a group lies inside one task
+    first_V, value_V = first_V[order_V], value_V[order_V]
+    compared, task_V = GroupedValues(value_V), task_P[first_V]
+    group_runs = Runs.from_starts(changes(groups.run_N[first_V]))
+    deviation_V = group_statistics(compared, Runs.from_starts(changes(task_V)), ddof=0).deviation_N
+    total = float(np.sum(deviation_V * deviation_V))
+    deviation_in_group_V = group_statistics(compared, group_runs, ddof=0).deviation_N
+    within = float(np.sum(deviation_in_group_V * deviation_in_group_V))
+    others_J = np.bincount(task_V) - np.bincount(task_V[group_runs.start_G], minlength=int(task_V.max()) + 1)
+    expected = float(np.sum(others_J * _variance_between(deviation_V, trajectory_P[first_V], task_V)))
     return (
-        max(1.0 - within / total, 0.0) if total > 0.0 else None,  # below 0 by rounding alone
+        max(1.0 - within / total, 0.0) if total > 0.0 else None,
         1.0 - within / expected if expected > 0.0 else None,
     )
+
+
+def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray]:
+    """The visit of each entry, int64[P], and a member of each visit, ascending by run, int64[V].
+
+    A visit is all entries of one trajectory in one run.
+    """
+    key_P = run_P * (int(trajectory_P.max()) + 1) + trajectory_P
+    order_P = np.argsort(key_P, kind="stable")
+    starts_P = changes(key_P[order_P])
+    visit_P = to_rows(np.cumsum(starts_P) - 1, order_P)
+    return visit_P, order_P[starts_P]
+
+
+def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntArray) -> FloatArray:
+    """Half the mean squared difference between values of two trajectories of a task, float64[J]; 0 if it has one.
+
+    Each trajectory is equally likely, and so is each of its values. If every trajectory has one value, this is the
+    unbiased variance.
+
+        S^2 = mean_i E[x_i^2] - sum_{i != j} E[x_i] E[x_j] / (n (n - 1))
+    """
+    of_V, first_I = _visits(task_V, trajectory_V)  # I trajectories
+    count_I, task_I = np.bincount(of_V), task_V[first_I]
+    mean_I = np.bincount(of_V, weights=value_V) / count_I
+    square_I = np.bincount(of_V, weights=value_V * value_V) / count_I
+    count_J = np.bincount(task_I)
+    sum_J, square_J, own_J = (np.bincount(task_I, weights=part_I) for part_I in (mean_I, square_I, mean_I * mean_I))
+    pairs_J = np.maximum(count_J * (count_J - 1), 1)
+    variance_J = square_J / np.maximum(count_J, 1) - (sum_J * sum_J - own_J) / pairs_J
+    return np.where(count_J > 1, np.maximum(variance_J, 0.0), 0.0)
 
 
 def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, float | None]:
@@ -149,13 +164,13 @@ class LevelSummary:
         size_p90: the size that 90 % of them do not exceed.
         size_max: the largest size.
         size_histogram: the groups by size, bins 1, 2-3, 4-7, 8-15, … up to the largest.
-        variance_explained: 1 - W / T. T: squared deviations of the returns from the mean of their task, summed over
-            the steps that have a group; W: the same from the mean of their group. HGPO's levels are nested, so what one
-            explains contains what the shorter contexts explain, and groups of one member explain everything.
-        variance_explained_adjusted: 1 - W / E[W], where E[W] = sum over tasks of T_j (n_j - g_j) / (n_j - 1) is the
-            mean of W over all ways to deal the returns of a task out to its n_j steps, g_j being its groups. 0: no
-            more than so many groups explain by chance, negative: less; 1: equal returns in every group. With one task
-            it is Kelley's epsilon squared (1935), the adjusted R squared.
+        variance_explained: raw share, 1 - W / T. A trajectory has one value in a group, the mean of its returns there.
+            T: squared deviations of these values from the mean of their task; W: from the mean of their group. Groups
+            with one trajectory explain everything.
+        variance_explained_adjusted: 1 - W / E[W], where E[W] = sum over tasks of S_j^2 (v_j - g_j): v_j values in g_j
+            groups, and S_j^2 half the mean squared difference between values of two trajectories. 0: trajectories in
+            a group are no more alike than those of the task, negative: less; 1: equal values in every group. If each
+            trajectory has one return, E[W] is the mean of W over all ways to exchange the trajectories' returns.
         prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
         prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
     """
@@ -313,11 +328,10 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
             "pass the batch that the advantages were computed from"
         )
     values_N = advantages.values
-    seen = _Seen(batch, advantages.returns, TaskSpread.of(advantages.returns, batch.group))
     sign_IN = [_signs(term) for term in advantages.terms]
     summaries = tuple(
         replace(
-            _level_summary(seen, replace(term, batch_trajectory=batch.trajectory)),
+            _level_summary(batch, advantages.returns, replace(term, batch_trajectory=batch.trajectory)),
             sign_agreement=_agreement(sign_N, before_N),
             sign_agreement_final=_agreement(sign_N, np.sign(values_N)),
         )
@@ -338,24 +352,9 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """What the figures of every level are computed from.
-
-    Attributes:
-        batch: the steps.
-        return_N: their returns.
-        tasks: spread of the returns within tasks.
-    """
-
-    batch: StepBatch
-    return_N: FloatArray
-    tasks: TaskSpread
-
-
-def _level_summary(seen: _Seen, level: Level) -> LevelSummary:
+def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
     """All figures but the agreement of signs, which two levels have together."""
-    unused = np.bincount(level.unused, minlength=len(Unused)) / len(seen.batch)
+    unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
     summary = LevelSummary(
         k=level.k,
         name=level.name,
@@ -364,14 +363,13 @@ def _level_summary(seen: _Seen, level: Level) -> LevelSummary:
         alone_share=float(unused[Unused.ALONE]),
         dropped_share=float(unused[Unused.DROPPED]),
         only_trajectory_share=float(unused[Unused.ONLY_TRAJECTORY]),
-        mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(seen.batch),
+        mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(batch),
     )
-    return _with_groups(summary, seen, level)
+    return _with_groups(summary, batch, return_N, level)
 
 
-def _with_groups(summary: LevelSummary, seen: _Seen, level: Level) -> LevelSummary:
+def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
     """Add the figures of the level's groups, if it has any."""
-    batch, tasks = seen.batch, seen.tasks
     row_P, starts_P = level.row_N, level.starts_N
     if level.present_N is not None:
         row_P, starts_P = row_P[level.present_N], starts_P[level.present_N]
@@ -395,10 +393,7 @@ def _with_groups(summary: LevelSummary, seen: _Seen, level: Level) -> LevelSumma
     )
     if level.k is None:
         return summary
-    return_P, task_P = seen.return_N[row_P], batch.group[row_P]
-    if level.present_N is not None:  # compare with the spread of the steps that have a group
-        tasks = TaskSpread.of(return_P, task_P)
-    explained, adjusted = variance_explained(return_P, task_P, runs, tasks)
+    explained, adjusted = variance_explained(return_N[row_P], batch.trajectory[row_P], batch.group[row_P], runs)
     summary = replace(summary, variance_explained=explained, variance_explained_adjusted=adjusted)
     if batch.prompt is None:
         return summary

@@ -18,7 +18,7 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators import Advantages, compute_advantages
 from hgpo.estimators.base import Level, to_rows
-from hgpo.estimators.diagnostics import BatchSummary, TaskSpread, summarise_levels, variance_explained
+from hgpo.estimators.diagnostics import BatchSummary, summarise_levels, variance_explained
 from hgpo.estimators.levels import Normalisation, step_level
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, changes, group_steps
@@ -211,12 +211,12 @@ def prompt_consistency(
     if batch.prompt is None:
         return ()
     groups = group_steps(batch, history_length)
-    return tuple(
-        _level(k, batch.prompt[groups.row_N], groups, return_N[groups.row_N], mode) for k in range(history_length + 1)
-    )
+    return tuple(_level(k, batch, groups, return_N[groups.row_N], mode) for k in range(history_length + 1))
 
 
-def _level(k: int, prompt_N: IntArray, groups: StepGroups, return_N: FloatArray, mode: str) -> Consistency:
+def _level(k: int, batch: StepBatch, groups: StepGroups, return_N: FloatArray, mode: str) -> Consistency:
+    assert batch.prompt is not None
+    prompt_N, trajectory_N = batch.prompt[groups.row_N], batch.trajectory[groups.row_N]
     how = Normalisation(mode, ddof=0)
     whole = step_level(k, groups, GroupedValues(return_N), how)
     runs = whole.runs()
@@ -227,7 +227,8 @@ def _level(k: int, prompt_N: IntArray, groups: StepGroups, return_N: FloatArray,
 
     prompts_G = np.bincount(runs.run_N, weights=starts_N).astype(np.int64)
     differs_N = (prompts_G > 1)[runs.run_N]
-    explained = _explained(return_N[by_prompt_N], runs.run_N, Runs.from_starts(starts_N), differs_N)
+    values = return_N[by_prompt_N], trajectory_N[by_prompt_N]
+    explained = _explained(*values, runs.run_N, Runs.from_starts(starts_N), differs_N)
     row_N = groups.row_N
     return Consistency(
         _counts(k, runs, prompts_G, to_rows(differs_N, row_N), whole, split, explained),
@@ -258,7 +259,9 @@ def _counts(
     )
 
 
-def _explained(return_N: FloatArray, group_N: IntArray, parts: Runs, differs_N: BoolArray) -> float | None:
+def _explained(
+    return_N: FloatArray, trajectory_N: IntArray, group_N: IntArray, parts: Runs, differs_N: BoolArray
+) -> float | None:
     """Adjusted share of between-prompt variance in the returns of groups with different prompts."""
     if not differs_N.any():
         return None
@@ -266,4 +269,4 @@ def _explained(return_N: FloatArray, group_N: IntArray, parts: Runs, differs_N: 
     starts_N[parts.start_G] = True
     return_P, runs = return_N[differs_N], Runs.from_starts(starts_N[differs_N])
     group_P = np.cumsum(changes(group_N[differs_N])) - 1
-    return variance_explained(return_P, group_P, runs, TaskSpread.of(return_P, group_P))[1]
+    return variance_explained(return_P, trajectory_N[differs_N], group_P, runs)[1]

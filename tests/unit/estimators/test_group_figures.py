@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hgpo.columns import IntArray
 from hgpo.estimators.diagnostics import (
     SizeBin,
-    TaskSpread,
     prompts_differ,
     size_histogram,
     sizes_seen,
@@ -24,10 +23,14 @@ def runs(*sizes: int) -> Runs:
     return Runs.from_starts(np.array([place == 0 for size in sizes for place in range(size)]))
 
 
-def explained(returns: list[float], groups: Runs, tasks: list[int] | None = None) -> tuple[float | None, float | None]:
+def explained(
+    returns: list[float], groups: Runs, tasks: list[int] | None = None, trajectories: list[int] | None = None
+) -> tuple[float | None, float | None]:
+    """Each return in its own trajectory, unless said otherwise."""
     return_P = np.array(returns, dtype=np.float64)
     task_P = np.zeros(len(returns), dtype=np.int64) if tasks is None else np.array(tasks)
-    return variance_explained(return_P, task_P, groups, TaskSpread.of(return_P, task_P))
+    trajectory_P = np.arange(len(returns)) if trajectories is None else np.array(trajectories)
+    return variance_explained(return_P, trajectory_P, task_P, groups)
 
 
 def test_two_groups_by_hand() -> None:
@@ -81,10 +84,37 @@ def test_one_task_gives_the_adjusted_r_squared() -> None:
     assert adjusted == pytest.approx(1 - (1 - share) * (7 - 1) / (7 - 3), rel=1e-12)
 
 
-def test_a_task_without_steps_has_no_spread() -> None:
-    spread = TaskSpread.of(np.array([5.0, 0.0, 2.0]), np.array([2, 0, 0]))
-    assert spread.squares_J.tolist() == [2.0, 0.0, 0.0]
-    assert spread.steps_J.tolist() == [2, 0, 1]
+def test_visits_of_one_trajectory_count_once() -> None:
+    """Group 0: trajectory 0 with returns 0 and 2, mean 1, and trajectory 1 with 3; group 1: trajectory 0 with 1.
+
+    Values 1 3 | 1, mean 5 / 3: T = 4 / 9 + 16 / 9 + 4 / 9, W = 2. Trajectory 0 has 1 twice, so S^2 = (3 - 1)^2 / 2 = 2,
+    and E[W] = 2 (3 - 2).
+    """
+    found = explained([0, 2, 3, 1], runs(3, 1), trajectories=[0, 0, 1, 0])
+    assert found == pytest.approx((1 - 2 / (24 / 9), 0), abs=1e-12)
+    assert explained([1, 3, 1], runs(2, 1), trajectories=[0, 1, 0]) == pytest.approx(found, abs=1e-12)
+
+
+def test_a_group_may_come_before_one_of_an_earlier_task() -> None:
+    one = explained([0, 2, 4, 10, 12, 11], runs(2, 1, 2, 1), [1, 1, 1, 0, 0, 0])
+    assert one == pytest.approx(explained([10, 12, 11, 0, 2, 4], runs(2, 1, 2, 1), [0, 0, 0, 1, 1, 1]), rel=1e-12)
+
+
+@given(st.data())
+@pytest.mark.slow
+def test_exchanged_outcomes_explain_nothing(data: st.DataObject) -> None:
+    """Whatever the trajectories visit and however often: the mean over all ways to exchange their returns is 0."""
+    outcomes = data.draw(st.lists(st.integers(-2, 2).map(float), min_size=2, max_size=5))
+    members = st.lists(st.integers(0, len(outcomes) - 1), min_size=1, max_size=6)
+    groups = data.draw(st.lists(members, min_size=1, max_size=4))
+    visiting = [trajectory for group in groups for trajectory in group]
+    if len({(at, trajectory) for at, group in enumerate(groups) for trajectory in group}) == len(groups):
+        return  # nothing is compared
+    if len(set(visiting)) < len(outcomes) or len(set(outcomes)) == 1:
+        return
+    sizes = runs(*map(len, groups))
+    found = [explained([dealt[at] for at in visiting], sizes, None, visiting)[1] for dealt in permutations(outcomes)]
+    assert math.fsum(share for share in found if share is not None) / len(found) == pytest.approx(0, abs=1e-9)
 
 
 def test_prompts_by_hand() -> None:
