@@ -37,7 +37,7 @@ from campaign_table import (
     claim,
     rate_trials,
     settings_of,
-    show_lead,
+    shown_leads,
     store,
     store_rate_trials,
     stored,
@@ -157,9 +157,9 @@ def show() -> None:
             "estimator", "seeds", "after", "lead", "while training", "lead", "what may be said", title=settings
         )
         for row in found:
-            leads = show_lead(row.lead, row.half), show_lead(row.lead_during, row.half_during)
+            after, during = ("", "") if row.is_reference else shown_leads(row)
             table.add_row(
-                row.estimator, str(row.seeds), f"{row.after:.1f}", leads[0], f"{row.during:.1f}", leads[1], claim(row)
+                row.estimator, str(row.seeds), f"{row.after:.1f}", after, f"{row.during:.1f}", during, claim(row)
             )
         Console(width=150).print(table)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from hgpo.columns import FloatArray
 from hgpo.utils.files import write_text
-from long_games.tables import student_95
+from paired import SIGNIFICANT, Difference, holm, paired_difference
 
 HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
@@ -61,29 +62,49 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
+class Lead:
+    """One estimator less another, paired by seed, in points of success.
+
+    Attributes:
+        difference: with its interval.
+        adjusted: its p value, corrected by Holm's method for all pairs of the table.
+    """
+
+    difference: Difference
+    adjusted: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference is from 0, all comparisons of the table considered."""
+        return self.adjusted < SIGNIFICANT
+
+    def __str__(self) -> str:
+        """The difference with half of its interval, and a remark where it is not significant."""
+        return f"{self.difference}{'' if self.significant else ' n.s.'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One estimator over the complete seeds, in points of success.
 
     Attributes:
-        after, during: means. lead: mean of after less the reference's, paired by seed; half: of its 95 % interval.
-        lead_during, half_during: the same of the success while training.
-        reference: the estimator that the leads are over.
+        after, during: means of the held-out success and of that while training.
+        leads, leads_during: over every other estimator of the table, by its name.
+        reference: the estimator that the conclusion is about.
     """
 
     estimator: str
     seeds: int
     after: float
     during: float
-    lead: float
-    half: float
-    lead_during: float
-    half_during: float
+    leads: dict[str, Lead]
+    leads_during: dict[str, Lead]
     reference: str = REFERENCE
 
     @property
-    def told_apart(self) -> bool:
-        """Whether the interval of the held-out lead leaves out 0."""
-        return abs(self.lead) > self.half
+    def is_reference(self) -> bool:
+        """Whether the others are compared with it."""
+        return self.estimator == self.reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +177,23 @@ def rows(done: list[Trained]) -> list[Row]:
         return []
     after_ES = 100.0 * np.array([[found[name, seed].after for seed in seeds] for name in names])
     during_ES = 100.0 * np.array([[found[name, seed].during for seed in seeds] for name in names])
+    after, during = _leads(names, after_ES), _leads(names, during_ES)
     return [
-        Row(
-            name,
-            len(seeds),
-            after_S.mean(),
-            during_S.mean(),
-            *paired_lead(after_S, after_ES[0]),
-            *paired_lead(during_S, during_ES[0]),
-            reference=names[0],
-        )
+        Row(name, len(seeds), after_S.mean(), during_S.mean(), after[name], during[name], reference=names[0])
         for name, after_S, during_S in zip(names, after_ES, during_ES, strict=True)
     ]
+
+
+def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, Lead]]:
+    """Of every estimator over every other; p values are corrected for all pairs."""
+    pairs = list(combinations(range(len(names)), 2))
+    adjusted = holm([paired_difference(success_ES[one], success_ES[other]).p_value for one, other in pairs])
+    found: dict[str, dict[str, Lead]] = {name: {} for name in names}
+    for (one, other), p_value in zip(pairs, adjusted, strict=True):
+        for this, that in ((one, other), (other, one)):
+            difference = paired_difference(success_ES[this], success_ES[that])
+            found[names[this]][names[that]] = Lead(difference, p_value)
+    return found
 
 
 def tables() -> dict[str, list[Row]]:
@@ -182,22 +208,15 @@ def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int
     return len(starts) == 1 and all((name, seed) in found for name in names)
 
 
-def paired_lead(value_S: Any, base_S: Any) -> tuple[float, float]:
-    """Mean paired difference, and half of its 95 % interval by Student's t."""
-    difference_S = value_S - base_S
-    error = difference_S.std(ddof=1) / np.sqrt(len(difference_S))
-    return float(difference_S.mean()), float(student_95(len(difference_S) - 1) * error)
-
-
 def claim(row: Row) -> str:
     """One sentence on what the row allows to say."""
-    if row.estimator == row.reference:
+    if row.is_reference:
         return "Reference."
-    if row.told_apart:
-        return f"{'Better' if row.lead > 0 else 'Worse'} than {row.reference} on held-out tasks."
-    while_training = abs(row.lead_during) > row.half_during
-    if while_training:
-        wins = f"Wins {'more' if row.lead_during > 0 else 'less'} often than {row.reference} while training"
+    held_out, during = row.leads[row.reference], row.leads_during[row.reference]
+    if held_out.significant:
+        return f"{'Better' if held_out.difference.mean > 0 else 'Worse'} than {row.reference} on held-out tasks."
+    if during.significant:
+        wins = f"Wins {'more' if during.difference.mean > 0 else 'less'} often than {row.reference} while training"
         return f"{wins}; no significant difference on held-out tasks."
     return f"No significant difference to {row.reference}."
 
@@ -209,17 +228,16 @@ def as_markdown(found: list[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in found:
-        leads = (
-            ("", "")
-            if row.estimator == row.reference
-            else (show_lead(row.lead, row.half), show_lead(row.lead_during, row.half_during))
-        )
-        lines.append(
-            f"| {row.estimator} | {row.after:.1f} | {leads[0]} | {row.during:.1f} | {leads[1]} | {claim(row)} |"
-        )
+        after, during = ("", "") if row.is_reference else shown_leads(row)
+        lines.append(f"| {row.estimator} | {row.after:.1f} | {after} | {row.during:.1f} | {during} | {claim(row)} |")
     return "\n".join(lines) + "\n"
 
 
-def show_lead(lead: float, half: float) -> str:
-    """A difference with half of its interval, in points."""
-    return f"{lead:+.1f} ± {half:.1f}"
+def shown_leads(row: Row) -> tuple[str, str]:
+    """The leads over the reference on held-out tasks and while training."""
+    return str(row.leads[row.reference].difference), str(row.leads_during[row.reference].difference)
+
+
+def detectable(found: list[Row]) -> float:
+    """Least difference in held-out success that one comparison of the table finds in 80 of 100 cases: the median."""
+    return float(np.median([lead.difference.detectable for row in found for lead in row.leads.values()]))

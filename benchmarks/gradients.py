@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from campaign_table import paired_lead, show_lead
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
+from paired import paired_difference
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
@@ -145,7 +145,7 @@ def show_changes(rows: UpdateRows, pairs: Sequence[tuple[str, ...]], batches: in
     for pair, change_B2 in found.items():
         cells = []
         for change_B, base_B in zip(change_B2.T, base_2B, strict=True):
-            cells += [f"{change_B.mean():+.2f}", "" if pair == pairs[0] else show_lead(*paired_lead(change_B, base_B))]
+            cells += [f"{change_B.mean():+.2f}", "" if pair == pairs[0] else str(paired_difference(change_B, base_B))]
         table.add_row(*pair, *cells)
     console.print(table)
 

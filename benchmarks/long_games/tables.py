@@ -17,6 +17,7 @@ from long_games.cells import Cell
 from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_CREDIT, REFERENCE
 from long_games.families import FAMILIES
 from long_games.rules import Floats
+from paired import student_95
 
 ALL = "all families"
 DRAWN = (REFERENCE, "atd", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
@@ -60,18 +61,6 @@ class Row:
     difference: float
     low: float
     high: float
-
-
-def student_95(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, to three digits from 3 degrees of freedom on (Cornish and Fisher)."""
-    z = 1.959963984540054
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
 
 
 def rows(done: Done, estimators: Sequence[str]) -> list[Row]:

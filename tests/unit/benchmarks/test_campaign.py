@@ -11,6 +11,7 @@ import pytest
 import campaign
 import campaign_table
 from hgpo.config import load_config
+from paired import Difference
 
 NONE = "no significant difference"
 
@@ -23,20 +24,39 @@ def test_differences_are_paired_by_seed() -> None:
     done = [trained("gigpo", seed, 0.5 + 0.1 * seed) for seed in range(4)]
     done += [trained("atd", seed, 0.52 + 0.1 * seed) for seed in range(4)]
     reference, atd = campaign_table.rows(done)
-    assert (reference.estimator, reference.lead, reference.half) == ("gigpo", 0, 0)
-    assert atd.lead == pytest.approx(2)
-    assert atd.half == pytest.approx(0, abs=1e-9)  # every pair differs by as much, however far the seeds are apart
-    assert atd.told_apart
+    assert reference.is_reference
+    lead = atd.leads["gigpo"]
+    assert lead.difference.mean == pytest.approx(2)
+    assert lead.difference.half == pytest.approx(
+        0, abs=1e-9
+    )  # every pair differs by as much, however far the seeds are apart
+    assert lead.significant
+    assert reference.leads["atd"].difference.mean == pytest.approx(-2)
 
 
 def test_the_interval_is_students() -> None:
     done = [trained("gigpo", seed, 0.5) for seed in range(4)]
     done += [trained("atd", seed, 0.5 + lead) for seed, lead in enumerate((0.0, 0.02, 0.04, 0.06))]
     atd = campaign_table.rows(done)[1]
-    assert atd.lead == pytest.approx(3)
-    assert atd.half == pytest.approx(3.182 * 2.582 / 2, rel=2e-3)  # t(3) = 3.182, std 2.582, 4 seeds
-    assert not atd.told_apart
+    lead = atd.leads["gigpo"]
+    assert lead.difference.mean == pytest.approx(3)
+    assert lead.difference.half == pytest.approx(3.182 * 2.582 / 2, rel=1e-3)  # t(3) = 3.182, std 2.582, 4 seeds
+    assert not lead.significant
+    assert str(lead) == "+3.0 ± 4.1 n.s."
     assert campaign_table.claim(atd) == "No significant difference to gigpo."
+
+
+def test_what_one_pair_would_show_can_be_chance_among_many() -> None:
+    """+3 points in three of four seeds, +.5 in one: significant as the only pair, not as one of three."""
+    leads = (0.03, 0.03, 0.03, 0.005)
+    done = [trained("gigpo", seed, 0.5) for seed in range(4)]
+    done += [trained("atd", seed, 0.5 + lead) for seed, lead in enumerate(leads)]
+    assert campaign_table.rows(done)[1].leads["gigpo"].significant
+    others = [trained("grpo", seed, 0.5 + change) for seed, change in enumerate((-0.2, 0.2, -0.2, 0.21))]
+    rows = {row.estimator: row for row in campaign_table.rows(done + others)}
+    lead = rows["atd"].leads["gigpo"]
+    assert lead.difference.p_value < 0.05 < lead.adjusted == pytest.approx(3 * lead.difference.p_value)
+    assert campaign_table.claim(rows["atd"]) == "No significant difference to gigpo."
 
 
 def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
@@ -51,7 +71,8 @@ def test_a_seed_counts_when_all_have_finished_it_from_one_start() -> None:
 def test_without_the_usual_reference_the_first_estimator_is_it() -> None:
     done = [trained(name, seed, after) for name, after in (("hgpo paper", 0.4), ("ppo", 0.5)) for seed in range(3)]
     hgpo, ppo = campaign_table.rows(done)
-    assert (hgpo.estimator, ppo.reference, ppo.lead) == ("hgpo paper", "hgpo paper", pytest.approx(10))
+    assert (hgpo.estimator, ppo.reference) == ("hgpo paper", "hgpo paper")
+    assert ppo.leads["hgpo paper"].difference.mean == pytest.approx(10)
     assert campaign_table.claim(hgpo) == "Reference."
     assert campaign_table.claim(ppo) == "Better than hgpo paper on held-out tasks."
     assert "− hgpo paper" in campaign_table.as_markdown([hgpo, ppo])
@@ -76,7 +97,11 @@ def test_without_the_usual_reference_the_first_estimator_is_it() -> None:
     ],
 )
 def test_a_claim_is_what_the_intervals_allow(lead: tuple[float, float], during: tuple[float, float], says: str) -> None:
-    assert campaign_table.claim(campaign_table.Row("atd", 10, 50.0, 50.0, *lead, *during)) == says
+    found = [
+        {"gigpo": campaign_table.Lead(Difference(mean, half, 0.0, 0.0), 0.04 if abs(mean) > half else 0.06)}
+        for mean, half in (lead, during)
+    ]
+    assert campaign_table.claim(campaign_table.Row("atd", 10, 50.0, 50.0, *found)) == says
 
 
 def test_trainings_of_other_settings_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

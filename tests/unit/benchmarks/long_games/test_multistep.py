@@ -15,7 +15,8 @@ from long_games.cells import Cell, CellFile, Settings, measured
 from long_games.contenders import CONTENDERS
 from long_games.families import FAMILIES, FIRST_REPORTED
 from long_games.picture import draw
-from long_games.tables import ALL, complete, rows, student_95, summary
+from long_games.tables import ALL, complete, rows, summary
+from paired import student_95
 
 SETTINGS = Settings("choose", updates=2, batches=2)
 SHORT = ["--updates", "2", "--batches", "2", "--families", "policy only", "--estimators", "gigpo", "atd"]
@@ -125,11 +126,6 @@ def test_tables_by_hand() -> None:
     assert (reference.difference, reference.low, reference.high) == (0, 0, 0)
     end = found["kl end", "traps", "atd"]
     np.testing.assert_allclose([end.mean, end.difference], [62, 2])
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1e9, 1.960)])
-def test_students_quantiles(freedom: float, quantile: float) -> None:
-    assert student_95(freedom) == pytest.approx(quantile, abs=0.004)
 
 
 @pytest.mark.slow

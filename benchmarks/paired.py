@@ -1,0 +1,69 @@
+"""Paired differences: Student's intervals and tests, corrected for their number, and what they can detect.
+
+Shape suffix: S pairs, for example training seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import t as student
+
+POWER = 0.8
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of paired values, in their units.
+
+    Attributes:
+        mean: of the differences.
+        half: of the 95 % interval of the mean.
+        p_value: two-sided, of a mean of 0.
+        detectable: least true difference that a test of as many pairs with this spread finds in 80 of 100 cases.
+    """
+
+    mean: float
+    half: float
+    p_value: float
+    detectable: float
+
+    def __str__(self) -> str:
+        """Mean and half of its interval."""
+        return f"{self.mean:+.1f} ± {self.half:.1f}"
+
+
+def student_95(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t."""
+    return float(student.ppf(0.975, freedom))
+
+
+def paired_difference(value_S: ArrayLike, base_S: ArrayLike) -> Difference:
+    """Of value - base, by Student's t with S - 1 degrees of freedom; S is at least 2."""
+    difference_S = np.asarray(value_S, dtype=np.float64) - np.asarray(base_S, dtype=np.float64)
+    freedom, mean = len(difference_S) - 1, float(difference_S.mean())
+    error = float(difference_S.std(ddof=1) / np.sqrt(len(difference_S)))
+    quantile = student_95(freedom)
+    p_value = 2 * float(student.sf(abs(mean) / error, freedom)) if error else float(mean == 0.0)
+    return Difference(mean, quantile * error, p_value, (quantile + float(student.ppf(POWER, freedom))) * error)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p values of a family of tests, corrected so that the chance of any false finding stays below the level.
+
+        adjusted of rank i = max over j <= i of min(1, (m - j + 1) p of rank j)
+
+    Source: Holm, A simple sequentially rejective multiple test procedure, 1979.
+
+    Example: `holm([0.01, 0.04, 0.03])` -> `[0.03, 0.06, 0.06]`.
+    """
+    p_M = np.asarray(p_values, dtype=np.float64)
+    order_M = np.argsort(p_M, kind="stable")
+    scaled_M = np.minimum(np.arange(len(p_M), 0, -1) * p_M[order_M], 1.0)
+    adjusted_M = np.empty_like(p_M)
+    adjusted_M[order_M] = np.maximum.accumulate(scaled_M)
+    return adjusted_M.tolist()

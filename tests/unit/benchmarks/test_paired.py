@@ -1,0 +1,53 @@
+"""Intervals, tests and their correction, by hand and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paired import holm, paired_difference, student_95
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (3, 3.182), (5, 2.571), (30, 2.042), (1e9, 1.960)])
+def test_students_quantiles(freedom: float, quantile: float) -> None:
+    assert student_95(freedom) == pytest.approx(quantile, abs=1e-3)
+
+
+def test_a_difference_by_hand() -> None:
+    """Differences 0, 2, 4, 6: std 2.582, error 1.291, t = 3 / 1.291 = 2.324 with 3 degrees of freedom."""
+    found = paired_difference([1, 4, 7, 10], [1, 2, 3, 4])
+    assert (found.mean, found.half) == pytest.approx((3, 3.182 * 1.291), rel=1e-3)
+    assert found.p_value == pytest.approx(0.1027, abs=1e-3)
+    assert str(found) == "+3.0 ± 4.1"
+
+
+def test_equal_values() -> None:
+    assert paired_difference([1, 2], [1, 2]).p_value == 1
+    assert paired_difference([2, 3], [1, 2]).p_value == 0
+
+
+def test_the_p_value_is_005_where_the_interval_ends_at_0() -> None:
+    found = paired_difference([3, 5, 8], [0, 0, 0])
+    moved = paired_difference(np.array([3, 5, 8]) - found.mean + found.half, [0, 0, 0])
+    assert moved.p_value == pytest.approx(0.05, abs=1e-9)
+
+
+def test_the_detectable_difference_is_found_in_80_of_100_cases() -> None:
+    rng = np.random.default_rng(0)
+    pairs, deviation = 10, 5.0
+    least = (student_95(9) + 0.883) * deviation / np.sqrt(pairs)  # t(9) of .8 is .883
+    found = [paired_difference(rng.normal(least, deviation, pairs), np.zeros(pairs)) for _ in range(2000)]
+    assert np.mean([one.detectable for one in found]) == pytest.approx(least, rel=0.05)
+    assert np.mean([one.p_value < 0.05 for one in found]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+
+
+def test_a_family_of_true_hypotheses_has_a_false_finding_in_5_of_100_cases() -> None:
+    rng = np.random.default_rng(1)
+    any_found = [min(holm(rng.random(10))) < 0.05 for _ in range(4000)]
+    assert np.mean(any_found) == pytest.approx(0.05, abs=0.012)
