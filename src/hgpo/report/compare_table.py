@@ -7,6 +7,7 @@ else by task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -15,7 +16,17 @@ import numpy as np
 
 from hgpo.config import setting_values
 from hgpo.evaluation.result_files import Latency
-from hgpo.evaluation.statistics import Evaluation, Rate, gain, mean_interval, rate
+from hgpo.evaluation.statistics import (
+    NORMAL_95,
+    Evaluation,
+    Rate,
+    detectable,
+    gain,
+    mean_interval,
+    paired_bootstrap,
+    rate,
+    units_needed,
+)
 from hgpo.report.compare_entries import Entry
 from hgpo.utils.text import counted, visible
 
@@ -23,6 +34,8 @@ Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "w
 Block = Literal["main", "task type", "trial", "cost"]
 LEAST_TASKS, LEAST_SHARE = 10, 0.5
 """Different task lists are compared on their common tasks if these are so many, and this share of the shorter list."""
+TARGET = 0.05
+"""The difference for which the number of tasks or seeds is given that finds it."""
 _OF_ONE_RUN = {"run.seed", "run.name", "run.directory"}
 
 
@@ -77,6 +90,9 @@ class Difference:
         low, high: 95 % interval.
         over: What the interval is over, such as "256 tasks" or "3 training seeds".
         remark: Why there is no difference, or that it covers only the common tasks.
+        detectable: Least true difference that as many tasks or seeds find in 80 of 100 cases.
+        needed: How many of them find a difference of `TARGET`; None where the differences do not vary.
+        bootstrap: 95 % interval over training seeds and tasks, where `over` is training seeds.
     """
 
     mean: float | None
@@ -84,6 +100,9 @@ class Difference:
     high: float = 0.0
     over: str = ""
     remark: str = ""
+    detectable: float = 0.0
+    needed: int | None = None
+    bootstrap: tuple[float, float] | None = None
 
     @property
     def significant(self) -> bool:
@@ -207,13 +226,25 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
         if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
             return Difference(None, remark=f"{counted(len(shared), 'task')} in common, {sizes}")
         remark = f"on the {len(shared)} tasks in common, {sizes}"
-    ours, theirs = ({e.seed: _on(shared, [e]).success.mean for e in group} for group in (reference, others))
+    ours, theirs = ({e.seed: e.evaluation.tasks_won for e in group} for group in (reference, others))
     if ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
-        differences = [theirs[seed] - success for seed, success in ours.items()]
-        if np.ptp(differences) > 1e-9:  # equal differences say nothing of the variation between seeds
-            return Difference(*mean_interval(differences), f"{len(differences)} training seeds", remark)
+        difference_ST = np.array([[theirs[seed][task] - won[task] for task in shared] for seed, won in ours.items()])
+        difference_S = difference_ST.mean(axis=1)
+        if np.ptp(difference_S) > 1e-9:  # equal differences say nothing of the variation between seeds
+            limits, over = mean_interval(difference_S.tolist()), f"{len(difference_S)} training seeds"
+            power = _power(float(difference_S.std(ddof=1)), len(difference_S))
+            return Difference(*limits, over, remark, *power, paired_bootstrap(difference_ST))
     found = gain(_on(shared, reference), _on(shared, others))
-    return Difference(found.mean, found.low, found.high, counted(found.tasks, "task"), remark)
+    deviation = (found.high - found.low) / (2 * NORMAL_95) * math.sqrt(found.tasks)
+    power = _power(deviation, found.tasks)
+    return Difference(found.mean, found.low, found.high, counted(found.tasks, "task"), remark, *power)
+
+
+def _power(deviation: float, count: int) -> tuple[float, int | None]:
+    """Least detectable difference, and how many units find `TARGET`."""
+    if deviation == 0.0 or count < 2:
+        return 0.0, None
+    return detectable(deviation, count), units_needed(deviation, TARGET)
 
 
 def _common(group: Sequence[Entry]) -> list[str]:

@@ -46,6 +46,10 @@ def test_rows_with_the_same_seeds_are_compared_by_seed() -> None:
     half = 4.303 * 0.2 / np.sqrt(3)
     assert [found.mean, found.low, found.high] == pytest.approx([0.2, 0.2 - half, 0.2 + half], abs=1e-3)
     assert (found.over, found.remark, found.significant) == ("3 training seeds", "", False)
+    assert found.detectable == pytest.approx((4.303 + 1.061) * 0.2 / np.sqrt(3), abs=1e-3)
+    assert found.needed == 128  # (1.96 + .8416)^2 (.2 / .05)^2 = 125.6, and Student's t is wider
+    low, high = found.bootstrap
+    assert low < 0.2 < high
 
 
 def test_equal_differences_give_no_interval_over_seeds() -> None:
@@ -61,7 +65,10 @@ def test_rows_with_other_seeds_are_compared_by_task() -> None:
 def test_one_evaluation_each_gives_the_paired_gain() -> None:
     found = difference([TEN_LOST], [TEN_WON])
     expected = gain(TEN_LOST.evaluation, TEN_WON.evaluation)
-    assert found == Difference(expected.mean, expected.low, expected.high, "10 tasks")
+    assert (found.mean, found.low, found.high, found.over) == (expected.mean, expected.low, expected.high, "10 tasks")
+    assert found.bootstrap is None
+    assert found.needed is not None
+    assert found.needed > 10
     assert difference([TEN_WON], [TEN_LOST]).mean == -1.0
 
 

@@ -1,7 +1,18 @@
 import numpy as np
 import pytest
 
-from hgpo.evaluation.statistics import Evaluation, gain, mean_interval, rate, student_95, summarise, wilson_interval
+from hgpo.evaluation.statistics import (
+    Evaluation,
+    detectable,
+    gain,
+    mean_interval,
+    paired_bootstrap,
+    rate,
+    student_quantile,
+    summarise,
+    units_needed,
+    wilson_interval,
+)
 from hgpo.rollout.records import EpisodeSummary, StepCounts, TotalUsage
 
 USAGE = TotalUsage(prompt_tokens=0, response_tokens=0, requests=0)
@@ -102,7 +113,40 @@ def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
     ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (1000, 1.962)]
 )
 def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert student_95(freedom) == pytest.approx(quantile, abs=0.004)
+    assert student_quantile(0.975, freedom) == pytest.approx(quantile, abs=0.004)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 1.3764), (2, 1.0607), (3, 0.9785), (9, 0.8834), (1000, 0.8420)])
+def test_the_quantiles_of_the_power_are_those_of_the_tables(freedom, quantile):
+    assert student_quantile(0.8, freedom) == pytest.approx(quantile, abs=0.004)
+
+
+def test_the_detectable_difference_is_found_in_80_of_100_cases():
+    rng, seeds, deviation = np.random.default_rng(0), 5, 0.06
+    least = detectable(deviation, seeds)
+    intervals = [mean_interval(rng.normal(least, deviation, seeds)) for _ in range(3000)]
+    assert np.mean([low > 0 for _, low, _ in intervals]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_number_needed_is_the_least_that_detects_the_difference():
+    needed = units_needed(0.06, 0.05)
+    assert detectable(0.06, needed) <= 0.05 < detectable(0.06, needed - 1)
+    assert units_needed(1e-6, 0.05) == 2
+
+
+def test_the_bootstrap_of_one_seed_is_over_tasks():
+    difference_ST = np.array([[1.0, 0.0] * 50])
+    assert paired_bootstrap(difference_ST) == pytest.approx((0.4, 0.6), abs=0.02)  # 1.96 * .5 / sqrt(100) = .098
+    assert paired_bootstrap(difference_ST) == paired_bootstrap(difference_ST)
+
+
+def test_the_bootstrap_covers_the_variation_between_seeds():
+    """Tasks that all differ alike vary between seeds only, and seeds that differ alike between tasks only."""
+    of_seeds = np.repeat(np.array([0.0, 0.1, 0.2, 0.3]), 50).reshape(4, 50)
+    low, high = paired_bootstrap(of_seeds)
+    assert (low, high) == pytest.approx((0.05, 0.25), abs=0.03)
+    of_tasks = np.tile([1.0, 0.0], 50)[None].repeat(4, axis=0)
+    assert paired_bootstrap(of_tasks) == pytest.approx((0.4, 0.6), abs=0.02)
 
 
 def test_the_interval_over_training_seeds_is_students():
