@@ -134,7 +134,7 @@ Limits: one environment, one policy of 117,000 parameters, one training run; no 
 Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "gagpo" is `atd` with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) with V the fixed point over
 all rollouts of a task; "own ends" lets cut episodes end, "shrunk TD" multiplies by m/(m + 1) with m the rollouts that act in s'. "proposal 1" adds
 GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2" divides differences by their spread first.
-[NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies", "no history", "no priors" and "cut is lost" leave
+[NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies", "no history", "no shrinkage" and "cut is lost" leave
 out one of its parts.
 """
 

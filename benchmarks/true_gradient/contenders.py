@@ -130,7 +130,7 @@ CANDIDATES: Mapping[str, Advantage] = {
     "nested_td, no power": nested(difference_power=1.0),
     "nested_td, no frequencies": nested(action_power=0.0),
     "nested_td, no history": nested(history_length=0),
-    "nested_td, no priors": nested(value_prior=0.0, history_prior=0.0),
+    "nested_td, no shrinkage": nested(shrinkage=0.0),
     "nested_td, cut is lost": nested(bootstrap_truncated=False),
     "certainty-equivalent TD, own ends": partial(certainty_equivalent, ends="own"),
     "certainty-equivalent TD": certainty_equivalent,

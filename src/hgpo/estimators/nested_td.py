@@ -1,17 +1,22 @@
 """NestedTD: temporal differences with values of nested groups, learned from all rollouts of a task.
 
     Q_t = r_t + gamma V_K(s_{t+1}, its history)
-    D_t = c_t u_t [Q_t - V_0(s_t)] - (penalty_t - mean penalty of the steps in s_t)      A_t = sign(D_t) |D_t|^rho
+    D_t = c_t u_t [Q_t - V_K(s_t, its history)] - (penalty_t - mean penalty of the steps in s_t)
+    A_t = sign(D_t) |D_t|^rho
 
     V_0(g) = weighted mean of Q over the steps of g       V_k(g) = w V + (1 - w) V_{k-1}(parent of g)
-    w      = m / (m + history_prior),  V the weighted mean of Q over g,  m the trajectories in g
+    w      = m / (m + h_k),  V the weighted mean of Q over g,  m the trajectories in g
+    h_k    = shrinkage sigma_k^2 / tau_k^2
 
 Groups of level 0 are the steps of a task in one state, those of level k share the k (state, action) pairs before it,
 too: the hierarchy of HGPO. The values are the fixed point of these equations.
 
-- u_t = m / (m + value_prior), with m the trajectories that act in s_{t+1}, lowers the weight of a difference whose next
-  state few trajectories visited; u = 1 where the episode ended. A state in which a time limit cut an episode has the
-  value that the other rollouts gave it; if none acted there, it has the value 0 and u = 0.
+- sigma_k^2 is the variance of Q within the groups of level k, and tau_k^2 that between groups with one parent, both
+  estimated from the whole batch (`hgpo.estimators.pooled`). If the state says all, tau_k^2 is small and histories are
+  averaged; if one text stands for many states, histories tell them apart. The ratio is estimated twice: from the
+  returns, and from the Q that follow.
+- u_t is 0 where a time limit cut the episode in a state in which nobody acted, else 1. If others acted there, the cut
+  episode has the value that they gave the state.
 - c_t, also the weight in the means, corrects the frequencies of actions: c = (q / (n_a / n))^action_power, where n_a of
   n steps in the state took the action, and q is p / (1 - (1 - p)^n), scaled to sum 1 over the state's actions, with p
   the policy's mean probability of the responses. Where these p sum to less than one half, an action has many other
@@ -42,6 +47,7 @@ from hgpo.estimators.base import (
     to_rows,
 )
 from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
+from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.temporal_credit import action_cells
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, group_steps
@@ -56,6 +62,9 @@ _ROUNDING = 1e-4
 """A difference of at most this times the largest target of the state is 0."""
 _LEAST_COVERAGE = 0.5
 _LEAST_PROBABILITY = 1e-300
+_LEAST_FREEDOM = 0.5  # degrees of freedom are whole numbers; less is rounding
+_LARGEST_RATIO = 64.0
+"""Of the variances. From here on, the histories of a state are averaged in most batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,8 @@ class NestedTdOptions:
 
     Attributes:
         history_length: K, how many (state, action) pairs before a state its finest value distinguishes, at least 0.
-        history_prior: how many trajectories the value of the coarser group counts as, at least 0.
-        value_prior: how many trajectories in the next state give the difference weight 1/2, at least 0.
+        shrinkage: multiple of the estimated ratio of variances that the value of the coarser group counts as, in
+            trajectories; at least 0. 0: values of the finest groups alone.
         action_power: how far the frequencies of actions are corrected by the policy's probabilities, in [0, 1]; 0 does
             without the column `response_log_prob`.
         difference_power: rho of the module's equation, above 0 and at most 1.
@@ -74,9 +83,8 @@ class NestedTdOptions:
         mode: "batch_std" divides all advantages by their population std + 1e-6, "none" leaves units of the return.
     """
 
-    history_length: int = 1
-    history_prior: float = 8.0
-    value_prior: float = 1.0
+    history_length: int = 2
+    shrinkage: float = 2.0
     action_power: float = 0.5
     difference_power: float = 0.7
     bootstrap_truncated: bool = True
@@ -85,8 +93,7 @@ class NestedTdOptions:
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
-        check_number("history_prior", self.history_prior)
-        check_number("value_prior", self.value_prior)
+        check_number("shrinkage", self.shrinkage)
         for name in ("action_power", "difference_power"):
             if check_number(name, getattr(self, name)) > 1.0:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
@@ -112,16 +119,16 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     acting = [distinct_per_run(trajectory_N, level) for level in runs]
     next_N = _next_values(batch, groups, runs, options.bootstrap_truncated)
     correction_N = _action_correction(batch, groups, runs[0], options.action_power)
-    values = _NestedValues(runs, acting, correction_N, options.history_prior)
+    values = _NestedValues(runs, acting, correction_N, options.shrinkage)
 
     scale_N = _task_scale(batch, groups)
     reward_N = batch.reward[groups.row_N] / scale_N
-    fine_F, coarse_G = values.fixed_point(reward_N, next_N, gamma)
-    target_N = reward_N + gamma * np.concatenate([fine_F, coarse_G, [0.0, 0.0]])[next_N]
-    difference_N = target_N - coarse_G[runs[0].run_N]
+    return_N = (discounted_returns(batch, gamma) + batch.penalty)[groups.row_N] / scale_N
+    target_N, value_N = values.targets(return_N, reward_N, next_N, gamma)
+    difference_N = target_N - value_N
     largest_G = np.maximum.reduceat(np.abs(target_N), runs[0].start_G)
     difference_N[np.abs(difference_N) <= np.maximum(_ROUNDING * largest_G[runs[0].run_N], 10 * _TOLERANCE)] = 0.0
-    difference_N *= scale_N * correction_N * _trust(next_N, runs, acting[0], options.value_prior)
+    difference_N *= scale_N * correction_N * (next_N < values.size + 1)  # 0 where the next value is unknown
     difference_N -= group_statistics(GroupedValues(batch.penalty[groups.row_N]), runs[0], ddof=0).deviation_N
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
@@ -196,57 +203,88 @@ class _NestedValues:
         runs: of each level.
         acting: trajectories in each group of each level.
         weight_N: of each step in the means.
-        history_prior: see `NestedTdOptions`.
+        shrinkage: see `NestedTdOptions`.
+
+    Attributes:
+        size: number of the finest groups and the states together.
     """
 
-    def __init__(self, runs: list[Runs], acting: list[IntArray], weight_N: FloatArray, history_prior: float) -> None:
-        self._weight_N, self._group_N = weight_N, runs[-1].run_N
+    def __init__(self, runs: list[Runs], acting: list[IntArray], weight_N: FloatArray, shrinkage: float) -> None:
+        self._runs, self._acting, self._weight_N, self._shrinkage = runs, acting, weight_N, shrinkage
         self._parents = [coarse.run_N[fine.start_G] for coarse, fine in pairwise(runs)]
         self._total = self._sums(weight_N)
-        self._shares = [count_G / (count_G + history_prior) for count_G in acting[1:]]
+        self._finest = len(self._total[-1])
+        self.size = self._finest + len(self._total[0])
 
-    def fixed_point(self, reward_N: FloatArray, next_N: IntArray, gamma: float) -> tuple[FloatArray, FloatArray]:
-        """V_K of the finest groups and V_0 of the states, float64[F] and float64[G].
+    def targets(
+        self, return_N: FloatArray, reward_N: FloatArray, next_N: IntArray, gamma: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Q of each step and V_K of its group, float64[N] each.
 
         Args:
+            return_N: discounted returns, from which the variances are estimated first.
             reward_N: of each step.
             next_N: see `_next_values`.
             gamma: discount.
         """
+        value, target_N = np.zeros(self.size + 2), return_N
+        for _ in range(2 if self._parents and self._shrinkage else 1):
+            shares = self._shares(target_N)
+            self._solve(value, shares, reward_N, next_N, gamma)
+            target_N = reward_N + gamma * value.take(next_N)
+        return target_N, value[: self._finest][self._runs[-1].run_N]
+
+    def _shares(self, target_N: FloatArray) -> list[FloatArray]:
+        """w of the groups of the levels from 1 on."""
+        priors = [
+            self._shrinkage and self._shrinkage * variance_ratio(target_N, *pair) for pair in pairwise(self._runs)
+        ]
+        return [count_G / (count_G + prior) for count_G, prior in zip(self._acting[1:], priors, strict=True)]
+
+    def _solve(
+        self, value: FloatArray, shares: list[FloatArray], reward_N: FloatArray, next_N: IntArray, gamma: float
+    ) -> None:
+        """Move `value`, [V_K of the finest groups, V_0 of the states, 0, 0], to the fixed point, in place."""
         earned_N, discount_N = self._weight_N * reward_N, self._weight_N * gamma
-        size = len(self._total[-1]) + len(self._total[0])
-        value = np.zeros(size + 2)
         for _ in range(_SWEEPS):
-            new = self._values(earned_N + discount_N * value.take(next_N))
-            change = np.abs(new - value[:size]).max()
-            value[:size] = new
+            new = self._values(earned_N + discount_N * value.take(next_N), shares)
+            change = np.abs(new - value[: self.size]).max()
+            value[: self.size] = new
             if change <= _TOLERANCE * (1.0 - gamma):
                 break
-        fine_F, coarse_G = np.split(value[:size], [len(self._total[-1])])
-        return fine_F, coarse_G
 
     def _sums(self, weighted_N: FloatArray) -> list[FloatArray]:
         """Over the groups of each level, the coarsest first."""
         sums = [weighted_N]
-        for group_N in (self._group_N, *reversed(self._parents)):
+        for group_N in (self._runs[-1].run_N, *reversed(self._parents)):
             sums.append(np.bincount(group_N, weights=sums[-1]).astype(np.float64, copy=False))
         return sums[:0:-1]
 
-    def _values(self, weighted_N: FloatArray) -> FloatArray:
+    def _values(self, weighted_N: FloatArray, shares: list[FloatArray]) -> FloatArray:
         """V_K of the finest groups, then V_0 of the states, from weighted targets."""
         means = [sum_G / total_G for sum_G, total_G in zip(self._sums(weighted_N), self._total, strict=True)]
         value = means[0]
-        for mean_G, share_G, parent_G in zip(means[1:], self._shares, self._parents, strict=True):
+        for mean_G, share_G, parent_G in zip(means[1:], shares, self._parents, strict=True):
             value = share_G * mean_G + (1.0 - share_G) * value[parent_G]
         return np.concatenate([value, means[0]])
 
 
-def _trust(next_N: IntArray, runs: list[Runs], acting_G: IntArray, prior: float) -> FloatArray:
-    """u of each step: m / (m + prior) of the state it led to, 1 at an end, 0 at an unknown state, float64[N]."""
-    trust_G = acting_G / (acting_G + prior)
-    state_F = runs[0].run_N[runs[-1].start_G]
-    trust_N: FloatArray = np.concatenate([trust_G[state_F], trust_G, [1.0, 0.0]])[next_N]
-    return trust_N
+def variance_ratio(target_N: FloatArray, coarse: Runs, fine: Runs) -> float:
+    """sigma^2 / tau^2 of the finer of two nested partitions, at most 64; 64 where they cannot be estimated.
+
+    The estimates are those of `hgpo.estimators.pooled.variance_components` for the whole batch.
+    """
+    compared = GroupedValues(target_N)
+    parent, child = (
+        Spread(runs.size_G.astype(np.float64)[runs.run_N], group_statistics(compared, runs, ddof=0).deviation_N)
+        for runs in (coarse, fine)
+    )
+    inside, freedom, across, across_freedom, divisor = (float(term_N.sum()) for term_N in moment_terms(parent, child))
+    if freedom < _LEAST_FREEDOM or divisor < _LEAST_FREEDOM:
+        return _LARGEST_RATIO
+    within = inside / freedom
+    between = (across - across_freedom * within) / divisor
+    return min(within / between, _LARGEST_RATIO) if between > 0.0 else _LARGEST_RATIO
 
 
 def _needs(options: NestedTdOptions) -> tuple[str, ...]:

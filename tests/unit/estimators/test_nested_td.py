@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
+from hgpo.estimators.nested_td import variance_ratio
+from hgpo.grouping import Runs
 from hgpo.steps import StepBatch
 
 PLAIN: dict[str, Any] = {
     "history_length": 0,
-    "value_prior": 0.0,
     "action_power": 0.0,
     "difference_power": 1.0,
     "mode": "none",
@@ -59,28 +60,55 @@ def test_a_state_in_which_nobody_acted_says_nothing() -> None:
     assert advantages(steps) == pytest.approx([0, 0.5, 0, 0])
 
 
-def test_a_value_of_few_trajectories_is_distrusted() -> None:
-    steps = batch(truncated=[False] * 4)
-    assert advantages(steps, value_prior=1.0) == pytest.approx([0.225, 0, -0.225, 0])
+def hubs(wins: list[float]) -> StepBatch:
+    """Two trajectories reach the hub from the left and two from the right; `wins` are their rewards there."""
+    return StepBatch.from_columns(
+        group=[0] * 8,
+        trajectory=list("aabbccdd"),
+        step=[0, 1] * 4,
+        observation=["start", "hub"] * 4,
+        next_observation=["hub", "end"] * 4,
+        action=["left", "go", "left", "go", "right", "go", "right", "go"],
+        reward=[value for win in wins for value in (0.0, win)],
+        success=[flag for win in wins for flag in (False, win > 0)],
+        response_log_prob=[-0.7] * 8,
+    )
+
+
+def test_histories_that_tell_outcomes_apart_have_values_of_their_own() -> None:
+    """Only from the left it went on to a win, and always: the values of the histories are hardly averaged."""
+    found = advantages(hubs([1, 1, 0, 0]), gamma=0.5, history_length=1, shrinkage=1.0)
+    assert found == pytest.approx([0.25, 0, 0.25, 0, -0.25, 0, -0.25, 0], abs=0.03)
+    alone = advantages(hubs([1, 1, 0, 0]), gamma=0.5, history_length=1, shrinkage=0.0)
+    assert alone == pytest.approx([0.25, 0, 0.25, 0, -0.25, 0, -0.25, 0], abs=1e-4)
+
+
+def test_histories_that_say_nothing_are_averaged() -> None:
+    """Both ways win once: one value, but for the weight 2 / (2 + 64) of each history's own mean, which is the same."""
+    found = advantages(hubs([1, 0, 1, 0]), gamma=0.5, history_length=1, shrinkage=1.0)
+    assert found == pytest.approx([0, 0.5, 0, -0.5] * 2, abs=1e-4)
+
+
+def test_the_ratio_of_variances_by_hand() -> None:
+    """Values 3 1 | 0 0 below one parent: sigma^2 = 2 / 2; sum of (m_c - m_p)^2 = 4, tau^2 = (4 - 1) / 2."""
+    coarse, fine = Runs.from_starts(np.array([True] + [False] * 3)), Runs.from_starts(np.array([True, False] * 2))
+    assert variance_ratio(np.array([3.0, 1, 0, 0]), coarse, fine) == pytest.approx(1 / 1.5)
+    assert variance_ratio(np.array([1.0, -1, 1, -1]), coarse, fine) == 64
+    assert variance_ratio(np.array([1.0, 1, 0, 0]), coarse, fine) == 0
+    every = Runs.from_starts(np.ones(4, dtype=np.bool_))
+    assert variance_ratio(np.array([1.0, 2, 3, 4]), coarse, every) == 64  # no spread inside: nothing to compare with
+    assert variance_ratio(np.array([1.0, 2, 3, 4]), coarse, coarse) == 64  # one group below each parent
 
 
 def test_values_of_histories_are_shrunk_towards_those_of_states() -> None:
-    """Both ways lead to the hub; only from the left did it go on to a win."""
-    columns: dict[str, Any] = {
-        "group": [0] * 8,
-        "trajectory": list("aabbccdd"),
-        "step": [0, 1] * 4,
-        "observation": ["start", "hub"] * 4,
-        "next_observation": ["hub", "end"] * 4,
-        "action": ["left", "go", "left", "go", "right", "go", "right", "go"],
-        "reward": [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
-        "success": [False, True, False, True, False, False, False, False],
-        "response_log_prob": [-0.7] * 8,
-    }
-    steps = StepBatch.from_columns(**columns)
-    for prior, share in ((0.0, 1.0), (2.0, 0.5), (8.0, 0.2)):
-        found = advantages(steps, gamma=0.5, history_length=1, history_prior=prior)
-        assert found[::2] == pytest.approx([share / 4] * 2 + [-share / 4] * 2, abs=1e-4)
+    """From the left 3 and 1, from the right 0 and 0; before, all 0.
+
+    sigma^2 = 2 / 5: 3 degrees of freedom at the start and 2 at the hub. tau^2 = (4 - 2 / 5) / 2 = 9 / 5. A history's
+    own mean has the weight 2 / (2 + 2 / 9) = .9 beside that of the hub, 1.
+    """
+    found = advantages(hubs([3, 1, 0, 0]), gamma=0.0, history_length=1, shrinkage=1.0)
+    left, right = 0.9 * 2 + 0.1, 0.1
+    assert found[1::2] == pytest.approx([3 - left, 1 - left, -right, -right], abs=1e-3)
 
 
 def test_frequencies_are_corrected_by_probabilities() -> None:
@@ -164,7 +192,8 @@ def test_the_power_keeps_order_and_sign() -> None:
 
 def test_levels_hold_the_targets() -> None:
     levels = compute_advantages(batch(), "nested_td", 0.9).levels
-    assert [level.name for level in levels] == ["same state", "same state and 1 step before"]
+    names = ["same state", "same state and 1 step before", "same state and 2 steps before"]
+    assert [level.name for level in levels] == names
     assert levels[0].size.tolist() == [2, 1, 2, 1]
 
 
@@ -173,7 +202,7 @@ def test_levels_hold_the_targets() -> None:
     [
         ({"action_power": 1.5}, "action_power must be at most 1"),
         ({"difference_power": 0.0}, "difference_power must be above 0"),
-        ({"value_prior": -1.0}, "value_prior must be finite and at least 0"),
+        ({"shrinkage": -1.0}, "shrinkage must be finite and at least 0"),
         ({"bootstrap_truncated": 1}, "bootstrap_truncated must be True or False"),
         ({"mode": "mean_norm"}, "mode must be one of none, batch_std"),
     ],
