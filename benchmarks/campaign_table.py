@@ -24,7 +24,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "hgpo paper": ("advantage.estimator=hgpo",),
     "hgpo verl-agent": ("advantage.estimator=hgpo", "advantage.options.preset=verl-agent"),
     "grpo": ("advantage.estimator=grpo",),
-    "atd": ("advantage.estimator=atd", "advantage.options.mode=batch_std"),
+    "atd": ("advantage.estimator=atd:ATD", "advantage.options.mode=batch_std"),
     "mixed_effects": ("advantage.estimator=mixed_effects",),
     "g2po": ("advantage.estimator=g2po",),
     "graphgpo": ("advantage.estimator=graphgpo",),

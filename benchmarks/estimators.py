@@ -51,7 +51,6 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "hgpo verl-agent": {"estimator": "hgpo", "preset": "verl-agent", "history_length": HISTORY_LENGTH},
     "gigpo": {"estimator": "gigpo"},
     "grpo": {"estimator": "grpo"},
-    "atd": {"estimator": "atd"},
 }
 PAPER, TENFOLD, LARGE, HUGE = 6_400, 64_000, 640_000, 10_000_000
 REPEATS = {PAPER: 100, TENFOLD: 20, LARGE: 5, HUGE: 2}

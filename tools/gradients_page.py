@@ -131,7 +131,7 @@ the other rollouts as baseline, and compared with batches of the other 32. A bat
 Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction is not yet a good training
 ([trained policies](trained-policies.md)).
 
-Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "gagpo" is `atd` with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) with V the fixed point over
+Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) with V the fixed point over
 all rollouts of a task; "own ends" lets cut episodes end, "shrunk TD" multiplies by m/(m + 1) with m the rollouts that act in s'. "proposal 1" adds
 GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2" divides differences by their spread first.
 [NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies", "no history", "no shrinkage" and "cut is lost" leave

@@ -91,7 +91,7 @@ A tiny policy is trained with each estimator from the same warm start. Success i
 training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
 (Student's t). "n.s.", and the conclusions: not significant at 5 %, p values corrected by Holm's method for all pairs of the table. "Detectable":
 the least true difference that one comparison of as many seeds finds in 80 of 100 cases, for the median spread. "g2po" has its published
-state key on household games (`rollout.state=published_g2po`); "atd" has `mode="batch_std"`. In campaigns without
+state key on household games (`rollout.state=published_g2po`); "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without
 `skip_zero_advantage=false`, estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for them
 ([decision 023](../decisions/023-optimiser-steps.md)).
 """
@@ -217,7 +217,7 @@ programming.
 | household | "Nothing happens." for every invalid command | 15 |
 
 An update plays 16 tasks × 8 rollouts, γ = 0.95. The row "gigpo" is its own figure; other rows are differences to it, paired by instance;
-± is half of the 95 % CI over instances. "gagpo" is `atd` with `trust=0`. Three rows use the exact values, which no estimator has:
+± is half of the 95 % CI over instances. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. Three rows use the exact values, which no estimator has:
 `R - V`, `R - V, discounted` (exact value as baseline), `Q - V` (exact advantage).
 
 ![Learning curves of five families, and the difference of each estimator to GiGPO](../images/multistep.png)

@@ -48,7 +48,7 @@ CONTENDERS = {
     contender.name: contender
     for contender in (
         Contender(REFERENCE, "gigpo"),
-        Contender("atd", "atd"),
+        Contender("atd", "atd:ATD"),
         Contender("hgpo paper", "hgpo"),
         Contender("hgpo verl-agent", "hgpo", {"preset": "verl-agent"}),
         Contender("hgpo pooled", "hgpo", {**_PLAIN, "weight_type": "pooled"}),
@@ -58,8 +58,8 @@ CONTENDERS = {
         Contender("gigpo, no std", "gigpo", _PLAIN),
         Contender("g2po", "g2po"),
         Contender("graphgpo", "graphgpo"),
-        Contender("gagpo", "atd", {"lambda_min": 0.95, "trust": 0.0}),
-        Contender("gagpo, lambda .5", "atd", {"lambda_min": 0.5, "trust": 0.0}),
+        Contender("gagpo", "atd:ATD", {"lambda_min": 0.95, "trust": 0.0}),
+        Contender("gagpo, lambda .5", "atd:ATD", {"lambda_min": 0.5, "trust": 0.0}),
         Contender(ORACLE_BASELINE),
         Contender(DISCOUNTED_BASELINE),
         Contender(ORACLE_CREDIT),

@@ -29,7 +29,6 @@ EVERY_ESTIMATOR: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {"weight_type": "pooled"}),
     ("mixed_effects", {}),
     ("g2po", {}),
-    ("atd", {}),
     ("rloo", {}),
     ("reinforce", {"mode": "mean_std_norm"}),
 ]

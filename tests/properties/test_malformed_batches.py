@@ -147,7 +147,7 @@ def test_only_value_errors_are_raised_at_length() -> None:
         {"length_offset": 0},
         {"unknown": 1},
         {"history_length": 1_000_000},
-        {"estimator": "atd", "history_length": 1_001},
+        {"estimator": "nested_td", "history_length": 1_001},
         {"estimator": "hgp"},
         {"estimator": "gigpo", "step_advantage_w": -1.0},
         {"estimator": "gigpo", "mode": "x"},

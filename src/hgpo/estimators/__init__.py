@@ -26,7 +26,6 @@ ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
     "hgpo.estimators",
     {
-        "atd": "hgpo.estimators.atd:ATD",
         "dr_grpo": "hgpo.estimators.dr_grpo:DR_GRPO",
         "g2po": "hgpo.estimators.g2po:G2PO",
         "gae": "hgpo.estimators.gae:GAE",

@@ -47,11 +47,11 @@ from hgpo.estimators.base import (
     to_rows,
 )
 from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
+from hgpo.estimators.mixed_effects import action_cells
 from hgpo.estimators.pooled import Spread, moment_terms
-from hgpo.estimators.temporal_credit import action_cells
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, group_steps
-from hgpo.returns import discounted_returns
+from hgpo.returns import discounted_returns, unpenalised_returns
 from hgpo.steps import StepBatch
 
 LARGEST_GAMMA = 0.99
@@ -123,7 +123,7 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
 
     scale_N = _task_scale(batch, groups)
     reward_N = batch.reward[groups.row_N] / scale_N
-    return_N = (discounted_returns(batch, gamma) + batch.penalty)[groups.row_N] / scale_N
+    return_N = unpenalised_returns(batch, gamma)[groups.row_N] / scale_N
     target_N, value_N = values.targets(return_N, reward_N, next_N, gamma)
     difference_N = target_N - value_N
     largest_G = np.maximum.reduceat(np.abs(target_N), runs[0].start_G)

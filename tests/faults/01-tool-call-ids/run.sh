@@ -18,7 +18,7 @@ def advantages(file, *words):
     subprocess.run([hgpo, "advantages", str(file), "-o", str(out), "--force", *words], check=True, capture_output=True)
     return [round(json.loads(line)["advantage"], 6) for line in out.open()]
 bad = False
-for words in (["--estimator", "atd"], ["--estimator", "mixed_effects"], ["--option", "context=observation_action"]):
+for words in (["--estimator", "nested_td", "--option", "action_power=0"], ["--estimator", "mixed_effects"], ["--option", "context=observation_action"]):
     a, b = advantages(source, *words), advantages(bare, *words)
     print(words, "with ids", a, "without", b); bad |= a != b
 sys.exit(bad)

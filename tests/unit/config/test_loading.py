@@ -78,7 +78,7 @@ def test_histories_are_compared_as_far_as_the_agent_remembers():
     assert load_config(None, remembers).estimator_options == {"history_length": 4}
     mixed = [*remembers, "advantage.estimator=mixed_effects"]
     assert load_config(None, mixed).estimator_options == {"history_length": 4}
-    for without in ("gigpo", "atd"):  # atd's contexts are one step long, whatever the agent remembers
+    for without in ("gigpo", "nested_td"):  # its groups are as deep as its own option says
         assert load_config(None, [*TINY, f"advantage.estimator={without}"]).estimator_options == {}
 
 

@@ -148,7 +148,7 @@ def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.Mon
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: atd, dr_grpo, g2po, gae, gigpo, graphgpo"):
+    with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: dr_grpo, g2po, gae, gigpo, graphgpo"):
         compute_advantages(BATCH, "ppo")
 
 

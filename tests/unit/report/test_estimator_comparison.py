@@ -16,7 +16,7 @@ def test_the_well_known_estimators_are_compared():
         (Training("grpo", {"mode": "mean_norm"}), "grpo"),
         (Training("hgpo", {"history_length": 1, "missing": "renormalize"}), "trained"),
         (Training("rloo", {}), "trained"),
-        (Training("atd", {"mode": "batch_std"}), "trained"),
+        (Training("reinforce", {}), "trained"),
     ],
 )
 def test_the_one_that_trained_comes_first_and_once(training, key):

@@ -23,7 +23,7 @@ def by_way_of(wins: list[float], ways: str = "llrr", **options: Any) -> FloatArr
         action=[taken for way in ways for taken in (way, "go")],
         reward=[reward for win in wins for reward in (0, win)],
     )
-    return compute_advantages(batch, "atd", 1.0, **options).values.reshape(count, 2)
+    return compute_advantages(batch, "atd:ATD", 1.0, **options).values.reshape(count, 2)
 
 
 def test_luck_after_the_next_observation_is_halved_where_the_past_says_nothing() -> None:
@@ -59,7 +59,7 @@ def test_other_tasks_say_how_far_an_observation_is_trusted() -> None:
             action=[taken for way in ways for taken in (way, "go")],
             reward=[reward for win in wins for reward in (0, win)],
         )
-        values.append(compute_advantages(batch, "atd", 1.0).values[0])
+        values.append(compute_advantages(batch, "atd:ATD", 1.0).values[0])
     assert values[0] == pytest.approx(0.25)
     assert values[1] > 0.3
 
@@ -74,7 +74,7 @@ def test_a_penalty_counts_at_its_own_observation_and_no_earlier() -> None:
         reward=[0, 1, 0, 1],
         penalty=[0, 0.1, 0, 0],
     )
-    np.testing.assert_allclose(compute_advantages(batch, "atd", 1.0).values, [0, -0.05, 0, 0.05], atol=1e-12)
+    np.testing.assert_allclose(compute_advantages(batch, "atd:ATD", 1.0).values, [0, -0.05, 0, 0.05], atol=1e-12)
 
 
 def test_equal_rollouts_get_exactly_0() -> None:
@@ -97,8 +97,8 @@ def test_options_out_of_range(option: str, value: Any) -> None:
 def test_it_needs_actions() -> None:
     batch = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[0])
     with pytest.raises(ValueError, match="column 'action'"):
-        compute_advantages(batch, "atd")
-    assert compute_advantages(batch, "atd", history_length=0).values.tolist() == [0.0]
+        compute_advantages(batch, "atd:ATD")
+    assert compute_advantages(batch, "atd:ATD", history_length=0).values.tolist() == [0.0]
 
 
 def test_rewards_too_small_to_be_halved_are_no_advantage() -> None:
@@ -111,4 +111,4 @@ def test_rewards_too_small_to_be_halved_are_no_advantage() -> None:
         "action": ["x"] * 4,
         "reward": [0.0, 5e-324, 0.0, 5e-324],
     }
-    assert not compute_advantages(StepBatch.from_columns(**rows), "atd", gamma=1.0).values.any()
+    assert not compute_advantages(StepBatch.from_columns(**rows), "atd:ATD", gamma=1.0).values.any()

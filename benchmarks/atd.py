@@ -1,5 +1,7 @@
 """ATD: temporal-difference targets over observations, weighted by how little the history matters.
 
+A reference for the benchmarks: `advantage.estimator = "atd:ATD"` with this folder on the import path.
+
     Y_t = r_t + gamma [(1 - lambda(o')) V(o') + lambda(o') Y_{t+1}],    A_t = Y_t - V(o_t)
 
 V(o) is the mean return of the task's steps with observation o, o' the next step's observation. The return of one
@@ -18,17 +20,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
 from hgpo.estimators.levels import BATCH_MODES, batch_scaled
 from hgpo.estimators.pooled import Spread, moment_terms
-from hgpo.estimators.temporal_credit import ObservationValues, temporal_credit
-from hgpo.grouping import GroupedValues, GroupStatistics, Runs, group_statistics, group_steps
-from hgpo.returns import unpenalised_returns
+from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, GroupStatistics, Runs, group_statistics, group_steps
+from hgpo.returns import largest_magnitudes, linear_recurrence, unpenalised_returns
 from hgpo.steps import StepBatch
 
 _LEAST_DIVISOR = 0.5
 """One (task, observation) with two contexts adds at least 1 to the divisor of tau^2: anything below one half is the
 rounding of sums that cancel."""
+_SMALLEST = float(np.finfo(np.float64).tiny)  # below it a float has too few digits for a share of it to be exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,62 @@ def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
     lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
     advantage_N = temporal_credit(batch, returns, lambda_O[batch.observation], gamma)
     return Advantages(batch_scaled(advantage_N, options.mode), return_N - batch.penalty)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservationValues:
+    """Returns of a task's steps by observation; the mean over an observation's steps is its value.
+
+    Attributes:
+        row_N: int64[N], the batch row of each entry in group order.
+        seen: the groups (task, observation).
+        statistics: of the returns without penalties in each group.
+
+    Example: in a task where two steps saw the hall and earned 1 and 0 afterwards, the value of the hall is 0.5.
+    """
+
+    row_N: IntArray
+    seen: Runs
+    statistics: GroupStatistics
+
+    @classmethod
+    def of(cls, return_N: FloatArray, row_N: IntArray, seen: Runs) -> ObservationValues:
+        """Compare returns without penalties, float64[N] in the batch's row order."""
+        return cls(row_N, seen, group_statistics(GroupedValues(return_N[row_N]), seen, ddof=0))
+
+
+def temporal_credit(batch: StepBatch, returns: ObservationValues, lambda_N: FloatArray, gamma: float) -> FloatArray:
+    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N] in row order.
+
+        Y_t = r_t + gamma [(1 - lambda_{t+1}) V(o_{t+1}) + lambda_{t+1} Y_{t+1}];  Y = r at a trajectory's last step
+
+    V is a mean of returns without penalties, so a penalty never reaches earlier steps; it is compared with the mean
+    penalty at the same observation. With one lambda for all steps, Y - V is the sum of (gamma lambda)^l delta_{t+l}
+    over delta = r + gamma V' - V. What is rounding counts as 0.
+
+    Args:
+        batch: the steps.
+        returns: the returns that the values average.
+        lambda_N: float64[N] in row order, in [0, 1]: weight of the trajectory's own return from each step on.
+        gamma: discount.
+    """
+    row_N, seen = returns.row_N, returns.seen
+    value_N = to_rows(returns.statistics.mean_G[seen.run_N], row_N)
+    penalty_N = group_statistics(GroupedValues(batch.penalty[row_N]), seen, ddof=0).deviation_N
+    advantage_N: FloatArray = _targets(batch, value_N, lambda_N, gamma) - value_N - to_rows(penalty_N, row_N)
+    rounding_N = np.maximum(RELATIVE_TOLERANCE * largest_magnitudes(batch), _SMALLEST)
+    advantage_N[np.abs(advantage_N) <= rounding_N] = 0.0
+    return advantage_N
+
+
+def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma: float) -> FloatArray:
+    """Y of every step, float64[N] in row order; see `temporal_credit`."""
+    next_value_N, next_lambda_N = (np.append(column_N[batch.order][1:], 0.0) for column_N in (value_N, lambda_N))
+    goes_on_N = np.ones(len(batch))
+    goes_on_N[batch.trajectory_start[1:] - 1] = 0.0
+    discount_N = gamma * goes_on_N
+    taken_N = batch.reward[batch.order] + discount_N * (1.0 - next_lambda_N) * next_value_N
+    return to_rows(linear_recurrence(taken_N, discount_N * next_lambda_N), batch.order)
 
 
 def _spread(statistics: GroupStatistics, runs: Runs) -> Spread:

@@ -30,7 +30,7 @@ options = st.fixed_dictionaries(
 @given(columns(), gammas, options)
 def test_it_equals_the_loops(batch: Columns, gamma: float, chosen: dict[str, Any]) -> None:
     expected = reference_atd.atd(batch, gamma, chosen)
-    actual = compute_advantages(StepBatch.from_columns(**batch), "atd", gamma, **chosen)
+    actual = compute_advantages(StepBatch.from_columns(**batch), "atd:ATD", gamma, **chosen)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -40,7 +40,7 @@ def test_full_trust_in_the_own_return_is_gigpos_step_term(batch: Columns, gamma:
     steps = StepBatch.from_columns(**batch)
     gigpo = compute_advantages(steps, "gigpo", gamma, mode="mean_norm")
     np.testing.assert_allclose(
-        compute_advantages(steps, "atd", gamma, lambda_min=1.0).values, gigpo.levels[0].advantage, atol=1e-9
+        compute_advantages(steps, "atd:ATD", gamma, lambda_min=1.0).values, gigpo.levels[0].advantage, atol=1e-9
     )
 
 
@@ -53,7 +53,7 @@ def test_without_trust_it_is_gae_with_the_means_of_observations_as_values(
     steps = StepBatch.from_columns(**batch)
     value = compute_advantages(steps, "gigpo", gamma).levels[0].mean
     gae = compute_advantages(StepBatch.from_columns(**batch, value=value.tolist()), "gae", gamma, gae_lambda=share)
-    atd = compute_advantages(steps, "atd", gamma, lambda_min=share, trust=0.0)
+    atd = compute_advantages(steps, "atd:ATD", gamma, lambda_min=share, trust=0.0)
     np.testing.assert_allclose(atd.values, gae.values, atol=1e-9)
 
 
@@ -61,8 +61,8 @@ def test_without_trust_it_is_gae_with_the_means_of_observations_as_values(
 def test_advantages_do_not_know_the_rows_order_or_the_tasks_names(
     batch: Columns, gamma: float, chosen: dict[str, Any]
 ) -> None:
-    values = compute_advantages(StepBatch.from_columns(**batch), "atd", gamma, **chosen).values
+    values = compute_advantages(StepBatch.from_columns(**batch), "atd:ATD", gamma, **chosen).values
     turned = {name: column[::-1] for name, column in batch.items()}
     turned["group"] = [f"another {name}" for name in turned["group"]]
-    again = compute_advantages(StepBatch.from_columns(**turned), "atd", gamma, **chosen).values
+    again = compute_advantages(StepBatch.from_columns(**turned), "atd:ATD", gamma, **chosen).values
     np.testing.assert_allclose(again[::-1], values, rtol=1e-9, atol=1e-9)
