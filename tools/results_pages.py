@@ -37,6 +37,7 @@ SAMPLERS = ("transformers", "vllm")
 
 sys.path[:0] = [str(BENCHMARKS), str(ROOT / "tools")]
 
+from field_page import field_page
 from gradients_page import gradients_page
 
 import campaign_table
@@ -55,6 +56,7 @@ def pages() -> dict[Path, str]:
         "games.md": games_page(),
         "chains.md": chains_page(),
         "engines.md": engines_page(),
+        "field.md": field_page(BENCHMARKS / "field.json"),
     }
     readme = ROOT / "README.md"
     with_table = README_TABLE.sub(f"<!-- results -->\n{readme_table()}", readme.read_text(encoding="utf-8"))
@@ -77,6 +79,7 @@ gives another sample of the same quantity.
 - [Small games](games.md): estimators on games whose exact gradient is known
 - [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
 - [Engines and samplers](engines.md): the built-in trainer beside verl, samplers, memory
+- [Figures of the field](field.md): what papers and repositories report, with sources, and the spread of one method between them
 - Single runs: [smollm2](../../recipes/smollm2/README.md), [quickstart](../../recipes/quickstart/README.md),
   [webshop-tiny](../../recipes/webshop-tiny/README.md), [alfworld-tiny](../../recipes/alfworld-tiny/README.md)
 """

@@ -1,0 +1,270 @@
+# ruff: noqa: E501 -- texts of pages
+"""The page of figures as papers and repositories report them: docs/results/field.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+import campaign_table
+
+ARXIV = re.compile(r"arXiv:\d{4}\.\d{5}")
+FEWEST_SOURCES = 2
+"""Of a row of the spread; one source has no spread."""
+NAMES = {
+    "gigpo": "GiGPO",
+    "graphgpo": "GraphGPO",
+    "hgpo paper": "HGPO",
+    "hgpo verl-agent": "HGPO, verl-agent preset",
+    "mixed_effects": "mixed effects",
+}
+"""Estimators whose name on the page is not their name in upper case."""
+
+
+def link_of(source: str) -> str:
+    """The address of an arXiv id or URL; ValueError for anything else."""
+    if ARXIV.fullmatch(source):
+        return f"https://arxiv.org/abs/{source.removeprefix('arXiv:')}"
+    parts = urlsplit(source)
+    if parts.scheme != "https" or "." not in parts.netloc or not parts.path.strip("/"):
+        raise ValueError(f"{source!r} is neither an arXiv id such as 'arXiv:2602.22817' nor an https address of a page")
+    return source
+
+
+def _checked_source(source: str) -> str:
+    link_of(source)
+    return source
+
+
+Source = Annotated[str, AfterValidator(_checked_source)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Figure(BaseModel):
+    """One figure of one method as a paper or repository reports it; None: the source does not say.
+
+    Attributes:
+        method: as it is named on the page.
+        source: what reports the figure: arXiv id or URL.
+        reported_by: the name of that source; figures with one name count as one source.
+        date: year and month of the source.
+        benchmark, split: what was evaluated on.
+        model: which was trained.
+        history_length: K. seeds: of training. evaluation_seeds: with which one policy was evaluated.
+        catalogue: size of WebShop's.
+        checkpoint: which of the evaluated checkpoints the figure is of.
+        success: in %. error: what follows ± in the source. score: WebShop's mean score, 0-100.
+        checked: "source": read there; "second hand": read in another text, `read_in` if that can be looked up.
+        note: what else is needed to read the figure.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Annotated[str, Field(min_length=1)]
+    source: Source
+    reported_by: Annotated[str, Field(min_length=1)]
+    date: Annotated[str, Field(pattern=r"^20\d\d-(0[1-9]|1[0-2])$")]
+    benchmark: Literal["ALFWorld", "WebShop"]
+    split: str | None
+    model: str | None
+    history_length: Annotated[int, Field(ge=0)] | None
+    seeds: Count | None
+    evaluation_seeds: Count | None = None
+    catalogue: Count | None
+    checkpoint: Literal["peak", "last", "mean"] | None
+    success: Percent
+    error: Annotated[float, Field(ge=0)] | None = None
+    score: Percent | None = None
+    checked: Literal["source", "second hand"]
+    read_in: Source | None = None
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Figure:
+        if self.benchmark == "ALFWorld" and (self.catalogue, self.score) != (None, None):
+            raise ValueError("catalogue and score are WebShop's")
+        if self.checked == "source" and self.read_in is not None:
+            raise ValueError("read_in is for figures that are second hand")
+        return self
+
+
+class Spread(BaseModel):
+    """Lowest and highest figure of one method with one model on one benchmark."""
+
+    model_config = ConfigDict(frozen=True)
+
+    benchmark: str
+    method: str
+    model: str
+    sources: int
+    lowest: float
+    highest: float
+
+
+def figures_of(path: Path) -> list[Figure]:
+    """The validated rows of the data file."""
+    return TypeAdapter(list[Figure]).validate_json(path.read_bytes())
+
+
+def spreads(figures: Sequence[Figure]) -> list[Spread]:
+    """Success between sources, widest first. A split other than ALFWorld's valid_seen is a benchmark of its own."""
+    groups: dict[tuple[str, str, str], list[Figure]] = {}
+    for one in figures:
+        if one.model is not None:
+            groups.setdefault((benchmark_of(one), one.method, one.model), []).append(one)
+    found = []
+    for (benchmark, method, model), members in groups.items():
+        sources = len({one.reported_by for one in members})
+        if sources >= FEWEST_SOURCES:
+            success = [one.success for one in members]
+            found.append(
+                Spread(
+                    benchmark=benchmark,
+                    method=method,
+                    model=model,
+                    sources=sources,
+                    lowest=min(success),
+                    highest=max(success),
+                )
+            )
+    return sorted(found, key=lambda one: (one.lowest - one.highest, one.benchmark, one.method, one.model))
+
+
+def benchmark_of(one: Figure) -> str:
+    """The benchmark, with the split where that is another than the usual one."""
+    usual = one.benchmark == "WebShop" or one.split in {None, "valid_seen"}
+    return one.benchmark if usual else f"{one.benchmark}, {one.split}"
+
+
+def field_page(path: Path) -> str:
+    """The page of the stored rows."""
+    figures = figures_of(path)
+    parts = [INTRODUCTION, _spread_section(figures)]
+    for benchmark in ("ALFWorld", "WebShop"):
+        here = [one for one in figures if one.benchmark == benchmark]
+        parts.append(f"## {benchmark}\n\n{_table(here, benchmark)}")
+    return "\n".join([*parts, _ours(), COMMANDS])
+
+
+def _spread_section(figures: Sequence[Figure]) -> str:
+    lines = [
+        "## Spread of one method between sources\n",
+        f"Success in %, rows of the tables below with a stated model and at least {FEWEST_SOURCES} sources. All K, checkpoints and catalogues "
+        "together; ALFWorld is `valid_seen` or a split that the source does not name. A source can repeat another's figure.\n",
+        "| benchmark | method | model | sources | lowest | highest | difference |",
+        "|---" * 7 + "|",
+    ]
+    lines += [
+        f"| {one.benchmark} | {one.method} | {one.model} | {one.sources} | {one.lowest:.1f} | {one.highest:.1f} | {one.highest - one.lowest:.1f} |"
+        for one in spreads(figures)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(figures: Sequence[Figure], benchmark: str) -> str:
+    webshop = benchmark == "WebShop"
+    heads = [
+        "method",
+        "model",
+        "K",
+        *(["catalogue"] if webshop else ["split"]),
+        "seeds",
+        "checkpoint",
+        *(["score"] if webshop else []),
+    ]
+    heads += ["success", "reported by", "checked", "note"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for one in sorted(figures, key=_order):
+        where = ["–" if one.catalogue is None else f"{one.catalogue:,}"] if webshop else [_known(one.split)]
+        score = [_known(one.score)] if webshop else []
+        success = _known(one.success) + ("" if one.error is None else f" ± {_known(one.error)}")
+        cells = [
+            one.method,
+            _known(one.model),
+            _known(one.history_length),
+            *where,
+            _seeds(one),
+            _known(one.checkpoint),
+            *score,
+            success,
+        ]
+        lines.append(f"| {' | '.join([*cells, _reported(one), _checked(one), one.note])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _order(one: Figure) -> tuple[str, str, str, str, int, float]:
+    return one.method.lower(), one.model or "~", one.date, one.reported_by, one.history_length or 0, -one.success
+
+
+def _seeds(one: Figure) -> str:
+    evaluation = "" if one.evaluation_seeds is None else f", {one.evaluation_seeds} of evaluation"
+    return f"{_known(one.seeds)}{evaluation}"
+
+
+def _reported(one: Figure) -> str:
+    return f"[{one.reported_by}]({link_of(one.source)}), {one.date}"
+
+
+def _checked(one: Figure) -> str:
+    return one.checked if one.read_in is None else f"[{one.checked}]({link_of(one.read_in)})"
+
+
+def _known(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.1f}" if round(value, 1) == value else f"{value:.2f}"
+
+
+def _ours() -> str:
+    """The campaigns of this project, which train a tiny policy."""
+    lines = [
+        "## Ours\n",
+        "Measured in this project: tiny policies from one warm start, last checkpoint, mean over training seeds. Household games and shops are "
+        "generated. Models of 1.5B and 7B were not trained here. Intervals: [trained policies](trained-policies.md); single runs: [results](README.md).\n",
+        "| method | settings | training seeds | success |",
+        "|---" * 4 + "|",
+    ]
+    for settings, rows in sorted(campaign_table.tables().items()):
+        lines += [
+            f"| {NAMES.get(row.estimator, row.estimator.upper())} | `{settings}` | {row.seeds} | {row.after:.1f} |"
+            for row in sorted(rows, key=lambda row: row.estimator)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """# Figures of the field
+
+What papers and repositories report for ALFWorld and WebShop, with the source of each figure. "–": the source does not say, or it was not read
+there. Success and score in %.
+
+**Do not compare figures of different sources.** Their conditions differ, and many are not stated:
+
+- **Tasks.** Trainers of the verl-agent family evaluate 128 episodes by default. The order of ALFWorld's games can follow the file system, workers shuffle on their own, and tasks can
+  repeat within a validation ([Agent-G2 #1](https://github.com/ZJU-REAL/Agent-G2/issues/1),
+  [AgentOPSD #11](https://github.com/ZethWang/AgentOPSD/issues/11), [SDAR #58](https://github.com/ZJU-REAL/SDAR/issues/58)).
+- **Splits.** GiGPO with K = 2 has 90.2 on `valid_seen` and 84.8 on `valid_unseen`. Many rows name no split.
+- **Catalogues.** WebShop is run with 1,000 or with 1.18 million products; the rows below do not say with which (verl-agent's default is 1,000). Worker seeds can change goals and prices.
+- **Checkpoints.** The best of many evaluations is at least as high as the last one: 43.8 and 35.2 in one training of GRPO below.
+- **Seeds.** Most rows are of one training, or do not say of how many. One frozen GiGPO policy had 83.6, 86.7 and 89.1 with three evaluation seeds
+  ([agent-context-grpo](https://github.com/tracyhann/agent-context-grpo/blob/04efa44fe2b03aba90dbe1d411cb7038a75b3c6b/RESULTS.md)); two training seeds of one
+  setting of GraphGPO had 89.8 and 78.9 ([Relax #280](https://github.com/redai-studio/Relax/pull/280)).
+- **Settings.** History length K, steps per episode, updates, prompt and versions of the trainer differ.
+
+"seeds" are of training; others are named. "checked": `source`: the figure was read in the source; `second hand`: in another text, which is linked
+if it is public. [Reporting results](../reporting.md) says how to report figures that can be compared.
+"""
+
+COMMANDS = """## Add a figure
+
+Add a row to `benchmarks/field.json`; `tools/field_page.py` describes and checks its fields. Then
+
+    python tools/results_pages.py
+"""
