@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgpo.agents import Agent, AgentSpec, make_agent
+from hgpo.agents.text_template import label
 from hgpo.config import (
     AdvantageSettings,
     AgentSettings,
@@ -410,6 +411,6 @@ def build_monitor(
         imitation = "a longer warm start" if start.enabled else "imitating an expert first (warm_start.enabled=true)"
         teaching = (
             f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
-            f"than {agent.template}"
+            f"than {label(agent.template)}"
         )
     return RolloutMonitor(reporter, Advice(policy.max_response_tokens, teaching))

@@ -82,7 +82,9 @@ def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    HgpoTrainer(OmegaConf.create({RECIPE_KEY: {"settings": as_tree(named), "run_directory": str(tmp_path)}}))
+    HgpoTrainer(
+        OmegaConf.create({RECIPE_KEY: {"settings": json.dumps(as_tree(named)), "run_directory": str(tmp_path)}})
+    )
     assert sys.modules.pop("my_prompts", None) is not None
 
 
