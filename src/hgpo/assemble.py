@@ -176,6 +176,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         settings=settings,
         store=RolloutStore(run, config.rollout.store_every),
         evaluator=build_evaluator(config, suite, reporter, monitored=True),
+        evaluate_before=config.evaluation.before,
         evaluate_every=config.evaluation.every,
         reporter=reporter,
     )

@@ -337,6 +337,7 @@ class EvaluationSettings(Section):
     seeds: Annotated[tuple[int, ...], AfterValidator(_each_once)] = Field(
         (123,), min_length=1, description="The evaluation set is evaluated once per seed."
     )
+    before: bool = Field(True, description="Evaluate the start policy, too, before the first update.")
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
 
 
