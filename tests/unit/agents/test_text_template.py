@@ -1,5 +1,6 @@
 """Templates from a file: what is replaced, what stays as it is, and what is rejected."""
 
+import re
 import string
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgpo.agents import AgentContext, AgentSpec, make_agent
-from hgpo.agents.text_template import TextTemplate, is_file, is_text, read_text_template
+from hgpo.agents.text_template import PLACEHOLDERS, TextTemplate, is_file, is_text, read_text_template
 
 CONTEXT = AgentContext(
     task="put a mug in desk.",
@@ -50,6 +51,16 @@ def test_sections_word_the_first_prompt_the_past_and_the_actions() -> None:
         "Task put a mug in desk.: 3 done. The last 2: [Observation 2: 'you see a desk 1', Action 2: 'go to bed 1']\n"
         "[Observation 3: 'you see a bed 1', Action 3: 'go to shelf 1']\n\nStep 4: You arrive at shelf 1. <action>"
     )
+
+
+def test_the_page_shows_a_text_that_works_and_every_placeholder() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "prompts.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert "[Observation 3: 'you see a bed 1', Action 3: 'go to shelf 1']\nStep 4" in TextTemplate(example).render(
+        CONTEXT
+    )
+    table = re.findall(r"^\| `(.*?)` \|", page, re.MULTILINE)
+    assert re.findall(r"\{(\w+)\}", " ".join(table)) == list(PLACEHOLDERS["first"])
 
 
 def test_actions_after_the_first_keep_their_indentation() -> None:
