@@ -148,4 +148,4 @@ def test_what_the_page_says_is_evaluated_is_the_last_checkpoint_on_every_task_wi
         assert config.evaluation.split != "validation_256"
         assert of_last[config.policy.model] == config.agent.history_length
     [table] = [words for words in commands if words[:2] == ["hgpo", "compare"]]
-    assert {f"HGPO={config.run_directory}" for config in evaluated} <= set(table)
+    assert {f"hgpo={config.run_directory}" for config in evaluated} <= set(table)
