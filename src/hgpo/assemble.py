@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgpo.agents import Agent, AgentSpec, make_agent
+from hgpo.agents.text_template import label
 from hgpo.config import (
     AdvantageSettings,
     AgentSettings,
@@ -175,6 +176,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         settings=settings,
         store=RolloutStore(run, config.rollout.store_every),
         evaluator=build_evaluator(config, suite, reporter, monitored=True),
+        evaluate_before=config.evaluation.before,
         evaluate_every=config.evaluation.every,
         reporter=reporter,
     )
@@ -410,6 +412,6 @@ def build_monitor(
         imitation = "a longer warm start" if start.enabled else "imitating an expert first (warm_start.enabled=true)"
         teaching = (
             f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
-            f"than {agent.template}"
+            f"than {label(agent.template)}"
         )
     return RolloutMonitor(reporter, Advice(policy.max_response_tokens, teaching))

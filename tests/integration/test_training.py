@@ -78,6 +78,19 @@ def test_a_temperature_that_rises_is_that_of_sampling_and_of_scoring(tmp_path):
     assert rising[1]["entropy"] > steady[1]["entropy"]
 
 
+def test_without_an_evaluation_before_it_the_training_is_the_same(finished, tmp_path):
+    run = train(config(tmp_path, "evaluation.before=false"), quiet())
+    assert [path.name for path in run.evaluation("before").parent.glob("*.json")] == ["after.json"]
+    assert untimed(run) == untimed(finished)
+    summary = read_summary(run)
+    assert summary["success_before"] is summary["gain"] is None
+    assert summary["success_after"] == read_summary(finished)["success_after"]
+    run.summary.unlink()
+    resume(run.path, quiet())
+    assert not run.evaluation("before").exists()
+    assert main(["inspect", str(run.path)]) == 0
+
+
 @pytest.mark.slow
 def test_a_run_is_repeatable(finished, tmp_path):
     assert untimed(train(config(tmp_path), quiet())) == untimed(finished)

@@ -71,6 +71,12 @@ def test_an_evaluation_is_composed_and_validated(row: Row) -> None:
     assert found.trainer.val_only
 
 
+def test_a_templates_text_reaches_the_workers_as_it_stands() -> None:
+    """OmegaConf, which holds verl's settings, would replace `${…}`, and reject `${`."""
+    config = small(agent={"template": "{observation} costs ${{price}}, ${actions} or ${{\n"})
+    assert recipe_of(composed(config))[0] == config
+
+
 def test_the_quickstart_trains_on_verl_too() -> None:
     found = composed(load_config(RECIPES / "quickstart" / "hgpo.toml", ["policy.device=cpu", "verl.gpus_per_node=2"]))
     assert found.trainer.device == "cpu"

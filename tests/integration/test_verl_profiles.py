@@ -9,45 +9,47 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hgpo.config import load_config
+from hgpo.config import Config, load_config
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 from omegaconf import OmegaConf
 
 from hgpo.integrations.verl.launch import compose
-from hgpo.integrations.verl.preflight import RayNeeds, estimate_gpu_memory
+from hgpo.integrations.verl.preflight import RayNeeds, estimate_disk, estimate_gpu_hours, estimate_gpu_memory
 from hgpo.runs.metrics import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
 
 GB = 10**9
-ROW = re.compile(r"\| [^|]+ \| [^|]*?(\d+) GB \| \[?`([^`]+)`[^|]*\| ([\d.]+) \| (\d+) \|")
+ROW = re.compile(r"\| [^|]+ \| [^|]*?(\d+) GB \| \[?`([^`]+)`[^|]*\| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \|")
 
 
 class Hardware(NamedTuple):
-    """One row: GB of each GPU, recipe with overrides, GB that training takes of each at most, CPUs for Ray."""
+    """One row: GB of each GPU, recipe with overrides, GB of each that is taken, CPUs for Ray, GPU hours, GB of disk."""
 
     gpu: int
     command: str
     taken: float
     cpus: int
+    hours: int
+    disk: int
 
 
 ROWS = [
-    Hardware(int(gpu), command, float(taken), int(cpus))
-    for gpu, command, taken, cpus in ROW.findall((FOLDER / "README.md").read_text(encoding="utf-8"))
+    Hardware(int(gpu), command, float(taken), int(cpus), int(hours), int(disk))
+    for gpu, command, taken, cpus, hours, disk in ROW.findall((FOLDER / "README.md").read_text(encoding="utf-8"))
 ]
 
 
-def dry_run(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def dry_run(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Any]]:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     for variable in ("ALFWORLD_DATA", "WEBSHOP_DATA"):
         monkeypatch.setenv(variable, "/data")
     recipe, *overrides = shlex.split(command)
-    composed = compose(load_config(Path(recipe), [*overrides, "run.engine=verl"]))
-    tree: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)
-    return tree
+    config = load_config(Path(recipe), [*overrides, "run.engine=verl"])
+    tree: dict[str, Any] = OmegaConf.to_container(compose(config), resolve=True)
+    return config, tree
 
 
 def test_every_profile_is_on_the_page() -> None:
@@ -59,13 +61,15 @@ def test_every_profile_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.command)
 def test_a_training_takes_what_the_page_says(row: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = dry_run(row.command, monkeypatch)
-    model = tree["actor_rollout_ref"]["model"]
-    phases = estimate_gpu_memory(QWEN[model["path"]], tree, row.gpu * GB)
+    config, tree = dry_run(row.command, monkeypatch)
+    model = QWEN[config.policy.model]
+    phases = estimate_gpu_memory(model, tree, row.gpu * GB)
     needed = max(sum(parts.values()) for parts in phases.values()) * GIB / GB
     assert needed <= row.gpu
     assert needed == pytest.approx(row.taken, abs=0.05)
     assert RayNeeds.of(tree).cpus == row.cpus
+    assert round(estimate_gpu_hours(model, config)) == row.hours
+    assert round(estimate_disk(model, config) / GB) == row.disk
     check_settings(tree, adapters="lora" in row.command)
 
 

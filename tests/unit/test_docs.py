@@ -48,7 +48,7 @@ def test_every_recipe_is_valid(recipe):
 
 GUIDES = (
     "quickstart", "concepts", "own-data", "environments", "language-models", "verl", "evaluation", "inspect",
-    "choosing", "reporting",
+    "choosing", "reporting", "prompts",
 )  # fmt: skip
 
 

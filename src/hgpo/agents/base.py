@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents.prompts import AgentContext, Template, get_template
+from hgpo.agents.text_template import TextTemplate, is_text
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
 
@@ -23,7 +24,7 @@ class AgentSpec:
 
     Attributes:
         environment: name of the environment, such as "alfworld".
-        template: name of the prompt template; ignored by agents with their own template.
+        template: name or text of the prompt template; ignored by agents with their own template.
         history_length: K, remembered steps; ignored by agents that remember all steps.
     """
 
@@ -89,4 +90,7 @@ def direct(spec: AgentSpec) -> Agent:
     Raises:
         ValueError: an unknown template.
     """
+    if is_text(spec.template):
+        fallback_characters = 30 if spec.environment == "alfworld" else 20  # as published
+        return Agent(TextTemplate(spec.template, fallback_characters), spec.history_length)
     return Agent(get_template(spec.template), spec.history_length)

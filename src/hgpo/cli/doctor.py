@@ -78,7 +78,14 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     """
     from hgpo.config import ConfigError, load_config
     from hgpo.integrations.verl.config import on_cpu
-    from hgpo.integrations.verl.preflight import Finding, check_here, inspect_machine, package_findings, require_verl
+    from hgpo.integrations.verl.preflight import (
+        Finding,
+        check_here,
+        cost_findings,
+        inspect_machine,
+        package_findings,
+        require_verl,
+    )
 
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
@@ -99,7 +106,8 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
         return found
     from hgpo.integrations.verl.launch import compose
 
-    return found + check_here(compose(config), machine, config.policy)
+    found += check_here(compose(config), machine, config.policy)
+    return found if config.verl.evaluate_only else found + cost_findings(config)
 
 
 def _examine_machine() -> int:

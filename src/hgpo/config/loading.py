@@ -17,13 +17,14 @@ from pydantic_core import ErrorDetails
 
 from hgpo.agents.base import AGENTS
 from hgpo.agents.prompts import TEMPLATES
-from hgpo.config.recipes import written_settings
+from hgpo.agents.text_template import is_file, is_text, read_text_template
+from hgpo.config.recipes import Tree, written_settings
 from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
 from hgpo.envs.registry import SUITES, check_options
 from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
-from hgpo.utils.text import did_you_mean
+from hgpo.utils.text import did_you_mean, visible
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ONLY: dict[str, Engine] = {
@@ -43,7 +44,8 @@ ONLY: dict[str, Engine] = {
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings with `read_config` and check that every part they name exists.
 
-    Modules that the settings name by path are imported.
+    Modules that the settings name by path are imported. If `agent.template` names a file, its text takes the path's
+    place: a run stores the text, and nothing opens the path again.
 
     Args:
         path: a recipe; it may extend others. None: the defaults.
@@ -52,14 +54,24 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: names every setting that is wrong.
     """
-    config = read_config(path, overrides)
+    tree = written_settings(path, overrides)
+    agent = tree.get("agent")
+    if isinstance(agent, dict) and is_file(agent.get("template")):
+        try:
+            agent["template"] = read_text_template(Path(agent["template"]).expanduser())
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    config = _validated(tree)
     check_names(config)
     return config
 
 
 def read_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """A recipe with overrides applied; see `load_config`. Nothing that it names is imported."""
-    tree = written_settings(path, overrides)
+    """A recipe with overrides applied; see `load_config`. Nothing that it names is imported or opened."""
+    return _validated(written_settings(path, overrides))
+
+
+def _validated(tree: Tree) -> Config:
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
@@ -122,7 +134,7 @@ def _explain(problem: ErrorDetails) -> str:
     """One line of what pydantic found."""
     setting = [str(part) for part in problem["loc"]]
     message = problem["msg"].removeprefix("Value error, ")
-    given = f"(got {problem['input']!r})"
+    given = f"(got {visible(repr(problem['input']))})"
     if not setting:
         return message
     if problem["type"] == "extra_forbidden":
@@ -182,7 +194,8 @@ def check_names(config: Config) -> None:
     Raises:
         ConfigError: a part does not exist, or does not take its options.
     """
-    environment, template, estimator = config.environment, config.agent.template, config.advantage.estimator
+    environment, estimator = config.environment, config.advantage.estimator
+    template = "compact" if is_text(config.agent.template) else config.agent.template
     backend = config.policy.backend
     try:
         import_named([environment.name, config.agent.name, template, estimator, backend])

@@ -9,6 +9,8 @@ imported. `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for
     extends = "alfworld.toml"         # above the first table; relative to the file
     extends = "quickstart"            # or the name of a recipe
 
+A path of `agent.template` is relative to the file, too.
+
 A recipe contains what differs from its base. Tables are merged at every depth; values and lists are replaced. Options
 belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
 `advantage.estimator`, the base's `options` of that section are dropped. A base may extend another. An override changes
@@ -25,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hgpo.agents.text_template import is_file
 from hgpo.config.settings import Config, ConfigError
 from hgpo.envs.registry import SUITES
 from hgpo.plugins import installed_parts
@@ -167,6 +170,9 @@ def read_chain(path: Path) -> list[Tree]:
         base = says.pop(EXTENDS, None)
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
+        agent = says.get("agent")
+        if isinstance(agent, dict) and is_file(agent.get("template")):
+            agent["template"] = str(following.parent / Path(agent["template"]).expanduser())
         trees.append(says)
         following = None if base is None else _found(following.parent / base, base)
     return trees[::-1]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hgpo.agents.text_template import TextTemplate, is_file, is_text
 from hgpo.estimators import ESTIMATORS
 from hgpo.estimators.base import LONGEST_HISTORY
 
@@ -69,7 +70,19 @@ class AgentSettings(Section):
     history_length: int = Field(
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
     )
-    template: str = Field("household-reasoning", description="Prompt template; see `hgpo doctor` for the names.")
+    template: str = Field(
+        "household-reasoning",
+        description="Prompt template: a name (`hgpo doctor` lists them), or a .txt file with placeholders.",
+    )
+
+    @field_validator("template")
+    @classmethod
+    def _is_a_name_or_a_text(cls, template: str) -> str:
+        if is_file(template):
+            raise ValueError("the file of a template is read only where a recipe or a command names it")
+        if is_text(template):
+            TextTemplate(template)
+        return template
 
 
 class TinyModelSettings(Section):
@@ -324,6 +337,7 @@ class EvaluationSettings(Section):
     seeds: Annotated[tuple[int, ...], AfterValidator(_each_once)] = Field(
         (123,), min_length=1, description="The evaluation set is evaluated once per seed."
     )
+    before: bool = Field(True, description="Evaluate the start policy, too, before the first update.")
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
 
 

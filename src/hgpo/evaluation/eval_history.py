@@ -105,7 +105,7 @@ class HeldOutResults:
 
     Attributes:
         points: By update, the first before training.
-        gain: Last success minus first success, paired by task; None without two evaluations on one set.
+        gain: Last success minus that before training, paired by task; None without both, on one set.
         problems: What could not be read, in words.
     """
 
@@ -129,7 +129,8 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
     problems += _lost(run)
     found.sort(key=lambda one: (one[0], one[1] == "after"))
     points = tuple(HeldOut(name, update, one.success, describe_set(one)) for update, name, one in found)
-    return HeldOutResults(points, _gain([one for *_, one in found]), tuple(problems))
+    trained = [one for *_, one in found] if found and found[0][0] == 0 else []
+    return HeldOutResults(points, _gain(trained), tuple(problems))
 
 
 def _lost(run: RunDirectory) -> list[str]:

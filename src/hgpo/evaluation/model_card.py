@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from hgpo.agents.text_template import is_text
 from hgpo.config import Config, dump_config
 from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
@@ -48,7 +49,7 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
             "    from transformers import AutoModelForCausalLM, AutoTokenizer",
             "    model, tokenizer = (kind.from_pretrained(FOLDER) for kind in (AutoModelForCausalLM, AutoTokenizer))",
             "",
-            f"Prompts are those of hgpo's template `{_plain(config.agent.template)}` with the last "
+            f"Prompts are those of {_template(config.agent.template)} with the last "
             f"{config.agent.history_length} steps, one user message each.",
             "",
             "## Success",
@@ -88,6 +89,10 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _template(template: str) -> str:
+    return "the template `agent.template` below" if is_text(template) else f"hgpo's template `{_plain(template)}`"
 
 
 def _plain(text: str) -> str:

@@ -26,37 +26,37 @@ class _Summary:
     estimator: str
     updates: int
     seconds: float
-    success_before: float
+    success_before: float | None
     success_after: float
-    gain: float
-    gain_interval: tuple[float, float]
+    gain: float | None
+    gain_interval: tuple[float, float] | None
     episodes_evaluated: int
     split: str
 
 
 def write_summary(
-    run: RunDirectory, facts: Mapping[str, Any], before: Evaluation, after: Evaluation, *, seconds: float
+    run: RunDirectory, facts: Mapping[str, Any], before: Evaluation | None, after: Evaluation, *, seconds: float
 ) -> None:
     """Write `summary.json`; the file exists only if the run is complete.
 
     Args:
         run: the run.
         facts: name, estimator, estimator_options, environment, seed, updates.
-        before: evaluation of the start policy.
+        before: evaluation of the start policy; None: it was not evaluated, and there is no gain.
         after: evaluation of the trained policy.
         seconds: of the whole run.
     """
-    change = gain(before, after)
+    change = None if before is None else gain(before, after)
     write_json(
         run.summary,
         {
             **facts,
             "seconds": round(seconds, 1),
-            "success_before": before.success.mean,
+            "success_before": before and before.success.mean,
             "success_after": after.success.mean,
-            "gain": change.mean,
-            "gain_interval": [change.low, change.high],
-            "score_before": before.score,
+            "gain": change and change.mean,
+            "gain_interval": change and [change.low, change.high],
+            "score_before": before and before.score,
             "score_after": after.score,
             "episodes_evaluated": after.success.tasks,
             "split": after.split,
@@ -87,14 +87,11 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     """Print the change of success and the paths of the results."""
     summary = read_summary(run)
     before, after = stored_evaluation(run, "before"), stored_evaluation(run, "after")
-    if before is not None and after is not None:
+    if after is not None:
         print_evaluation(reporter.console, after, before)
-    low, high = summary["gain_interval"]
     reporter.say(
         f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
-        f"{percent(summary['success_before'])} → {percent(summary['success_after'])} "
-        f"({100 * summary['gain']:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}), "
-        f"{summary['updates']} updates, {summary['seconds']:.0f} s."
+        f"{_change(summary)}, {summary['updates']} updates, {summary['seconds']:.0f} s."
     )
     reporter.say("")
     for path, what in (
@@ -108,6 +105,15 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     quoted = shlex.quote(str(run.path))
     report = f"hgpo inspect {quoted}    " if run.rollouts.exists() else ""  # it needs stored steps
     reporter.say(f"Next: {report}hgpo eval {quoted} --seeds 1 2 3")
+
+
+def _change(summary: Mapping[str, Any]) -> str:
+    after = percent(summary["success_after"])
+    if summary["gain"] is None:
+        return after
+    low, high = summary["gain_interval"]
+    points = f"{100 * summary['gain']:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}"
+    return f"{percent(summary['success_before'])} → {after} ({points})"
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:

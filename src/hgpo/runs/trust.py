@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hgpo.agents.text_template import is_text
 from hgpo.config import Config
 from hgpo.plugins import names_module
 
@@ -56,7 +57,7 @@ def modules_named(config: Config) -> dict[str, str]:
     named = {
         "environment.name": config.environment.name,
         "agent.name": config.agent.name,
-        "agent.template": config.agent.template,
+        "agent.template": "" if is_text(config.agent.template) else config.agent.template,
         "advantage.estimator": config.advantage.estimator,
         "policy.backend": config.policy.backend,
     }

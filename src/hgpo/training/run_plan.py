@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from hgpo.agents.text_template import label
 from hgpo.config import Config, PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.policies.backends import AUTO, DEFAULT
 from hgpo.policies.loading import load_model_config, resolve_device
@@ -86,11 +87,12 @@ def size_notes(
 
 def template_notes(template: str, max_response_tokens: int) -> list[str]:
     """A template whose responses are longer than the limit."""
-    if not template.endswith("reasoning") or max_response_tokens >= _REASONING_TOKENS:
+    thinks = "<think>" in template or template.endswith("reasoning")
+    if not thinks or max_response_tokens >= _REASONING_TOKENS:
         return []
     return [
-        f"agent.template = {template!r} asks for thoughts, which policy.max_response_tokens = {max_response_tokens} "
-        "cuts off: the published recipe has 512"
+        f"agent.template = {label(template)} asks for thoughts, which policy.max_response_tokens = "
+        f"{max_response_tokens} cuts off: the published recipe has 512"
     ]
 
 

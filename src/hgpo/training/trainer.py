@@ -136,6 +136,7 @@ class Trainer:
         settings: of the updates.
         store: keeps the steps.
         evaluator: plays the evaluation set.
+        evaluate_before: whether the start policy is evaluated, too.
         evaluate_every: updates between evaluations; 0: none between the first and the last.
         reporter: prints progress.
     """
@@ -155,6 +156,7 @@ class Trainer:
         settings: TrainingSettings,
         store: RolloutStore,
         evaluator: Evaluator,
+        evaluate_before: bool,
         evaluate_every: int,
         reporter: Reporter,
     ) -> None:
@@ -163,18 +165,19 @@ class Trainer:
         self.critic = critic
         self.trained = Trained(self.model, state.optimizer, reference, critic.shared() if critic else None)
         self.collector, self.estimator, self.sampling, self.settings = collector, estimator, sampling, settings
-        self.store, self.evaluator, self.evaluate_every, self.reporter = store, evaluator, evaluate_every, reporter
+        self.store, self.evaluator, self.reporter = store, evaluator, reporter
+        self.evaluate_before, self.evaluate_every = evaluate_before, evaluate_every
         self.update_seconds: list[float] = []  # of this process
 
-    def train(self, started: float, trackers: Trackers) -> tuple[Evaluation, Evaluation]:
-        """Run all updates that are missing; returns the evaluations before the first and after the last.
+    def train(self, started: float, trackers: Trackers) -> tuple[Evaluation | None, Evaluation]:
+        """Run all updates that are missing; returns the evaluations before the first, if wanted, and after the last.
 
         Args:
             started: clock (`time.monotonic`) at which this process began.
             trackers: receive metrics rows and evaluations.
         """
         updates = self.settings.updates
-        before = self._evaluate("before", 0, trackers)
+        before = self._evaluate("before", 0, trackers) if self.evaluate_before else None
         self._evaluate_if_due(trackers)  # a process may have died in it, after it had saved the checkpoint
         left = updates - self.state.progress.update
         self.reporter.say(f"Training: {counted(left, 'update')}")

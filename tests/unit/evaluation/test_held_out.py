@@ -56,6 +56,13 @@ def test_one_that_is_gone_is_missed_where_the_run_was_finished_with_it(run: RunD
     assert any("summary.json" in problem for problem in held_out_results(run, updates=70).problems)
 
 
+def test_a_run_that_was_not_evaluated_before_training_has_no_gain(run: RunDirectory) -> None:
+    run.evaluation("before").rename(run.evaluation("update-9"))
+    found = held_out_results(run, updates=70)
+    assert [point.update for point in found.points] == [9, 70]
+    assert found.gain is None
+
+
 def test_other_tasks_make_no_gain(run: RunDirectory) -> None:
     stored = read_evaluation(run.evaluation("after")).evaluation
     other = type(stored)(**{**{name: getattr(stored, name) for name in stored.__slots__}, "seeds": (5,)})

@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from hgpo.evaluation.statistics import Evaluation, Rate
-from hgpo.evaluation.summary import print_evaluation, read_summary, show_summary
+from hgpo.evaluation.summary import print_evaluation, read_summary, show_summary, write_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
 from hgpo.utils.progress import Reporter
+from panels import panel
 
 SUMMARY = {
     "estimator": "hgpo",
@@ -49,6 +50,14 @@ def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
     run.rollouts.mkdir()
     assert "rollouts/" in shown(run)
     assert f"hgpo inspect {run.path}" in shown(run)
+
+
+def test_without_an_evaluation_before_there_is_no_gain(run: RunDirectory) -> None:
+    evaluation = panel({"corridor": [1, 0]})
+    write_summary(run, {"estimator": "hgpo", "updates": 4}, None, evaluation, seconds=1.0)
+    summary = read_summary(run)
+    assert [summary[key] for key in ("success_before", "gain", "gain_interval", "score_before")] == [None] * 4
+    assert "held-out tasks of held_out: 50.0 %, 4 updates" in shown(run)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1}', '{"estimator": 1}'])

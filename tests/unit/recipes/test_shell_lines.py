@@ -87,7 +87,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert main(["train", recipe, "--quiet", *SHRUNK, *options]) == 0
     finally:
         os.chdir(before)
-    for name in ("grpo-0", "hgpo-0", "hgpo-1"):
+    for name in ("grpo-0", "hgpo-0", "hgpo-1", "k2-seen", "k2-unseen", "k2-webshop"):
         shutil.copytree(folder / "runs" / "webshop-tiny", folder / "runs" / name)
     return folder
 

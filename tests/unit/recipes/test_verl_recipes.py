@@ -5,6 +5,7 @@ tests/integration/test_verl_compose.py composes the same rows with verl's own co
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from hgpo.config import Config, load_config
 from hgpo.config.loading import default_of, leaves
 from hgpo.estimators import parse_options
 from published_recipes import EVALUATION, FOLDER, ROWS, Row, overrides_of
+from unit.recipes.test_shell_lines import shell_lines
 
 ENVIRONMENTS = ("alfworld", "webshop")
+ROOT = FOLDER.parents[1]
 
 POLICY = {"policy.device": "cuda", "policy.max_prompt_tokens": 4096, "policy.max_response_tokens": 512}
 TRAINING = {
@@ -41,9 +44,9 @@ TRAINING = {
     "policy.precision": "bfloat16",
     "training.checkpoint_every": 40,
     "evaluation.seeds": (123,),
+    "evaluation.before": False,
     "evaluation.temperature": 0.4,
     "evaluation.every": 5,
-    "verl.overrides": {"actor_rollout_ref": {"model": {"use_fused_kernels": True}}},  # memory alone
 }
 ENVIRONMENT: dict[str, dict[str, Any]] = {
     "alfworld": {
@@ -58,14 +61,24 @@ ENVIRONMENT: dict[str, dict[str, Any]] = {
         "environment.max_steps": 30,
         "environment.options": {"data_dir": "$WEBSHOP_DATA", "split_scheme": "verl-agent"},
         "agent.template": "reasoning",
-        "evaluation.split": "validation",
+        "evaluation.split": "validation_256",
     },
 }
 MINI_BATCH = {"alfworld": 256, "webshop": 64}
 MODE = {"alfworld": "mean_std_norm", "webshop": "mean_norm"}
+FUSED = {"model": {"use_fused_kernels": True}}  # memory alone
+OFFLOAD = {"actor": {"fsdp_config": {"param_offload": True, "optimizer_offload": True}}}
 MODEL = {
-    "1.5b": {"policy.model": "Qwen/Qwen2.5-1.5B-Instruct", "verl.gpus_per_node": 2},
-    "7b": {"policy.model": "Qwen/Qwen2.5-7B-Instruct", "verl.gpus_per_node": 4},
+    "1.5b": {
+        "policy.model": "Qwen/Qwen2.5-1.5B-Instruct",
+        "verl.gpus_per_node": 2,
+        "verl.overrides": {"actor_rollout_ref": FUSED},
+    },
+    "7b": {
+        "policy.model": "Qwen/Qwen2.5-7B-Instruct",
+        "verl.gpus_per_node": 4,
+        "verl.overrides": {"actor_rollout_ref": FUSED | OFFLOAD},
+    },
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "hgpo": {"preset": "verl-agent", "weight_type": "length", "length_weight_alpha": 1.0, "base_group": False},
@@ -111,10 +124,28 @@ def test_the_base_recipes_are_rows_themselves() -> None:
         assert load_config(FOLDER / f"{environment}.toml").run.name == f"{environment}-1.5b-k2-hgpo"
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_an_evaluation_plays_three_seeds(environment: str) -> None:
-    config = load_config(FOLDER / f"{environment}.toml", [*EVALUATION, "run.engine=verl"])
-    assert config.verl.evaluate_only
-    assert config.evaluation.seeds == (123, 456, 789)
-    assert config.evaluation.temperature == 0.4
-    assert " ".join(EVALUATION) in (FOLDER / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["recipes/verl/README.md", "docs/verl.md"])
+def test_what_the_page_says_is_evaluated_is_the_last_checkpoint_on_every_task_with_three_seeds(page: str) -> None:
+    commands = [shlex.split(line) for line in shell_lines(ROOT / page)]
+    trainings = [words[2:] for words in commands if words[:2] == ["hgpo", "train"] and "--dry-run" not in words]
+    [*trained], [*evaluated] = (
+        [
+            load_config(FOLDER.parent / f"{recipe}.toml", [*(word for word in words if "=" in word), "run.engine=verl"])
+            for recipe, *words in trainings
+            if recipe.startswith("verl/") and (EVALUATION[0] in words) is only
+        ]
+        for only in (False, True)
+    )
+    of_last = {
+        f"{config.run_directory}/checkpoints/{config.training.updates}": config.agent.history_length
+        for config in trained
+    }
+    assert {config.evaluation.split for config in evaluated} >= {"valid_seen", "valid_unseen"}
+    for config in evaluated:
+        assert config.evaluation.seeds == (123, 456, 789)
+        assert config.evaluation.temperature == 0.4
+        assert config.evaluation.games is None
+        assert config.evaluation.split != "validation_256"
+        assert of_last[config.policy.model] == config.agent.history_length
+    [table] = [words for words in commands if words[:2] == ["hgpo", "compare"]]
+    assert {f"hgpo={config.run_directory}" for config in evaluated} <= set(table)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import logging
 import os
 import time
@@ -289,7 +290,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     verl_config = _defaults()
     for name, value in {**suggested, **overrides, **{name: one.value for name, one in mapped.items()}}.items():
         _set(verl_config, name, value)
-    recipe = {"settings": as_tree(config), "run_directory": str(run.path)}
+    settings = json.dumps(as_tree(config)).replace("$", "\\u0024")  # OmegaConf would replace ${…} in texts
+    recipe = {"settings": settings, "run_directory": str(run.path)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
     _validate(verl_config)
     return verl_config
@@ -308,7 +310,7 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
             f"verl's configuration has no `{RECIPE_KEY}`: start the run with `hgpo train RECIPE.toml --engine verl`"
         )
     stored: dict[str, Any] = OmegaConf.to_container(verl_config[RECIPE_KEY], resolve=False)
-    config = Config.model_validate(stored["settings"])
+    config = Config.model_validate_json(stored["settings"])
     check_names(config)
     return config, Path(stored["run_directory"])
 

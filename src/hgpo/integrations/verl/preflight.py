@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgpo.config import ConfigError
+from hgpo.config import Config, ConfigError
 from hgpo.config.settings import PolicySettings
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ THIS = "this machine"
 _ANSWER_SECONDS = 120
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
 _FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
+# 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
+_PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
+_HOURS_FROM = "290 s an update, published for 1.5B on two GPUs, in proportion to parameters and steps"
 _MORE_MEMORY = (
     "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
     "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
@@ -208,6 +213,46 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
         },
     }
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
+
+
+def cost_findings(config: Config) -> list[Finding]:
+    """GPU hours and disk of a whole training, estimated; empty where the model's sizes cannot be read."""
+    from hgpo.training.run_plan import summarise_model  # loads PyTorch
+
+    try:
+        model = summarise_model(config.policy)
+    except (OSError, ValueError):
+        return []
+    disk, free = estimate_disk(model, config), shutil.disk_usage(_existing(config.run_directory)).free
+    remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
+    hours = f"about {estimate_gpu_hours(model, config):.0f}, without evaluations: {_HOURS_FROM}"
+    held = f"about {disk / 10**9:.0f} GB of checkpoints; {free / 10**9:.0f} GB free"
+    return [Finding("GPU hours (estimate)", hours), Finding("disk (estimate)", held, remedy)]
+
+
+def estimate_gpu_hours(model: ModelSummary, config: Config) -> float:
+    """Hours times GPUs of all updates: the published seconds, in proportion to parameters and steps."""
+    rollout = config.rollout
+    steps = rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
+    published = _PUBLISHED_SECONDS * _PUBLISHED_GPUS / _PUBLISHED_PARAMETERS / _PUBLISHED_STEPS
+    return published * model.parameters * steps * config.training.updates / 3600
+
+
+def estimate_disk(model: ModelSummary, config: Config) -> int:
+    """Bytes of the checkpoints, one in the making included: weights, two moments, and the weights for transformers.
+
+    Of adapters, a checkpoint has adapters alone, after verl has written the whole model beside them.
+    """
+    rank, checkpoints = config.policy.lora.rank, config.training.keep_checkpoints + 1
+    if rank:
+        return checkpoints * 16 * model.adapter_parameters(rank) + 4 * model.parameters
+    return checkpoints * 16 * model.parameters
+
+
+def _existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    path = path.expanduser().resolve()
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _weights_and_gradients(

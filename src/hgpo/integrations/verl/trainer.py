@@ -360,13 +360,15 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         stored = stored_evaluation(self.run, evaluation_name(done, updates)) is not None
         # A process may have ended between a checkpoint and its evaluation.
         missing = evaluation_due(done, updates, self.recipe.evaluation.every) and not stored
+        first = self.recipe.evaluation.before or self.recipe.verl.evaluate_only
         with open_dict(self.config):
-            self.config.trainer.val_before_train = missing or done == 0
+            self.config.trainer.val_before_train = missing if done else first
         set_tracker_folders(self.run.path)
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
-        before, after = (run_evaluation(self.run, name).evaluation for name in ("before", "after"))
+        before = run_evaluation(self.run, "before").evaluation if self.recipe.evaluation.before else None
+        after = run_evaluation(self.run, "after").evaluation
         write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:

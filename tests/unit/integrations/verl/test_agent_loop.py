@@ -71,7 +71,7 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
             "policy": {"model": "m", "max_prompt_tokens": 40, "max_response_tokens": 4, **policy},
         }
     )
-    settings = recipe.model_dump(mode="json", exclude_none=True)
+    settings = recipe.model_dump_json(exclude_none=True)
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
     loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from hgpo.config import ConfigError
+from hgpo.config import Config, ConfigError
 from hgpo.config.settings import PolicySettings
 from hgpo.integrations.verl import preflight
 from hgpo.integrations.verl.preflight import (
@@ -21,6 +22,9 @@ from hgpo.integrations.verl.preflight import (
     VerlConfig,
     check_cluster,
     check_here,
+    cost_findings,
+    estimate_disk,
+    estimate_gpu_hours,
     estimate_gpu_memory,
     gpu_findings,
     inspect_machine,
@@ -287,6 +291,47 @@ def test_a_critic_rests_beside_the_policy(rank: int, offload: bool, expected: in
     adapters = 12 * LARGE.adapter_parameters(rank)
     for parts in estimate_gpu_memory(LARGE, found, 80 * 10**9).values():
         assert parts["critic"] * GIB == pytest.approx((expected * LARGE.parameters + adapters) / 4)
+
+
+# ---- costs of a training -------------------------------------------------------------------------------------------
+
+
+def recipe(tmp_path: Path, **tree: Any) -> Config:
+    return Config.model_validate({"policy": {"model": "m"}, "run": {"directory": str(tmp_path / "new")}, **tree})
+
+
+def test_the_published_training_takes_its_published_hours(tmp_path: Path) -> None:
+    small, large = QWEN["Qwen/Qwen2.5-1.5B-Instruct"], QWEN["Qwen/Qwen2.5-7B-Instruct"]
+    hours = estimate_gpu_hours(small, recipe(tmp_path))
+    assert hours == pytest.approx(160 * 290 * 2 / 3600)
+    assert estimate_gpu_hours(large, recipe(tmp_path)) == pytest.approx(hours * large.parameters / small.parameters)
+    halved = recipe(tmp_path, rollout={"tasks_per_update": 8}, verl={"gpus_per_node": 4})
+    assert estimate_gpu_hours(small, halved) == pytest.approx(hours / 2)
+
+
+def test_the_disk_holds_kept_checkpoints_and_one_in_the_making(tmp_path: Path) -> None:
+    of_one = estimate_disk(LARGE, recipe(tmp_path, training={"keep_checkpoints": 1})) // 2
+    assert of_one == 16 * LARGE.parameters
+    assert estimate_disk(LARGE, recipe(tmp_path, training={"keep_checkpoints": 4})) == 5 * of_one
+    adapters = estimate_disk(LARGE, recipe(tmp_path, policy={"model": "m", "lora": {"rank": 8}}))
+    assert 4 * LARGE.parameters < adapters < 5 * LARGE.parameters
+
+
+def test_costs_are_marked_as_estimates_and_a_full_disk_is_noted(
+    sized: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours, disk = cost_findings(recipe(tmp_path))
+    assert [hours.what, disk.what] == ["GPU hours (estimate)", "disk (estimate)"]
+    assert "about 26, without evaluations" in hours.found
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: SimpleNamespace(free=70 * 10**9))
+    _, disk = cost_findings(recipe(tmp_path))
+    assert disk.found == "about 74 GB of checkpoints; 70 GB free"
+    assert "training.keep_checkpoints" in disk.remedy
+    assert not disk.fatal
+
+
+def test_a_model_that_cannot_be_read_has_no_costs(tmp_path: Path) -> None:
+    assert cost_findings(recipe(tmp_path, policy={"model": str(tmp_path / "missing")})) == []
 
 
 @pytest.mark.parametrize("name", list(QWEN))

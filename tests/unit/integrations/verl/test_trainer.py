@@ -82,7 +82,9 @@ def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    HgpoTrainer(OmegaConf.create({RECIPE_KEY: {"settings": as_tree(named), "run_directory": str(tmp_path)}}))
+    HgpoTrainer(
+        OmegaConf.create({RECIPE_KEY: {"settings": json.dumps(as_tree(named)), "run_directory": str(tmp_path)}})
+    )
     assert sys.modules.pop("my_prompts", None) is not None
 
 
@@ -168,6 +170,25 @@ def test_an_evaluation_that_a_killed_process_owes_is_played_first(
     monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
     trainer.fit(None)
     assert trainer.config.trainer.val_before_train is played
+
+
+@pytest.mark.parametrize(
+    ("before", "only", "played"), [(True, False, True), (False, False, False), (False, True, True)]
+)
+def test_the_evaluation_before_training_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, only: bool, played: bool
+) -> None:
+    trainer = make(tmp_path)
+    trainer.started = trainer.seconds_before = 0.0
+    trainer.recipe = recipe(
+        run={"engine": "verl"}, verl={"evaluate_only": only}, evaluation={"before": before, "every": EVERY}
+    )
+    evaluations(trainer.run, *(["before"] if played else []), "after")
+    monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
+    trainer.fit(None)
+    assert trainer.config.trainer.val_before_train is played
+    summary = {} if only else json.loads(trainer.run.summary.read_text())
+    assert summary.get("success_before") == (0.5 if before else None)
 
 
 def record(step: int, finished: bool) -> StepRecord:

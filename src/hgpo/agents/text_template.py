@@ -1,0 +1,156 @@
+"""Prompt templates that are texts with named placeholders, such as the file that `agent.template` names.
+
+A placeholder is replaced by its value as it stands: there are no expressions, attributes or indexes, and what an
+environment or a model wrote is not searched for placeholders. `{{` and `}}` are braces. A text may have sections, each
+after a line with its name in brackets:
+
+    [first]     the prompt of the first step; without sections the text is the prompt of every step
+    [later]     that of all others
+    [past]      each remembered step in {history}
+    [action]    each action in {actions}
+
+A file is read once, before a run begins (`hgpo.config.load_config`), and the text takes its place in the settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hgpo.agents.prompts import AgentContext, ParsedAction, parse_bare, parse_tagged
+from hgpo.utils.text import did_you_mean
+
+SUFFIX = ".txt"
+_PROMPT = ("task", "observation", "step", "steps_taken", "history", "history_steps", "actions")
+PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
+    "first": _PROMPT,
+    "later": _PROMPT,
+    "past": ("step", "observation", "action"),
+    "action": ("action",),
+}
+"""Section -> the placeholders that it may have."""
+_PAST = "[Step {step}] observation: {observation}\n[Step {step}] action: {action}"
+_ACTION = "- {action}"
+_HEADING = re.compile(rf"^\[({'|'.join(PLACEHOLDERS)})\]\n", re.MULTILINE)
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def is_text(template: str) -> bool:
+    """Whether a value of `agent.template` is the text itself: it has placeholders, and names have no braces."""
+    return "{" in template
+
+
+def is_file(template: object) -> bool:
+    """Whether a value of `agent.template` is the path of a file, not yet read."""
+    return isinstance(template, str) and not is_text(template) and template.endswith(SUFFIX)
+
+
+def label(template: str) -> str:
+    """A value of `agent.template` in messages."""
+    return "(a file's text)" if is_text(template) else repr(template)
+
+
+def read_text_template(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: it cannot be read, or `TextTemplate` rejects it; the message names the file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        TextTemplate(text)
+    except OSError as error:
+        raise ValueError(f"agent.template: {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # also of its encoding
+        raise ValueError(f"agent.template: {path}: {error}") from error
+    return text
+
+
+class TextTemplate:
+    """Prompts from a text, and the published rules for responses where it asks for `<action>`, else the bare action.
+
+    Attributes:
+        text: it.
+        fallback_characters: see `hgpo.agents.prompts.parse_tagged`.
+    """
+
+    def __init__(self, text: str, fallback_characters: int = 20) -> None:
+        """Read the text.
+
+        Raises:
+            ValueError: a placeholder is unknown, a brace is none, a section is missing or repeated, or no prompt has
+                the observation.
+        """
+        self.text, self.fallback_characters = text, fallback_characters
+        self._sections = _sections_of(text)
+        self._tagged = any("<action>" in self._sections[name] for name in ("first", "later"))
+
+    def render(self, context: AgentContext) -> str:
+        """The user message; `help`, which the published prompts leave out, is no action of it."""
+        first = context.step - len(context.history) + 1
+        past = (
+            _fill(self._sections["past"], {"step": str(number), "observation": seen.strip(), "action": done})
+            for number, (seen, done) in enumerate(context.history, start=first)
+        )
+        offered = (action for action in context.admissible if action != "help")
+        values = {
+            "task": context.task,
+            "observation": context.observation.strip(),
+            "step": str(context.step + 1),
+            "steps_taken": str(context.step),
+            "history": "\n".join(past),
+            "history_steps": str(len(context.history)),
+            "actions": "\n".join(_fill(self._sections["action"], {"action": action}) for action in offered).strip(),
+        }
+        return _fill(self._sections["later" if context.step else "first"], values)
+
+    def parse(self, response: str) -> ParsedAction:
+        """See `parse_tagged` and `parse_bare`."""
+        if self._tagged:
+            return parse_tagged(response, fallback_characters=self.fallback_characters)
+        return parse_bare(response)
+
+    def respond(self, action: str) -> str:
+        """A valid response with empty reasoning."""
+        return f"<think></think><action>{action}</action>" if self._tagged else action
+
+
+def _fill(section: str, values: Mapping[str, str]) -> str:
+    return _PIECE.sub(lambda piece: values[piece[1]] if piece[1] else piece[0][0], section)
+
+
+def _sections_of(text: str) -> dict[str, str]:
+    before, *parts = _HEADING.split(text)
+    names, texts = parts[::2], [part.removesuffix("\n") for part in parts[1::2]]
+    found = (
+        dict(zip(names, texts, strict=True)) if names else dict.fromkeys(("first", "later"), text.removesuffix("\n"))
+    )
+    if names and before.strip():
+        raise ValueError(
+            f"{before.strip()[:60]!r} is in no section: the first line has to be one of {_listed(PLACEHOLDERS)}"
+        )
+    if len(found) < len(names):
+        raise ValueError(f"a section is repeated: {_listed(names)}")
+    if missing := [name for name in ("first", "later") if name not in found]:
+        raise ValueError(f"the section [{missing[0]}] is missing, and a text with sections has [first] and [later]")
+    for name, section in found.items():
+        _check(section, PLACEHOLDERS[name], f" of [{name}]" if names else "")
+    for name in ("first", "later"):
+        if "observation" not in [piece[1] for piece in _PIECE.finditer(found[name])]:
+            raise ValueError(f"{{observation}} is missing{f' in [{name}]' if names else ''}")
+    return {"past": _PAST, "action": _ACTION, **found}
+
+
+def _check(section: str, known: Iterable[str], where: str) -> None:
+    for piece in _PIECE.finditer(section):
+        if piece[0] in ("{", "}") or (piece[1] is not None and piece[1] not in known):
+            meant = did_you_mean(piece[1] or "", list(known))
+            raise ValueError(
+                f"{piece[0]!r} is no placeholder{where}{meant}{' Known' if meant else '; known'}: "
+                f"{', '.join(f'{{{name}}}' for name in known)}. For braces, write {{{{ and }}}}"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"[{name}]" for name in names)
