@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents.prompts import AgentContext, Template, get_template
+from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, AgentContext, Template, get_template
 from hgpo.agents.text_template import TextTemplate, is_text
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
@@ -91,6 +91,6 @@ def direct(spec: AgentSpec) -> Agent:
         ValueError: an unknown template.
     """
     if is_text(spec.template):
-        fallback_characters = 30 if spec.environment == "alfworld" else 20  # as published
-        return Agent(TextTemplate(spec.template, fallback_characters), spec.history_length)
+        tagged = HOUSEHOLD_REASONING if spec.environment == "alfworld" else REASONING
+        return Agent(TextTemplate(spec.template, tagged), spec.history_length)
     return Agent(get_template(spec.template), spec.history_length)

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hgpo.agents.prompts import AgentContext, ParsedAction, parse_bare, parse_tagged
+from hgpo.agents.prompts import COMPACT, REASONING, AgentContext, Template
 from hgpo.utils.text import did_you_mean
 
 SUFFIX = ".txt"
@@ -68,23 +68,22 @@ def read_text_template(path: Path) -> str:
 
 
 class TextTemplate:
-    """Prompts from a text, and the published rules for responses where it asks for `<action>`, else the bare action.
+    """Prompts from a text. Responses are tagged where it asks for `<action>`, else they are the bare action."""
 
-    Attributes:
-        text: it.
-        fallback_characters: see `hgpo.agents.prompts.parse_tagged`.
-    """
-
-    def __init__(self, text: str, fallback_characters: int = 20) -> None:
+    def __init__(self, text: str, tagged: Template = REASONING) -> None:
         """Read the text.
+
+        Args:
+            text: see the module's first lines.
+            tagged: reads and writes tagged responses.
 
         Raises:
             ValueError: a placeholder is unknown, a brace is none, a section is missing or repeated, or no prompt has
                 the observation.
         """
-        self.text, self.fallback_characters = text, fallback_characters
         self._sections = _sections_of(text)
-        self._tagged = any("<action>" in self._sections[name] for name in ("first", "later"))
+        replies = tagged if any("<action>" in self._sections[name] for name in ("first", "later")) else COMPACT
+        self.parse, self.respond = replies.parse, replies.respond
 
     def render(self, context: AgentContext) -> str:
         """The user message; `help`, which the published prompts leave out, is no action of it."""
@@ -104,16 +103,6 @@ class TextTemplate:
             "actions": "\n".join(_fill(self._sections["action"], {"action": action}) for action in offered).strip(),
         }
         return _fill(self._sections["later" if context.step else "first"], values)
-
-    def parse(self, response: str) -> ParsedAction:
-        """See `parse_tagged` and `parse_bare`."""
-        if self._tagged:
-            return parse_tagged(response, fallback_characters=self.fallback_characters)
-        return parse_bare(response)
-
-    def respond(self, action: str) -> str:
-        """A valid response with empty reasoning."""
-        return f"<think></think><action>{action}</action>" if self._tagged else action
 
 
 def _fill(section: str, values: Mapping[str, str]) -> str:
