@@ -163,10 +163,11 @@ def test_the_tables_fit_100_columns(rollouts: Path, capsys: pytest.CaptureFixtur
     assert "7 steps of 3 trajectories, 1 task\n" in printed
     level_1 = re.search(r"^ 1 +(.*)", printed, re.MULTILINE)
     assert level_1 is not None
-    # Level 1 compares rows 1 and 3 of 7; rows 0, 2, 4 are too early. The other four: T = .6875, W = .5, E[W] = T / 3.
+    # Level 1 compares rows 1 and 3 of 7; rows 0, 2, 4 are too early. The other four: T = .6875, W = .5, and
+    # E[W] = 7 / 24, half the mean squared difference between the trajectories.
     usable, no_context, alone, _, dropped, explained, adjusted = re.split(r"  +", level_1[1])[:7]
     assert (usable, no_context, alone, dropped) == ("28.6 %", "42.9 %", "28.6 %", "0.0 %")
-    assert (explained, adjusted) == ("27.3 %", "-118.2 %")
+    assert (explained, adjusted) == ("27.3 %", "-71.4 %")
 
 
 def test_an_estimator_without_levels_prints_its_spread(rollouts: Path, capsys: pytest.CaptureFixture[str]) -> None:
