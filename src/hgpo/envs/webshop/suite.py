@@ -15,6 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from hgpo.envs.base import LARGEST_SEED, Count, Task, TasksByNumber, TaskSplits, expanded_path
@@ -30,7 +31,10 @@ SCHEMES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
     "official": {"train": (1500, None), "validation": (500, 1500), "test": (0, 500)},
     "verl-agent": {"train": (500, None), "validation": (0, 500)},
 }
+DRAWN_SPLIT = "validation_256"
+"""A further split of the scheme "verl-agent": the goals of `published_draw`."""
 
+_DRAWN_FROM = 500
 
 Scheme = str | Mapping[str, Count]
 
@@ -68,6 +72,15 @@ def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int,
         return tuple(chosen)
     held_out = {_content(goals[number]) for name in ranges if name != "train" for number in ranges[name]}
     return tuple(number for number in chosen if _content(goals[number]) not in held_out)
+
+
+def published_draw() -> tuple[int, ...]:
+    """Numbers of the 256 goals of a published training's first validation: two batches of 128 out of 500.
+
+    The goals of a batch differ; 28 are in both batches, and so are played twice. Later validations there draw others.
+    """
+    draws = np.random.RandomState(1000)  # the published seed of training is 0, and validation adds 1000
+    return tuple(int(number) for _ in range(2) for number in draws.choice(_DRAWN_FROM, size=128, replace=False))
 
 
 def _content(goal: Goal) -> tuple[str, str]:
@@ -235,8 +248,9 @@ def webshop_suite(
     `products` and `attributes`), or is a folder that `Catalog.save` wrote. Files may have one record per line and be
     compressed by gzip. `human_goals`: the goals that people wrote, from `items_human_ins.json` there or from the named
     file. `keep_in`: a folder where the first run saves the catalogue; later runs map it and start at once.
-    `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation), or the numbers of goals of
-    the held-out splits, such as `{"test": 50}`, for catalogues with few goals. Prices and goals are drawn by `seed`.
+    `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation, and of its goals
+    validation_256, see `published_draw`), or the numbers of goals of the held-out splits, such as `{"test": 50}`, for
+    catalogues with few goals. Prices and goals are drawn by `seed`.
 
     **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
     the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
@@ -303,7 +317,11 @@ def _make_env(source: CatalogSource, goal: int, options: Mapping[str, Any]) -> W
 
 def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps: int | None) -> WebShopSuite:
     catalog, options = source.open(), {"observation_mode": mode, "max_steps": max_steps}
-    splits = {name: partial(_official_tasks, source, scheme, name, options) for name in split_ranges(scheme)}
+    splits: dict[str, Callable[[], Sequence[Task]]] = {
+        name: partial(_official_tasks, source, scheme, name, options) for name in split_ranges(scheme)
+    }
+    if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
+        splits[DRAWN_SPLIT] = partial(_drawn_tasks, source, options)
     description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
     return WebShopSuite(splits, description, dict.fromkeys(splits, catalog.left_out))
 
@@ -314,6 +332,11 @@ def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: 
     if end is not None and len(goals) < end - first:
         logger.warning("split %r has %d goals, not %d: the catalogue has no more", split, len(goals), end - first)
     return _SplitTasks(split, len(goals), source, goals, options)
+
+
+def _drawn_tasks(source: CatalogSource, options: Mapping[str, Any]) -> _SplitTasks:
+    drawn = published_draw()
+    return _SplitTasks(DRAWN_SPLIT, len(drawn), source, drawn, options)
 
 
 def _generated_suite(

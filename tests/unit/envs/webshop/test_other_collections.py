@@ -306,7 +306,7 @@ def few_goals(folder: Path, number: int) -> Path:
     [
         (30, "official", {"test": 30}),
         (30, "verl-agent", {"validation": 30}),
-        (501, "verl-agent", {"validation": 500, "train": 1}),  # played before
+        (501, "verl-agent", {"validation": 500, "validation_256": 256, "train": 1}),  # played before
         (510, "official", {"test": 500, "validation": 10}),
         (30, {"test": 5}, {"test": 5, "train": 25}),
         (30, {"test": 5, "validation": 10}, {"test": 5, "validation": 10, "train": 15}),

@@ -12,7 +12,7 @@ from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_ca
 from hgpo.envs.webshop.expert import Instruction, Offer, parse_instruction, read_offers
 from hgpo.envs.webshop.generator import DEPARTMENTS, OPTION_VALUES, SIZES, named_size
 from hgpo.envs.webshop.reward import token_set_ratio
-from hgpo.envs.webshop.suite import SCHEMES, split_goals
+from hgpo.envs.webshop.suite import SCHEMES, published_draw, split_goals
 from hgpo.envs.wrappers import LimitedSuite
 from unit.envs.webshop.shop import GOAL, small_catalog
 from unit.envs.webshop.test_product import RECORD
@@ -208,7 +208,7 @@ def test_official_files_and_their_splits(tmp_path: Path) -> None:
 def test_a_kept_catalogue_is_used_again(tmp_path: Path) -> None:
     files, kept = official_files(tmp_path), tmp_path / "kept"
     first = webshop_suite(files, keep_in=kept, split_scheme="verl-agent")
-    assert first.splits == ("train", "validation")
+    assert first.splits == ("train", "validation", "validation_256")
     again = webshop_suite(files, keep_in=kept, split_scheme="verl-agent")
     assert first.tasks("validation")[7].id == again.tasks("validation")[7].id
     assert webshop_suite(kept).tasks("test")[7].id.endswith(again.tasks("validation")[7].id.split("0007")[1])
@@ -234,6 +234,28 @@ def test_every_goal_is_in_at_most_one_split(scheme: str) -> None:
     every = [number for numbers in found.values() for number in numbers]
     assert len(set(every)) == len(every) == len(goals) - 1  # the last is word for word one that is held out
     assert len(goals) - 1 not in found["train"]
+
+
+def test_the_256_goals_are_drawn_as_in_the_published_code(tmp_path: Path) -> None:
+    """`RandomState(seed).choice(goals, size=128, replace=False)` for each of two batches, seed 1000."""
+    drawn = published_draw()
+    assert len(drawn) == 256
+    assert drawn[:8] == (319, 207, 22, 420, 352, 491, 60, 264)
+    assert [len(set(batch)) for batch in (drawn[:128], drawn[128:])] == [128, 128]
+    assert len(set(drawn)) == 256 - 28
+    assert set(drawn) <= set(range(500))
+    suite = webshop_suite(official_files(tmp_path), split_scheme="verl-agent")
+    tasks, held_out = suite.tasks("validation_256"), suite.tasks("validation")
+    assert len({task.id for task in tasks}) == 256
+    for task, number in zip(tasks, drawn, strict=True):
+        assert task.id.rpartition("-goal")[2] == held_out[number].id.rpartition("-goal")[2]
+
+
+def test_too_few_goals_to_draw_from(tmp_path: Path) -> None:
+    files = official_files(tmp_path)
+    products = json.loads((files / "items_shuffle_1000.json").read_text())
+    (files / "items_shuffle_1000.json").write_text(json.dumps(products[:2]))
+    assert webshop_suite(files, split_scheme="verl-agent").splits == ("train", "validation")
 
 
 def test_too_few_goals_for_a_split() -> None:
