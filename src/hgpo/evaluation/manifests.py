@@ -142,11 +142,12 @@ def manifests() -> dict[str, Manifest]:
 
 def manifest_named(name: str) -> Manifest:
     """A manifest of the package by its id, or that of a file; `ValueError` if there is none."""
-    if name in manifests() or not Path(name).is_file():
-        if name not in manifests():
-            raise ValueError(f"no such manifest: {name}{did_you_mean(name, manifests())}; `hgpo manifest list` has all")
+    if name in manifests():
         return manifests()[name]
-    return read_manifest(Path(name))
+    if Path(name).is_file():
+        return read_manifest(Path(name))
+    meant = did_you_mean(name, manifests()) or ";"
+    raise ValueError(f"no such manifest: {name}{meant} `hgpo manifest list` has all")
 
 
 def read_manifest(path: Path) -> Manifest:
