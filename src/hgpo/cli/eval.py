@@ -22,6 +22,9 @@ model needs an agent: direct (one prompt per step, with the last K steps), react
 action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), or one of your own.
 A run's policy can be evaluated with any of them, too.
 
+The result names the manifest that its tasks are of (`hgpo manifest list`), and tasks that differ from it, such as
+another game file under the same id.
+
 With -o the result goes to that file, every step to NAME.rollouts.jsonl for `hgpo inspect`, and every task to
 NAME.games.jsonl as soon as it has ended. The same command resumes an interrupted evaluation, with or without -o.
 
@@ -131,6 +134,8 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
         reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
+    if stored.manifest is not None:
+        reporter.say(f"The tasks are {len(stored.evaluation.tasks_won)} of the manifest {stored.manifest}")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0

@@ -36,6 +36,9 @@ class Env(Protocol):
     `score` (float in 0-1, if success is graded), `state_key` (str, the exact state, by which `rollout.state =
     "simulator"` compares steps; a policy never sees it). An environment for which the exact state costs time may have a
     method `state_key() -> str` instead, which is called only where it is needed.
+
+    A method `identity() -> Mapping[str, Any]`, called after a reset, says what manifests record of the task: `game`
+    (SHA-256 of the game or shop), `price_bound`, and `observation`, if the first one depends on options.
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:

@@ -36,6 +36,11 @@ class LimitedEnv:
         self._name = name
         self._steps = 0
 
+    @property
+    def unwrapped(self) -> Env:
+        """The wrapped environment, as in Gymnasium."""
+        return self._environment
+
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
         """Start over."""
         self._steps = 0

@@ -17,6 +17,7 @@ from typing import Any
 from hgpo.agents import Agent
 from hgpo.envs.base import Task
 from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.manifests import recognise
 from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.wrappers import FREE, PricedPolicy, Prices, as_async
@@ -130,6 +131,9 @@ class Evaluator:
         done = len(episodes) - len(missing)
         if done:
             self.reporter.say(f"{done} of {len(episodes)} episodes are already done; {len(missing)} remain")
+        manifest = recognise(self.conditions.environment, self.tasks)
+        if manifest.differs:
+            self.reporter.warn(manifest.warning)
         prices, max_cost = self.budget.prices, self.budget.max_cost
         priced = PricedPolicy(as_async(policy), prices, limit=max_cost, cost=log.cost)
         began = time.perf_counter()
@@ -147,6 +151,8 @@ class Evaluator:
             environment=self.conditions.environment,
             cost=log.cost if prices != FREE else None,
             seconds=None if done else time.perf_counter() - began,
+            manifest=manifest.id,
+            manifest_differs=manifest.differs,
         )
         write_evaluation(output, stored)
         if not keep_steps and not stored.failed:

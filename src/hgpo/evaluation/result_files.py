@@ -87,6 +87,8 @@ class StoredEvaluation:
         tokens_estimated: Number of requests whose tokens the server did not report, and which are estimates.
         parameters: Sampling parameters as they were sent to a server; None: left out, since the model rejects it.
         success_by_trial: Success after the first trial, the second and so on, 0-1; None with one trial.
+        manifest: Id of the manifest (`hgpo.evaluation.manifests`) that the tasks are of; None: of none of the package.
+        manifest_differs: Ids of the tasks that differ from it, such as another game file under the same id.
     """
 
     evaluation: Evaluation
@@ -105,6 +107,8 @@ class StoredEvaluation:
     tokens_estimated: Count | None = None
     parameters: dict[str, Any] | None = None
     success_by_trial: tuple[Fraction, ...] | None = None
+    manifest: str | None = None
+    manifest_differs: tuple[str, ...] = ()
 
     @property
     def episodes_played(self) -> int:
@@ -131,6 +135,8 @@ def summarise_evaluation(
     environment: str | None = None,
     cost: float | None = None,
     seconds: float | None = None,
+    manifest: str | None = None,
+    manifest_differs: Sequence[str] = (),
 ) -> StoredEvaluation:
     """Compute the statistics, usage and failures of an evaluation's episodes.
 
@@ -142,6 +148,7 @@ def summarise_evaluation(
         model, agent, environment: names.
         cost: of all requests.
         seconds: wall time.
+        manifest, manifest_differs: see `StoredEvaluation`.
 
     Raises:
         ValueError: no episode was played to its end.
@@ -177,6 +184,8 @@ def summarise_evaluation(
         tokens_estimated=sum(one.estimated for one in usage),
         parameters=parameters or None,
         success_by_trial=tuple(by_trial) if trials > 1 else None,
+        manifest=manifest,
+        manifest_differs=tuple(manifest_differs),
     )
 
 

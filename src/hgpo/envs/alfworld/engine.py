@@ -6,6 +6,7 @@ taken, put down, opened or closed, so they are cached until then.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
@@ -325,6 +326,12 @@ class AlfworldEnv:
     def state_key(self) -> str:
         """The exact state as text: where the agent is, and what differs from the start of the game."""
         return self._engine.state_key()
+
+    def identity(self) -> dict[str, Any]:
+        """SHA-256 of the game's file; of the file that would be written for a generated game."""
+        from hgpo.envs.alfworld.tw_pddl.writing import export_game  # it imports the generator
+
+        return {"game": self.game.digest or hashlib.sha256(export_game(self.game).encode()).hexdigest()}
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -6,7 +6,7 @@ The readers of game files (`tw_pddl/reading.py`, `generation/game_files.py`) and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TASK_TYPES = (
     "pick_and_place_simple",
@@ -94,6 +94,7 @@ class Game:
         locations: ids of all locations.
         walkthrough: commands that solve the game.
         solvable: whether the game file marks it as solvable.
+        digest: SHA-256 of the game file; "" for a game that was read from none.
     """
 
     name: str
@@ -106,3 +107,4 @@ class Game:
     locations: tuple[str, ...] = ()
     walkthrough: tuple[str, ...] = ()
     solvable: bool = True
+    digest: str = field(default="", compare=False)

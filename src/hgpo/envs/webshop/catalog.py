@@ -5,6 +5,7 @@ It is in memory, or a folder of memory-mapped files: JSON records in one array o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -143,6 +144,17 @@ class Catalog:
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
         return cls(products, prices, goals, index=index, nouns=nouns, left_out=meta.get("left_out"))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the products as `save` writes them, a JSON list each, with a line end after each.
+
+        It depends neither on the form of the files nor on the seed of prices and goals.
+        """
+        found = hashlib.sha256()
+        for product in self.products:
+            found.update(f"{_encode(product)}\n".encode("utf-8", "surrogatepass"))
+        return found.hexdigest()
 
     def having(self, field: str, value: str) -> list[int]:
         """Positions of the products whose `category`, `query` or one of whose `attributes` is `value`."""

@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hgpo.envs.webshop.catalog import Catalog
+from hgpo.envs.webshop.goals import NO_PRICE_LIMIT
 from hgpo.envs.webshop.pages import (
     BACK,
     BUY,
@@ -279,6 +280,18 @@ class WebShopEnv:
         if self._session is None:
             raise RuntimeError("no episode was started; call reset() before state_key()")
         return self._session.state_key()
+
+    def identity(self) -> dict[str, Any]:
+        """Digest and size of the catalogue, the goal's price bound, and the page in the mode `text`."""
+        if self._session is None:
+            raise RuntimeError("no episode was started; call reset() before identity()")
+        bound = self._session.goal.price_upper
+        return {
+            "game": self.catalog.digest,
+            "products": len(self.catalog.products),
+            "price_bound": None if bound == NO_PRICE_LIMIT else bound,
+            "observation": as_text(self._session.pieces),
+        }
 
     def _observation(self, session: Session) -> str:
         if self.observation_mode == "text":

@@ -31,6 +31,7 @@ from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.manifests import recognise
 from hgpo.evaluation.result_files import (
     describe,
     run_evaluation,
@@ -305,6 +306,9 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
         log = EvalLog(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
         for seed in settings.seeds:
             self._play_panel(panel_rows(tasks, settings.split, seed=seed), seed, log)
+        manifest = recognise(self.recipe.environment.name, tasks)
+        if manifest.differs:
+            self.reporter.warn(manifest.warning)
         stored = summarise_evaluation(
             [log.episodes[eval_task_id(seed, task.id)] for seed in settings.seeds for task in tasks],
             split=settings.split,
@@ -313,6 +317,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             model=model,
             agent=self.recipe.agent.name,
             environment=self.recipe.environment.name,
+            manifest=manifest.id,
+            manifest_differs=manifest.differs,
         )
         write_evaluation(output, stored)
         log.delete()

@@ -15,10 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hgpo.assemble import build_suite, evaluation_tasks
 from hgpo.config import Config
 from hgpo.config.loading import as_tree
-from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
-from hgpo.rollout.records import StepRecord, Values
+from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.manifests import manifests
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, write_evaluation
+from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage, Values
 from hgpo.runs.checkpoints import newest_complete, recover, whole_checkpoint
 from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics
 from hgpo.training.value_model import ReturnScale
@@ -189,6 +192,25 @@ def test_the_evaluation_before_training_can_be_left_out(
     assert trainer.config.trainer.val_before_train is played
     summary = {} if only else json.loads(trainer.run.summary.read_text())
     assert summary.get("success_before") == (0.5 if before else None)
+
+
+def test_an_evaluation_names_its_manifest_and_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = manifests()["webshop-tiny-valid_unseen-1"].settings
+    trainer = make(tmp_path)
+    trainer.recipe = recipe(environment={"name": "webshop", "options": options}, evaluation={"games": 4, "seeds": [1]})
+    trainer.suite = build_suite(trainer.recipe.environment, trainer.recipe.evaluation)
+    tasks = list(evaluation_tasks(trainer.suite, trainer.recipe.evaluation))
+    tasks[1] = replace(tasks[1], make=tasks[2].make)
+    monkeypatch.setattr(module, "evaluation_tasks", lambda suite, settings: tasks)
+
+    def play(self: HgpoTrainer, rows: Any, seed: int, log: EvalLog) -> None:
+        for task in tasks:
+            log.add(EpisodeSummary(task.id, task.kind, seed, (True,), 1.0, StepCounts(1), TotalUsage(0, 0, 0)), [])
+
+    monkeypatch.setattr(HgpoTrainer, "_play_panel", play)
+    trainer._evaluate("before")
+    stored = read_evaluation(trainer.run.evaluation("before"))
+    assert (stored.manifest, stored.manifest_differs) == ("webshop-tiny-valid_unseen-1", (tasks[1].id,))
 
 
 def record(step: int, finished: bool) -> StepRecord:

@@ -7,6 +7,7 @@ not interpreted, only checked for the actions and command words of the engine. N
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from os import PathLike
@@ -131,6 +132,7 @@ def _read(text: str | bytes, name: str) -> Game:
         locations=reader.locations(),
         walkthrough=tuple(walkthrough),
         solvable=_entry(entries, "solvable", bool),
+        digest=hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
 
 

@@ -1,0 +1,331 @@
+"""The tasks of evaluation sets: what each task's game, first observation, goal and price bound are.
+
+A manifest is a JSON file: those of the package are in the folder `manifests`, `hgpo manifest build` writes others. It
+holds no text of games and products, only their SHA-256 (of UTF-8, in hexadecimal digits).
+
+An id is the suite's name of a task, which results store, too. It depends neither on the place of the files nor on the
+order in which a file system lists them:
+
+- ALFWorld: `<split>/<task folder>/<trial>`, the path of the game below the data folder;
+- WebShop: `<split>/<place>-goal<number>-<product>`, the goal's number in the official order;
+- generated games and shops: `<split>/<number>-<name>`, in the order of generation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from hgpo.envs.base import Task
+from hgpo.envs.env_checker import BREAKS
+from hgpo.envs.registry import make, names
+from hgpo.evaluation.statistics import Amount, Count
+from hgpo.runs.folder import check_schema, read_json
+from hgpo.utils.files import write_text
+from hgpo.utils.text import did_you_mean
+
+FOLDER = Path(__file__).with_name("manifests")
+MAX_BYTES = 64 * 2**20
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+_FORMAT = (
+    "goals: [task type, goal text]; tasks: [id, place in goals, game, first observation, price bound]; texts: SHA-256"
+)
+_PATHS = ("data_dir", "products", "attributes", "keep_in")
+_CHANGES_NO_TASK = ("nouns", "observation_mode", "max_steps")
+_WORDS = {
+    "kind": "task type",
+    "game": "game",
+    "observation": "first observation",
+    "goal": "goal",
+    "price_bound": "price bound",
+}
+
+
+class ManifestTask(BaseModel):
+    """One task.
+
+    Attributes:
+        id: see the module's first lines.
+        kind: the task type.
+        game: SHA-256 of the game file; of a generated game the file that `hgpo generate-games` writes; of a generated
+            shop its products. None: the catalogue's, or the environment states none.
+        observation: SHA-256 of the first observation; of WebShop in the mode `text`.
+        goal: SHA-256 of the text that states the goal.
+        price_bound: of a shopping goal; None: no bound.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Name
+    kind: Name
+    game: Digest | None
+    observation: Digest | None
+    goal: Digest
+    price_bound: Amount | None
+
+
+class Catalogue(BaseModel):
+    """WebShop's official files: the name of that of the products, their number, and `Catalog.digest`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    products: Count
+    digest: Digest
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Name
+    version: Count
+    environment: Name
+    split: Name
+    description: str
+    settings: dict[str, Any]
+    catalogue: Catalogue | None
+
+
+class Manifest(_Head):
+    """The tasks of one evaluation set, each once, in the suite's order.
+
+    Attributes:
+        id: `<name>-<version>`.
+        version: a later one has other tasks.
+        environment: its name.
+        split: of the environment.
+        description: what the set is.
+        settings: the environment's options that make the tasks; a folder of files is named by its variable.
+        catalogue: of WebShop's official files, else None.
+        tasks: what is played.
+    """
+
+    tasks: tuple[ManifestTask, ...] = Field(min_length=1)
+
+    @field_validator("tasks")
+    @classmethod
+    def _each_once(cls, tasks: tuple[ManifestTask, ...]) -> tuple[ManifestTask, ...]:
+        if len({task.id for task in tasks}) < len(tasks):
+            raise ValueError("a task is there twice")
+        return tasks
+
+    def by_id(self) -> dict[str, ManifestTask]:
+        """The tasks, each with the digest of the catalogue as its game, if there is one."""
+        if self.catalogue is None:
+            return {task.id: task for task in self.tasks}
+        return {task.id: task.model_copy(update={"game": self.catalogue.digest}) for task in self.tasks}
+
+
+class _File(_Head):
+    """A manifest as it is stored: a row for each task, and each goal once, since training games share many."""
+
+    format: str
+    goals: tuple[tuple[Name, Digest], ...]
+    tasks: tuple[tuple[Name, Count, Digest | None, Digest | None, Amount | None], ...]
+
+
+@cache
+def manifests() -> dict[str, Manifest]:
+    """Those of the package, by id; the first call reads the files."""
+    return {found.id: found for found in map(read_manifest, sorted(FOLDER.glob("*.json")))}
+
+
+def manifest_named(name: str) -> Manifest:
+    """A manifest of the package by its id, or that of a file; `ValueError` if there is none."""
+    if name in manifests():
+        return manifests()[name]
+    if Path(name).is_file():
+        return read_manifest(Path(name))
+    meant = did_you_mean(name, manifests()) or ";"
+    raise ValueError(f"no such manifest: {name}{meant} `hgpo manifest list` has all")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a file, also one with the model's own keys; nothing that it names is imported or opened.
+
+    Raises:
+        ValueError: it is too large, no JSON or no manifest; the message names the place.
+        OSError: it cannot be read.
+    """
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path} is no manifest: it has more than {MAX_BYTES:,} bytes")
+    document = read_json(path)
+    if "goals" in document:
+        file = check_schema(path, document, _File)
+        if any(row[1] >= len(file.goals) for row in file.tasks):
+            raise ValueError(f"{path} is damaged: a task names a goal that is not there")
+        fields = ("kind", "goal", "id", "game", "observation", "price_bound")
+        tasks = [dict(zip(fields, (*file.goals[row[1]], row[0], *row[2:]), strict=True)) for row in file.tasks]
+        document = {**file.model_dump(exclude={"format", "goals"}), "tasks": tasks}
+    return check_schema(path, document, Manifest)
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write the file, whole or not at all, with a line for each goal and task."""
+    goals = {pair: place for place, pair in enumerate(dict.fromkeys((one.kind, one.goal) for one in manifest.tasks))}
+    rows = [[one.id, goals[one.kind, one.goal], one.game, one.observation, one.price_bound] for one in manifest.tasks]
+    head = json.dumps({**manifest.model_dump(exclude={"tasks"}), "format": _FORMAT}, indent=2).removesuffix("\n}")
+    lists = [
+        f'  "{name}": [\n' + ",\n".join(json.dumps(row, separators=(",", ":")) for row in content) + "\n  ]"
+        for name, content in (("goals", goals), ("tasks", rows))
+    ]
+    write_text(path, ",\n".join([head, *lists]) + "\n}\n", durable=True)
+
+
+def best_fit(task_ids: Collection[str], among: Iterable[Manifest] | None = None) -> Manifest | None:
+    """The manifest with most of the ids, of equal ones the smallest; None if no one has any.
+
+    Args:
+        task_ids: of the tasks that were played.
+        among: these; default: the manifests of the package.
+    """
+    wanted = set(task_ids)
+    candidates = manifests().values() if among is None else among
+    fits = [(sum(task.id in wanted for task in one.tasks), -len(one.tasks), one.id, one) for one in candidates]
+    best = max(fits, default=None)
+    return best[-1] if best is not None and best[0] else None
+
+
+def build_manifest(name: str, environment: str, split: str, options: Mapping[str, Any], about: str = "") -> Manifest:
+    """Compute a manifest from the tasks themselves.
+
+    Args:
+        name: its id; a number after the last hyphen is its version.
+        environment: its name; ALFWorld without options means the games in $ALFWORLD_DATA.
+        split: of the environment.
+        options: of the environment.
+        about: what the set is.
+
+    Raises:
+        ValueError, OSError: there are no such tasks.
+    """
+    options = options or ({"data_dir": "$ALFWORLD_DATA"} if environment == "alfworld" else {})
+    suite = make(environment, **options)
+    tasks, products = [], None
+    for task in suite.tasks(split):
+        described, products = _described(task)
+        tasks.append(described)
+    settings, catalogue = _portable(environment, options), None
+    if "data_dir" in settings and products is not None:
+        file = getattr(suite, "description", {}).get("products") or "a saved catalogue"
+        catalogue = Catalogue(name=Path(file).name, products=products, digest=tasks[0].game or "")
+        tasks = [task.model_copy(update={"game": None}) for task in tasks]
+    version = re.search(r"-(\d{1,9})$", name)
+    return Manifest(
+        id=name,
+        version=int(version[1]) if version else 1,
+        environment=environment,
+        split=split,
+        description=about,
+        settings=settings,
+        catalogue=catalogue,
+        tasks=tuple(tasks),
+    )
+
+
+def _portable(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that make the tasks, with a variable in place of paths."""
+    settings = {name: value for name, value in options.items() if name not in (*_PATHS, *_CHANGES_NO_TASK)}
+    if any(options.get(name) for name in _PATHS):
+        settings["data_dir"] = f"${environment.upper()}_DATA"
+    return settings
+
+
+def check_manifest(manifest: Manifest, options: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Compute the manifest again: what differs, by task; empty if nothing does.
+
+    Args:
+        manifest: from anywhere; its environment must be registered, and no path in its settings is used.
+        options: of the environment, such as `data_dir`; they replace those of the manifest.
+
+    Raises:
+        ValueError, OSError: the tasks cannot be made.
+    """
+    if manifest.environment not in names():
+        raise ValueError(
+            f"{manifest.id} is of the environment {manifest.environment!r}; known are {', '.join(names())}"
+        )
+    options = {**_portable(manifest.environment, manifest.settings), **(options or {})}
+    made = build_manifest(manifest.id, manifest.environment, manifest.split, options)
+    known, found = manifest.by_id(), made.by_id()
+    differences = {task: _difference(known.get(task), found.get(task)) for task in {**known, **found}}
+    return {task: difference for task, difference in differences.items() if difference}
+
+
+def _difference(known: ManifestTask | None, found: ManifestTask | None) -> str:
+    """What differs from the manifest, in words; "" if nothing does."""
+    if known is None or found is None:
+        return "not in the manifest" if known is None else "missing"
+    differing = [word for field, word in _WORDS.items() if getattr(known, field) != getattr(found, field)]
+    return f"another {', '.join(differing)}" if differing else ""
+
+
+def _described(task: Task) -> tuple[ManifestTask, int | None]:
+    """The task's entry, and the number of products if it is of a shop; its environment is made and reset for it."""
+    environment: Any = task.make()
+    observation, info = environment.reset(seed=0)
+    inner = getattr(environment, "unwrapped", environment)
+    known: Mapping[str, Any] = inner.identity() if hasattr(inner, "identity") else {}
+    entry = ManifestTask(
+        id=task.id,
+        kind=task.kind,
+        game=known.get("game"),
+        observation=_sha256(known.get("observation", observation)),
+        goal=_sha256(info.get("task", "")),
+        price_bound=known.get("price_bound"),
+    )
+    return entry, known.get("products")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """The manifest that tasks are of.
+
+    Attributes:
+        id: of a manifest of the package; None: of none.
+        differs: ids of the tasks that are not in it, or are other tasks there.
+    """
+
+    id: str | None = None
+    differs: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """What differs, in one line; "" if nothing does."""
+        shown = ", ".join(self.differs[:3]) + (", …" if len(self.differs) > 3 else "")
+        return f"{len(self.differs)} tasks differ from the manifest {self.id}: {shown}" if self.differs else ""
+
+
+def recognise(environment: str | None, tasks: Sequence[Task]) -> Recognised:
+    """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
+
+    Tasks are made only if a manifest has their ids. One that cannot be made differs.
+    """
+    found = best_fit(
+        [task.id for task in tasks], [one for one in manifests().values() if one.environment == environment]
+    )
+    known = found.by_id() if found else {}
+    if found is None or 2 * sum(task.id in known for task in tasks) < len(tasks):
+        return Recognised()
+    return Recognised(found.id, tuple(task.id for task in tasks if _differs(known.get(task.id), task)))
+
+
+def _differs(known: ManifestTask | None, task: Task) -> bool:
+    try:
+        return known is None or bool(_difference(known, _described(task)[0]))
+    except BREAKS:
+        return True
