@@ -1,0 +1,349 @@
+"""What an evaluation really evaluated: its tasks, their splits, repeats and gaps, and success with an honest interval.
+
+Tasks are identified by their id, an ALFWorld game's path, the number of a WebShop goal, or else by first observation or
+goal, which several tasks may share; then their plays are shared out evenly, in favour of the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hgpo.evaluation.episode_logs import EpisodeLog, PlayedEpisode
+from hgpo.evaluation.manifests import Catalogue, Manifest, best_fit, manifests, read_manifest
+from hgpo.evaluation.statistics import Rate, rate
+from hgpo.storage.schema import converted, identifier
+from hgpo.utils.text import counted, visible
+
+KINDS: Mapping[str, str] = {
+    "repeated": "played more often than others, or twice with one seed, in one pass",
+    "unequal": "played less often than others in one pass",
+    "missing": "not played",
+    "other split": "of another split",
+    "training": "also trained on",
+    "unknown": "not in the evaluation set, nor in another one that is known",
+    "mixed": "with different game files or catalogues under one id",
+    "seeds": "played with other seeds than the others",
+}
+"""The kinds of violations, and what their tasks are."""
+
+_SPLITS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
+_SPLITS |= {name: name for name in ("train", "valid_train", "valid_seen", "valid_unseen", "test", "validation")}
+_LABELS = {"train", "valid_seen", "valid_unseen"}
+_GAME = re.compile(r"(?:.*/)?([^/]+)/([^/]+/trial_[^/]+)(?:/[^/]*)?")
+_BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSet:
+    """The tasks that should have been played.
+
+    Attributes:
+        name: Of the manifest or file.
+        tasks: Their ids.
+        manifest: The manifest, None for a list of ids.
+    """
+
+    name: str
+    tasks: frozenset[str]
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One kind of mistake: a key of `KINDS`, its tasks, and how often or why each, in words."""
+
+    kind: str
+    tasks: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The episodes of one checkpoint.
+
+    Attributes:
+        checkpoint: Its update, None if the log names none.
+        episodes: Number of episodes.
+        plays: How often most tasks were played.
+        success: Over tasks, with an interval clustered by task.
+        by_episode: Mean over episodes, in which repeated tasks count more than once.
+        more: Tasks to play so many times more, for an equal panel.
+        fewer: Tasks to leave out so many plays of.
+    """
+
+    checkpoint: int | None
+    episodes: int
+    plays: int
+    success: Rate
+    by_episode: float
+    more: Mapping[str, int]
+    fewer: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The report about one log.
+
+    Attributes:
+        log: Its name.
+        evaluation_set: Name of the evaluation set, None if none fits.
+        expected: Number of its tasks.
+        tasks: Number of different tasks that were played.
+        splits: Number of them by split.
+        seeds: All seeds.
+        success_rule: How success was read.
+        passes: By checkpoint.
+        peak, last, mean: Success of the checkpoints after update 0; None with fewer than two.
+        reported_is: Which of them a given figure is; "" without one.
+        violations: What is wrong.
+        notes: What else a reader must know.
+    """
+
+    log: str
+    evaluation_set: str | None
+    expected: int
+    tasks: int
+    splits: Mapping[str, int]
+    seeds: Sequence[str]
+    success_rule: str
+    passes: Sequence[Pass]
+    peak: float | None = None
+    last: float | None = None
+    mean: float | None = None
+    reported_is: str = ""
+    violations: Sequence[Violation] = ()
+    notes: Sequence[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def read_tasks(path: Path) -> EvaluationSet:
+    """An evaluation set from a JSON list of task ids, or from a manifest.
+
+    Raises:
+        ValueError: The file is neither.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if isinstance(document, dict):
+        return _set_of(read_manifest(path))
+    if not isinstance(document, list) or not document:
+        raise ValueError(f"{path}: expected a JSON list of task ids, or a manifest")
+    return EvaluationSet(path.name, frozenset(_canonical(converted(task, identifier, str(path))) for task in document))
+
+
+def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: float | None = None) -> Audit:
+    """Check one log.
+
+    Args:
+        log: The episodes.
+        expected: What should have been played; None: the manifest of the package that fits best.
+        reported: A published success, 0-1, to find among the peak, last and mean of checkpoints.
+    """
+    known = _KnownTasks([*manifests().values(), *([expected.manifest] if expected and expected.manifest else [])])
+    candidates = [known.candidates(episode) for episode in log.episodes]
+    if expected is None:
+        fitting = best_fit({task for found in candidates for task in found})
+        expected = None if fitting is None else _set_of(fitting)
+    played, shared = _assigned(log.episodes, candidates, expected)
+    by_pass: defaultdict[int | None, list[_Play]] = defaultdict(list)
+    for play in played:
+        by_pass[play.episode.checkpoint].append(play)
+    tasks = {play.task for play in played}
+    wanted = expected.tasks if expected else frozenset(tasks)
+    splits = {task: known.split_of(task) for task in tasks}
+    found: _Found = {kind: {} for kind in KINDS}
+    passes = [_pass(at, plays, wanted, found) for at, plays in sorted(by_pass.items(), key=lambda item: item[0] or 0)]
+    own = {known.split_of(task) for task in wanted} if expected else set(Counter(splits.values()).most_common(1)[0][:1])
+    for task, split in sorted(splits.items()):
+        if task in log.training or split == "train":
+            found["training"][task] = "in the run's rollouts" if task in log.training else "of the split train"
+        elif task not in wanted or split not in own:
+            found["other split" if split and split not in own else "unknown"][task] = split
+    labelled = _LABELS & {_SPLITS.get(episode.split, "") for episode in log.episodes}
+    if labelled and own <= _LABELS and not labelled <= own:
+        for task in sorted(tasks):
+            found["other split"].setdefault(task, f"{splits[task]}, labelled {' and '.join(sorted(labelled))}")
+    _find_mixed(played, log, expected, known, found["mixed"])
+    later = [one.success.mean for one in passes if one.checkpoint != 0] if len(passes) > 1 else []
+    figures = {"peak": max(later), "last": later[-1], "mean": float(np.mean(later))} if len(later) > 1 else {}
+    near = [name for name, figure in figures.items() if reported is not None and abs(figure - reported) < 0.00051]
+    return Audit(
+        log.name,
+        expected.name if expected else None,
+        len(wanted),
+        len(tasks),
+        dict(Counter(split or "unknown" for split in splits.values())),
+        sorted({play.episode.seed for play in played if play.episode.seed}, key=lambda seed: (len(seed), seed)),
+        log.rule,
+        passes,
+        **figures,
+        reported_is="" if reported is None or not figures else " and ".join(near) or "none of them",
+        violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in found.items() if tasks],
+        notes=_notes(log, expected, shared),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    task: str
+    episode: PlayedEpisode
+
+
+_Found = dict[str, dict[str, str]]
+
+
+def _set_of(manifest: Manifest) -> EvaluationSet:
+    return EvaluationSet(manifest.id, frozenset(task.id for task in manifest.tasks), manifest)
+
+
+def _canonical(task: str) -> str:
+    """The id of this project for the path of an ALFWorld game; other ids as they are."""
+    path = _GAME.fullmatch(task)
+    return f"{_SPLITS.get(path[1], path[1])}/{path[2]}" if path else task
+
+
+class _KnownTasks:
+    """The tasks of the manifests: by id, by what follows the split in it, and by digest of observation and goal."""
+
+    def __init__(self, known: Iterable[Manifest]) -> None:
+        self.games: dict[str, str] = {}
+        self._splits: dict[str, str] = {}
+        self._by_name: defaultdict[str, dict[str, None]] = defaultdict(dict)  # a set in order
+        for manifest in known:
+            for task in manifest.tasks:
+                self._splits.setdefault(task.id, manifest.split)
+                if task.game:
+                    self.games[task.id] = task.game
+                goal = re.search(r"-(goal\d+)-", task.id) if manifest.environment == "webshop" else None
+                tail = task.id.partition("/")[2]
+                names = [task.id, tail if "/" in tail else None, goal and goal[1], task.observation, task.goal]
+                for name in filter(None, names):
+                    self._by_name[name][task.id] = None
+
+    def candidates(self, episode: PlayedEpisode) -> tuple[str, ...]:
+        """Ids of the tasks that it may have played; one made from its texts if no manifest has such a task."""
+        named = _canonical(episode.task)
+        names = [named]
+        if not named or " " in named:  # a sentence
+            names += [_digest(form) for written in (*episode.texts, named) if written for form in _forms(written)]
+        found = next((tuple(self._by_name[name]) for name in names if name in self._by_name), None)
+        written = named or f"{visible(episode.texts[-1], 60)} #{_digest(repr(episode.texts))[:8]}"
+        return found or (written,)
+
+    def split_of(self, task: str) -> str:
+        """The split of the manifest that has the task, or the one that its id begins with; "" if unknown."""
+        return self._splits.get(task) or _SPLITS.get(task.partition("/")[0], "")
+
+
+def _digest(written: str) -> str:
+    return hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
+
+
+def _forms(written: str) -> list[str]:
+    """A text as logs may have cut it: without ALFWorld's first line, or without the full stop."""
+    plain = written.strip().removeprefix(_BANNER)
+    return [start + plain + end for end in ("", ".") for start in ("", _BANNER)]
+
+
+def _assigned(
+    episodes: Sequence[PlayedEpisode], candidates: Sequence[tuple[str, ...]], expected: EvaluationSet | None
+) -> tuple[list[_Play], int]:
+    """Each episode with its task, and how many of them have several candidates, which share them evenly."""
+    before: Counter[tuple[Any, ...]] = Counter()
+    played, shared = [], 0
+    for episode, found in zip(episodes, candidates, strict=True):
+        pool = tuple(task for task in found if expected and task in expected.tasks) or found
+        whose = (episode.checkpoint, episode.seed, episode.trial, pool)
+        played.append(_Play(pool[before[whose] % len(pool)], episode))
+        before[whose] += 1
+        shared += len(pool) > 1
+    return played, shared
+
+
+def _pass(checkpoint: int | None, plays: Sequence[_Play], wanted: Collection[str], found: _Found) -> Pass:
+    """The figures of one checkpoint; records what is wrong with the number of plays and their seeds in `found`."""
+    at = "" if checkpoint is None else f" at checkpoint {checkpoint}"
+    count = Counter(play.task for play in plays)
+    frequency = Counter(count.values())
+    usual = min(frequency, key=lambda number: (-frequency[number], number))
+    keys = Counter((play.task, play.episode.seed, play.episode.trial) for play in plays)
+    twice = {task for (task, seed, trial), number in keys.items() if number > 1 and (seed or trial)}
+    seeds: defaultdict[str, set[str]] = defaultdict(set)
+    wins: defaultdict[str, list[float]] = defaultdict(list)
+    for play in plays:
+        seeds[play.task].add(play.episode.seed)
+        wins[play.task].append(play.episode.success or 0.0)
+    [(usual_seeds, _)] = Counter(map(frozenset, seeds.values())).most_common(1)
+    for task, number in count.items():
+        if number > usual or task in twice:
+            found["repeated"].setdefault(task, f"{counted(number, 'play')}{at}")
+        elif number < usual:
+            found["unequal"].setdefault(task, f"{counted(number, 'play')}, others {usual}{at}")
+        elif seeds[task] != usual_seeds:
+            found["seeds"].setdefault(task, f"{', '.join(sorted(seeds[task])) or 'none'}{at}")
+    for task in set(wanted) - count.keys():
+        found["missing"].setdefault(task, at.strip())
+    lacking = {task: usual - count[task] for task in sorted({*wanted, *count}) if task in wanted}
+    surplus = {task: number - usual if task in wanted else number for task, number in sorted(count.items())}
+    return Pass(
+        checkpoint,
+        len(plays),
+        usual,
+        rate([float(np.mean(won)) for won in wins.values()], max(count.values())),
+        float(np.mean([end for won in wins.values() for end in won])),
+        {task: number for task, number in lacking.items() if number > 0},
+        {task: number for task, number in surplus.items() if number > 0},
+    )
+
+
+def _find_mixed(
+    played: Sequence[_Play], log: EpisodeLog, expected: EvaluationSet | None, known: _KnownTasks, found: dict[str, str]
+) -> None:
+    """Record tasks whose game file or catalogue differs within the log, or from the manifest's."""
+    games: defaultdict[str, set[str]] = defaultdict(set)
+    for play in played:
+        if play.episode.game:
+            games[play.task] |= {play.episode.game}
+    for task, digests in games.items():
+        if len(digests) > 1:
+            found[task] = f"{len(digests)} game files"
+        elif known.games.get(task, *digests) not in digests:
+            found[task] = "the game file differs from the manifest's"
+    found |= dict.fromkeys(log.differing, "the game file differs from the manifest's")
+    catalogues = Counter(play.episode.catalogue for play in played if play.episode.catalogue)
+    stated: Catalogue | None = expected.manifest.catalogue if expected and expected.manifest else None
+    right = {catalogues.most_common(1)[0][0]} if catalogues else set()
+    if stated:
+        right = {stated.name, stated.digest, str(stated.products)}
+    for play in played:
+        if play.episode.catalogue and play.episode.catalogue not in right:
+            found[play.task] = f"catalogue {visible(play.episode.catalogue, 20)}, not {' '.join(sorted(right))[:60]}"
+
+
+def _notes(log: EpisodeLog, expected: EvaluationSet | None, shared: int) -> list[str]:
+    notes = []
+    if expected is None:
+        notes.append("no manifest of the package has these tasks: --tasks FILE states what should have been played")
+    if shared:
+        notes.append(
+            f"{counted(shared, 'episode')} may be of other tasks with the same text, since the log has no ids; "
+            "more tasks may be repeated"
+        )
+    if lacking := sum(episode.success is None for episode in log.episodes):
+        notes.append(f"{counted(lacking, 'episode')} without a result counted as not successful")
+    if 0 in {episode.checkpoint for episode in log.episodes}:
+        notes.append("checkpoint 0, before training, is in neither peak nor mean")
+    return notes
