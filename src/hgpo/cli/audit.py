@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
     from hgpo.evaluation.audit import Audit
 
+KINDS = {
+    "missing": "not played",
+    "mixed": "with different game files or catalogues under one id",
+    "other split": "of another split",
+    "repeated": "played more often than others, or twice with one seed, in one pass",
+    "seeds": "played with other seeds than the others",
+    "training": "of a training split, or in the run's own rollouts",
+    "unequal": "played less often than others in one pass",
+    "unknown": "in no evaluation set that is known",
+}
+"""The violations, and what their tasks are."""
 DESCRIPTION = """\
 Check what results or logs really evaluated. PATH is the JSON file of an evaluation, a run directory, validation dumps
 of verl or verl-agent (a folder of JSONL files named by step), or a table of any trainer: JSONL, parquet or a JSON array
@@ -25,14 +36,7 @@ Prints the number of different tasks and their splits, the seeds, and success of
 tasks; of several checkpoints the peak, the last and the mean; and what an equal panel, in which every task is played
 equally often, would need. Violations are named with their tasks:
 
-  repeated     played more often than others, or twice with one seed, in one pass
-  unequal      played less often than others in one pass
-  missing      in the evaluation set, but not played
-  other split  of another split than the evaluation set
-  training     of a training split, or in the run's own rollouts
-  unknown      in no known evaluation set
-  mixed        different game files or catalogues under one id
-  seeds        played with other seeds than the others
+{kinds}
 
 The evaluation set is the manifest of the package that fits best, unless --tasks gives another one. Columns are found by
 their usual names; --column names another key for task, goal_index, success, score, seed, trial, split, checkpoint,
@@ -46,6 +50,7 @@ examples:
   hgpo audit verl_validation/ --reported 95.4
   hgpo audit trajectories.jsonl --tasks valid_unseen.json --column task=gamefile
 """
+DESCRIPTION = DESCRIPTION.format(kinds="\n".join(f"  {kind:<12} {tasks}" for kind, tasks in KINDS.items()))
 MOST_NAMED = 8
 """Tasks that the text names of each violation; --json has all."""
 
@@ -135,8 +140,6 @@ def print_audit(console: Console, one: Audit) -> None:
 
 
 def _print_violations(console: Console, one: Audit) -> None:
-    from hgpo.evaluation.audit import KINDS
-
     for violation in one.violations:
         console.print(f"violation: {violation.kind}: {counted(len(violation.tasks), 'task')} {KINDS[violation.kind]}")
         console.print(f"  {_named(violation.tasks)}")

@@ -18,22 +18,10 @@ from typing import Any
 import numpy as np
 
 from hgpo.evaluation.episode_logs import EpisodeLog, PlayedEpisode
-from hgpo.evaluation.manifests import Catalogue, Manifest, best_fit, manifests, read_manifest
+from hgpo.evaluation.manifests import Manifest, manifests, read_manifest
 from hgpo.evaluation.statistics import Rate, rate
 from hgpo.storage.schema import converted, identifier
 from hgpo.utils.text import counted, visible
-
-KINDS: Mapping[str, str] = {
-    "repeated": "played more often than others, or twice with one seed, in one pass",
-    "unequal": "played less often than others in one pass",
-    "missing": "not played",
-    "other split": "of another split",
-    "training": "also trained on",
-    "unknown": "not in the evaluation set, nor in another one that is known",
-    "mixed": "with different game files or catalogues under one id",
-    "seeds": "played with other seeds than the others",
-}
-"""The kinds of violations, and what their tasks are."""
 
 _SPLITS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
 _SPLITS |= {name: name for name in ("train", "valid_train", "valid_seen", "valid_unseen", "test", "validation")}
@@ -59,7 +47,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One kind of mistake: a key of `KINDS`, its tasks, and how often or why each, in words."""
+    """One kind of mistake, named as in `hgpo audit --help`, and its tasks, each with how often or why, in words."""
 
     kind: str
     tasks: Mapping[str, str]
@@ -154,9 +142,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     """
     known = _KnownTasks([*manifests().values(), *([expected.manifest] if expected and expected.manifest else [])])
     candidates = [known.candidates(episode) for episode in log.episodes]
-    if expected is None:
-        fitting = best_fit({task for found in candidates for task in found})
-        expected = None if fitting is None else _set_of(fitting)
+    expected = expected or _best_fit(candidates)
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[_Play]] = defaultdict(list)
     for play in played:
@@ -164,7 +150,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     tasks = {play.task for play in played}
     wanted = expected.tasks if expected else frozenset(tasks)
     splits = {task: known.split_of(task) for task in tasks}
-    found: _Found = {kind: {} for kind in KINDS}
+    found: _Found = defaultdict(dict)
     passes = [_pass(at, plays, wanted, found) for at, plays in sorted(by_pass.items(), key=lambda item: item[0] or 0)]
     own = {known.split_of(task) for task in wanted} if expected else set(Counter(splits.values()).most_common(1)[0][:1])
     for task, split in sorted(splits.items()):
@@ -191,7 +177,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         passes,
         **figures,
         reported_is="" if reported is None or not figures else " and ".join(near) or "none of them",
-        violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in found.items() if tasks],
+        violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in sorted(found.items()) if tasks],
         notes=_notes(log, expected, shared),
     )
 
@@ -202,11 +188,25 @@ class _Play:
     episode: PlayedEpisode
 
 
-_Found = dict[str, dict[str, str]]
+_Found = defaultdict[str, dict[str, str]]
 
 
 def _set_of(manifest: Manifest) -> EvaluationSet:
     return EvaluationSet(manifest.id, frozenset(task.id for task in manifest.tasks), manifest)
+
+
+def _best_fit(candidates: Sequence[tuple[str, ...]]) -> EvaluationSet | None:
+    """The manifest with most of the tasks that were played, of equal ones the smallest; None without such a task.
+
+    `hgpo.evaluation.manifests.best_fit` counts ids, so it would prefer a split in which more tasks share one text.
+    """
+    distinct = [set(found) for found in set(candidates)]
+    sets = map(_set_of, manifests().values())
+    fits = [
+        (sum(not one.tasks.isdisjoint(found) for found in distinct), -len(one.tasks), one.name, one) for one in sets
+    ]
+    best = max(fits, default=None)
+    return best[-1] if best and best[0] else None
 
 
 def _canonical(task: str) -> str:
@@ -324,7 +324,7 @@ def _find_mixed(
             found[task] = "the game file differs from the manifest's"
     found |= dict.fromkeys(log.differing, "the game file differs from the manifest's")
     catalogues = Counter(play.episode.catalogue for play in played if play.episode.catalogue)
-    stated: Catalogue | None = expected.manifest.catalogue if expected and expected.manifest else None
+    stated = expected.manifest.catalogue if expected and expected.manifest else None
     right = {catalogues.most_common(1)[0][0]} if catalogues else set()
     if stated:
         right = {stated.name, stated.digest, str(stated.products)}

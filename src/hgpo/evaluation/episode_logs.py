@@ -32,7 +32,7 @@ from hgpo.storage.tables import read_lines, read_parquet
 from hgpo.storage.verl_dumps import compound_uid, is_padding
 
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "task": ("task_id", "gamefile", "game_file", "game_id", "problem_id", "instance_id", "task", "group"),
+    "task": ("gamefile", "game_file", "task_id", "game_id", "problem_id", "instance_id", "task", "group"),
     "goal_index": ("goal_idx", "goal_index"),
     "success": ("success", "won", "is_success", "solved"),
     "score": ("score", "final_reward", "reward"),
@@ -50,8 +50,6 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 """Per column the keys that may contain it, the most specific first."""
 
 _OF_STEPS = ("action", "observation", "step_index", "turn")
-_FIRST_OBSERVATION = re.compile(r"current observation is: (.*?)\s*Your (?:admissible|available) actions", re.DOTALL)
-_GOAL = re.compile(r"Your task is to: (.*?)\.?\s*(?:\n|$)")
 _HISTORY = "Prior to this step"  # in every prompt of verl-agent but the first of an episode
 _SEED_IN_NAME = re.compile(r"seed[-_ ]?(\d{1,9})")
 _UPDATE_IN_NAME = re.compile(r"-(\d{1,9})-t[^-]*-s")
@@ -326,5 +324,10 @@ def _texts(table: _Table, row: Mapping[str, Any]) -> tuple[str, ...]:
         found = (table.value(row, "observation", text_or_json), table.value(row, "goal", text_or_json))
         return tuple(one for one in found if one)
     prompt = str(row.get("input"))
-    matches = (_FIRST_OBSERVATION.search(prompt), _GOAL.search(prompt))
-    return tuple(match[1] for match in matches if match) or (prompt,)
+    observation = _after(prompt, "current observation is: ").partition("Your admissible actions")[0]
+    goal = _after(prompt, "Your task is to: ").partition("\n")[0]
+    return tuple(one.strip() for one in (observation, goal) if one) or (prompt,)
+
+
+def _after(written: str, start: str) -> str:
+    return written.partition(start)[2]
