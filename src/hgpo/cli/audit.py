@@ -38,7 +38,7 @@ equally often, would need. Violations are named with their tasks:
 
 {kinds}
 
-The evaluation set is the manifest of the package that fits best, unless --tasks gives another one. Columns are found by
+The evaluation set is the manifest of the package that fits best, unless --tasks names another one. Columns are found by
 their usual names; --column names another key for task, goal_index, success, score, seed, trial, split, checkpoint,
 trajectory, step, observation, goal, game or catalogue. docs/reporting.md explains the rules.
 
@@ -47,7 +47,7 @@ Exit status: 0 without a violation, 1 with one, 2 if something cannot be read.
 examples:
   hgpo audit result.json
   hgpo audit runs/quickstart --json
-  hgpo audit verl_validation/ --reported 95.4
+  hgpo audit verl_validation/ --tasks alfworld-valid_seen-1 --reported 95.4
   hgpo audit trajectories.jsonl --tasks valid_unseen.json --column task=gamefile
 """
 DESCRIPTION = DESCRIPTION.format(kinds="\n".join(f"  {kind:<12} {tasks}" for kind, tasks in KINDS.items()))
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="result, run directory, log or folder")
     parser.add_argument(
-        "--tasks", type=Path, metavar="FILE", help="the evaluation set: a JSON list of task ids, or a manifest"
+        "--tasks", type=Path, metavar="FILE", help="the evaluation set: a JSON list of task ids, a manifest, or its id"
     )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"

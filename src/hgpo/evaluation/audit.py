@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,13 @@ class Audit:
 
 
 def read_tasks(path: Path) -> EvaluationSet:
-    """An evaluation set from a JSON list of task ids, or from a manifest.
+    """An evaluation set: a manifest of the package by its id, or a file with a JSON list of task ids or a manifest.
 
     Raises:
         ValueError: The file is neither.
     """
+    if str(path) in manifests():
+        return _set_of(manifests()[str(path)])
     try:
         document = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -144,9 +146,9 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     candidates = [known.candidates(episode) for episode in log.episodes]
     expected = expected or _best_fit(candidates)
     played, shared = _assigned(log.episodes, candidates, expected)
-    by_pass: defaultdict[int | None, list[_Play]] = defaultdict(list)
+    by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
     for play in played:
-        by_pass[play.episode.checkpoint].append(play)
+        by_pass[play.checkpoint].append(play)
     tasks = {play.task for play in played}
     wanted = expected.tasks if expected else frozenset(tasks)
     splits = {task: known.split_of(task) for task in tasks}
@@ -172,7 +174,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         len(wanted),
         len(tasks),
         dict(Counter(split or "unknown" for split in splits.values())),
-        sorted({play.episode.seed for play in played if play.episode.seed}, key=lambda seed: (len(seed), seed)),
+        sorted({play.seed for play in played if play.seed}, key=lambda seed: (len(seed), seed)),
         log.rule,
         passes,
         **figures,
@@ -180,12 +182,6 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in sorted(found.items()) if tasks],
         notes=_notes(log, expected, shared),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Play:
-    task: str
-    episode: PlayedEpisode
 
 
 _Found = defaultdict[str, dict[str, str]]
@@ -260,32 +256,32 @@ def _forms(written: str) -> list[str]:
 
 def _assigned(
     episodes: Sequence[PlayedEpisode], candidates: Sequence[tuple[str, ...]], expected: EvaluationSet | None
-) -> tuple[list[_Play], int]:
+) -> tuple[list[PlayedEpisode], int]:
     """Each episode with its task, and how many of them have several candidates, which share them evenly."""
     before: Counter[tuple[Any, ...]] = Counter()
     played, shared = [], 0
     for episode, found in zip(episodes, candidates, strict=True):
         pool = tuple(task for task in found if expected and task in expected.tasks) or found
         whose = (episode.checkpoint, episode.seed, episode.trial, pool)
-        played.append(_Play(pool[before[whose] % len(pool)], episode))
+        played.append(replace(episode, task=pool[before[whose] % len(pool)]))
         before[whose] += 1
         shared += len(pool) > 1
     return played, shared
 
 
-def _pass(checkpoint: int | None, plays: Sequence[_Play], wanted: Collection[str], found: _Found) -> Pass:
+def _pass(checkpoint: int | None, plays: Sequence[PlayedEpisode], wanted: Collection[str], found: _Found) -> Pass:
     """The figures of one checkpoint; records what is wrong with the number of plays and their seeds in `found`."""
     at = "" if checkpoint is None else f" at checkpoint {checkpoint}"
     count = Counter(play.task for play in plays)
     frequency = Counter(count.values())
     usual = min(frequency, key=lambda number: (-frequency[number], number))
-    keys = Counter((play.task, play.episode.seed, play.episode.trial) for play in plays)
+    keys = Counter((play.task, play.seed, play.trial) for play in plays)
     twice = {task for (task, seed, trial), number in keys.items() if number > 1 and (seed or trial)}
     seeds: defaultdict[str, set[str]] = defaultdict(set)
     wins: defaultdict[str, list[float]] = defaultdict(list)
     for play in plays:
-        seeds[play.task].add(play.episode.seed)
-        wins[play.task].append(play.episode.success or 0.0)
+        seeds[play.task].add(play.seed)
+        wins[play.task].append(play.success or 0.0)
     [(usual_seeds, _)] = Counter(map(frozenset, seeds.values())).most_common(1)
     for task, number in count.items():
         if number > usual or task in twice:
@@ -296,41 +292,43 @@ def _pass(checkpoint: int | None, plays: Sequence[_Play], wanted: Collection[str
             found["seeds"].setdefault(task, f"{', '.join(sorted(seeds[task])) or 'none'}{at}")
     for task in set(wanted) - count.keys():
         found["missing"].setdefault(task, at.strip())
-    lacking = {task: usual - count[task] for task in sorted({*wanted, *count}) if task in wanted}
-    surplus = {task: number - usual if task in wanted else number for task, number in sorted(count.items())}
     return Pass(
         checkpoint,
         len(plays),
         usual,
         rate([float(np.mean(won)) for won in wins.values()], max(count.values())),
         float(np.mean([end for won in wins.values() for end in won])),
-        {task: number for task, number in lacking.items() if number > 0},
-        {task: number for task, number in surplus.items() if number > 0},
+        {task: usual - count[task] for task in sorted(wanted) if count[task] < usual},
+        {task: n - allowed for task, n in sorted(count.items()) if n > (allowed := usual * (task in wanted))},
     )
 
 
 def _find_mixed(
-    played: Sequence[_Play], log: EpisodeLog, expected: EvaluationSet | None, known: _KnownTasks, found: dict[str, str]
+    played: Sequence[PlayedEpisode],
+    log: EpisodeLog,
+    expected: EvaluationSet | None,
+    known: _KnownTasks,
+    found: dict[str, str],
 ) -> None:
     """Record tasks whose game file or catalogue differs within the log, or from the manifest's."""
     games: defaultdict[str, set[str]] = defaultdict(set)
     for play in played:
-        if play.episode.game:
-            games[play.task] |= {play.episode.game}
+        if play.game:
+            games[play.task] |= {play.game}
     for task, digests in games.items():
         if len(digests) > 1:
             found[task] = f"{len(digests)} game files"
         elif known.games.get(task, *digests) not in digests:
             found[task] = "the game file differs from the manifest's"
     found |= dict.fromkeys(log.differing, "the game file differs from the manifest's")
-    catalogues = Counter(play.episode.catalogue for play in played if play.episode.catalogue)
+    catalogues = Counter(play.catalogue for play in played if play.catalogue)
     stated = expected.manifest.catalogue if expected and expected.manifest else None
     right = {catalogues.most_common(1)[0][0]} if catalogues else set()
     if stated:
         right = {stated.name, stated.digest, str(stated.products)}
     for play in played:
-        if play.episode.catalogue and play.episode.catalogue not in right:
-            found[play.task] = f"catalogue {visible(play.episode.catalogue, 20)}, not {' '.join(sorted(right))[:60]}"
+        if play.catalogue and play.catalogue not in right:
+            found[play.task] = f"catalogue {visible(play.catalogue, 20)}, not {' '.join(sorted(right))[:60]}"
 
 
 def _notes(log: EpisodeLog, expected: EvaluationSet | None, shared: int) -> list[str]:

@@ -19,6 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from hgpo.evaluation.eval_history import evaluation_names, update_of
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
-from hgpo.storage.reading import read_rollouts
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
 from hgpo.storage.tables import read_lines, read_parquet
 from hgpo.storage.verl_dumps import compound_uid, is_padding
@@ -53,7 +53,6 @@ _OF_STEPS = ("action", "observation", "step_index", "turn")
 _HISTORY = "Prior to this step"  # in every prompt of verl-agent but the first of an episode
 _SEED_IN_NAME = re.compile(r"seed[-_ ]?(\d{1,9})")
 _UPDATE_IN_NAME = re.compile(r"-(\d{1,9})-t[^-]*-s")
-_TASK_COLUMNS = ("task_id", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +143,8 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     if not episodes:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
     try:
-        steps = read_rollouts(path)
-        trained = next(steps.column(name) for name in _TASK_COLUMNS if name in steps.column_names)
-        training = frozenset(map(str, trained.unique().to_pylist()))
+        rows = (row for file in find_step_files(path) for row in _rows(file.path, ("task_id", "group")))
+        training = frozenset(str(row.get("task_id") or row.get("group")) for row in rows)
     except NoRolloutsError:
         training = frozenset()
     several = len(episodes) > 1
@@ -227,18 +225,16 @@ class _Table:
 
     def _fits(self, key: str, name: str, value: Any) -> bool:
         """Leave out what usually has another meaning: lists of steps, verl's ids of a prompt, trial numbers in text."""
-        if name in self.chosen:
-            return True
-        if name == "trial":
-            return isinstance(value, int)
-        if name in ("task", "trajectory", "split", "catalogue"):
-            return isinstance(value, (str, int)) and not (self.is_dump and key == "group")
-        return not (name == "step" and key == "step" and self.is_dump)
+        if name in self.chosen or name == "trial":
+            return name in self.chosen or isinstance(value, int)
+        if self.is_dump and key in ("group", "step"):
+            return False
+        return name not in ("task", "trajectory", "split", "catalogue") or isinstance(value, (str, int))
 
 
 def _episodes(file: StepFile, columns: Mapping[str, str], several: bool) -> list[tuple[PlayedEpisode, float | None]]:
     """The episodes of one file, each with its score."""
-    rows = _rows(file.path)
+    rows = _rows(file.path, [*columns.values(), *chain.from_iterable(KEYS.values())])
     if not rows:
         raise ValueError(f"{file.path}: no rows; write it again or remove it")
     is_dump = any("input" in row and "output" in row for row in rows)
@@ -250,19 +246,13 @@ def _episodes(file: StepFile, columns: Mapping[str, str], several: bool) -> list
     named = map(_SEED_IN_NAME.search, (file.path.stem, file.path.parent.name))
     seed = next((match[1] for match in named if match), "")
     numbered = file.unit == "update" and (several or is_dump) and not _SEED_IN_NAME.search(file.path.stem)
-    found = [_episode(table, steps, seed, file.update if numbered else None) for steps in _grouped(table)]
-    lacking = next((at for at, (episode, _) in enumerate(found) if not episode.task and not episode.texts), None)
-    if lacking is not None:
-        raise ValueError(
-            f"{file.path}: no id of the task in episode {lacking}; there are {', '.join(rows[0])}; --column "
-            "task=KEY reads it from another key"
-        )
-    return found
+    return [_episode(table, steps, seed, file.update if numbered else None) for steps in _grouped(table)]
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
+    """All rows of a file, of large ones with the `wanted` columns only."""
     if suffix_of(path) == ".parquet":
-        return list(read_parquet(path, {key for keys in KEYS.values() for key in keys}).to_pylist())
+        return list(read_parquet(path, {*wanted}).to_pylist())
     return read_lines(path, Problems(path, strict=True))[0]
 
 
@@ -309,6 +299,9 @@ def _episode(
         catalogue=table.value(first, "catalogue") or "",
         texts=_texts(table, first),
     )
+    if not episode.task and not episode.texts:
+        keys = f"no id of the task; there are {', '.join(first)}"
+        raise ValueError(f"{table.path}: {keys}; --column task=KEY reads it from another key")
     return episode, None if not scores else sum(scores) if of_each_step else max(scores)
 
 

@@ -224,6 +224,24 @@ def test_tasks_with_one_text_share_their_plays(tmp_path: Path, run: Run) -> None
     assert violations(run, tmp_path / "log", "--tasks", known) == {"repeated": [TASKS[0]]}
 
 
+def test_the_manifest_with_most_of_the_played_tasks_is_the_evaluation_set(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each first observation is that of one task of valid_seen and of three of train, which so has more ids."""
+    seen, train = manifest(TASKS), manifest(task_ids(18, "train"))
+    alike = [
+        task.model_copy(update={"observation": seen.tasks[at % 6].observation}) for at, task in enumerate(train.tasks)
+    ]
+    train = train.model_copy(update={"id": "train-1", "split": "train", "tasks": tuple(alike)})
+    monkeypatch.setattr("hgpo.evaluation.audit.manifests", lambda: {one.id: one for one in (train, seen)})
+    assert violations(run, dump(tmp_path / "seen", TASKS, 10).parent) == {}
+    assert "evaluation set: own-1, 6 tasks" in run(tmp_path / "seen")[1]
+    log = write_lines(tmp_path / "train.jsonl", episode_rows(task_ids(18, "train"), random.Random(1)))
+    assert violations(run, log) == {"training": sorted(task_ids(18, "train"))}
+    assert "evaluation set: train-1, 18 tasks" in run(log)[1]
+    assert violations(run, tmp_path / "seen", "--tasks", "train-1")["missing"] == sorted(task_ids(18, "train")[6:])
+
+
 def test_peak_last_and_mean_of_checkpoints(tmp_path: Path, run: Run) -> None:
     for step, won in ((0, 6), (10, 3), (20, 5), (30, 4)):
         rows = [{"task_id": task, "success": place < won} for place, task in enumerate(TASKS)]
@@ -262,7 +280,7 @@ def test_columns_are_named(tmp_path: Path, run: Run, expected: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
-        ([{"success": True}], [], "no id of the task in episode 0"),
+        ([{"success": True}], [], "no id of the task; there are success"),
         ([{"task_id": "a"}], [], "no success, won, score or reward"),
         ([{"task_id": "a", "success": "maybe"}], [], "key 'success'"),
         ([{"task_id": "a", "success": 1}], ["--column", "task=b"], "no key b to read task from"),
