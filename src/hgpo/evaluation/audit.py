@@ -90,7 +90,7 @@ class Audit:
         success_rule: How success was read.
         passes: By checkpoint.
         peak, last, mean: Success of the checkpoints after update 0; None with fewer than two.
-        reported_is: Which of them a given figure is; "" without one.
+        reported_is: Which of them, and of which checkpoints, a given figure is; "" without one.
         violations: What is wrong.
         notes: What else a reader must know.
     """
@@ -167,7 +167,8 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     _find_mixed(played, log, expected, known, found["mixed"])
     later = [one.success.mean for one in passes if one.checkpoint != 0] if len(passes) > 1 else []
     figures = {"peak": max(later), "last": later[-1], "mean": float(np.mean(later))} if len(later) > 1 else {}
-    near = [name for name, figure in figures.items() if reported is not None and abs(figure - reported) < 0.00051]
+    others = {f"of checkpoint {one.checkpoint}": one.success.mean for one in passes} if figures else {}
+    near = [name for name, figure in {**figures, **others}.items() if abs(figure - (reported or -1)) < 0.00051]
     return Audit(
         log.name,
         expected.name if expected else None,
@@ -178,9 +179,9 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         log.rule,
         passes,
         **figures,
-        reported_is="" if reported is None or not figures else " and ".join(near) or "none of them",
+        reported_is="" if reported is None or not figures else ", ".join(near) or "none of them",
         violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in sorted(found.items()) if tasks],
-        notes=_notes(log, expected, shared),
+        notes=_notes(played, expected, shared),
     )
 
 
@@ -233,7 +234,7 @@ class _KnownTasks:
         """Ids of the tasks that it may have played; one made from its texts if no manifest has such a task."""
         named = _canonical(episode.task)
         names = [named]
-        if not named or " " in named:  # a sentence
+        if not named or " " in named or named.isdecimal():  # a sentence or a position, which name no task
             names += [_digest(form) for written in (*episode.texts, named) if written for form in _forms(written)]
         found = next((tuple(self._by_name[name]) for name in names if name in self._by_name), None)
         written = named or f"{visible(episode.texts[-1], 60)} #{_digest(repr(episode.texts))[:8]}"
@@ -258,13 +259,13 @@ def _assigned(
     episodes: Sequence[PlayedEpisode], candidates: Sequence[tuple[str, ...]], expected: EvaluationSet | None
 ) -> tuple[list[PlayedEpisode], int]:
     """Each episode with its task, and how many of them have several candidates, which share them evenly."""
-    before: Counter[tuple[Any, ...]] = Counter()
+    before: defaultdict[tuple[Any, ...], dict[Any, int]] = defaultdict(dict)
     played, shared = [], 0
-    for episode, found in zip(episodes, candidates, strict=True):
+    for number, (episode, found) in enumerate(zip(episodes, candidates, strict=True)):
         pool = tuple(task for task in found if expected and task in expected.tasks) or found
-        whose = (episode.checkpoint, episode.seed, episode.trial, pool)
-        played.append(replace(episode, task=pool[before[whose] % len(pool)]))
-        before[whose] += 1
+        earlier = before[episode.checkpoint, episode.seed, episode.trial, pool]
+        place = earlier.setdefault(episode.task or number, len(earlier))  # one name is one task
+        played.append(replace(episode, task=pool[place % len(pool)]))
         shared += len(pool) > 1
     return played, shared
 
@@ -331,7 +332,7 @@ def _find_mixed(
             found[play.task] = f"catalogue {visible(play.catalogue, 20)}, not {' '.join(sorted(right))[:60]}"
 
 
-def _notes(log: EpisodeLog, expected: EvaluationSet | None, shared: int) -> list[str]:
+def _notes(played: Sequence[PlayedEpisode], expected: EvaluationSet | None, shared: int) -> list[str]:
     notes = []
     if expected is None:
         notes.append("no manifest of the package has these tasks: --tasks FILE states what should have been played")
@@ -340,8 +341,15 @@ def _notes(log: EpisodeLog, expected: EvaluationSet | None, shared: int) -> list
             f"{counted(shared, 'episode')} may be of other tasks with the same text, since the log has no ids; "
             "more tasks may be repeated"
         )
-    if lacking := sum(episode.success is None for episode in log.episodes):
+    if lacking := sum(play.success is None for play in played):
         notes.append(f"{counted(lacking, 'episode')} without a result counted as not successful")
-    if 0 in {episode.checkpoint for episode in log.episodes}:
+    checkpoints = {play.checkpoint for play in played}
+    series: defaultdict[str, list[float]] = defaultdict(list)
+    for play in sorted(played, key=lambda play: play.checkpoint or 0):
+        series[play.task].append(play.success or 0.0)
+    gained = sum(won != won[:1] * len(won) for won in series.values())
+    if len(checkpoints) > 2 and gained > 4 and all(won == sorted(won) for won in series.values()):
+        notes.append("no task that was won is lost later: this may be success of all attempts so far, not of one")
+    if 0 in checkpoints:
         notes.append("checkpoint 0, before training, is in neither peak nor mean")
     return notes

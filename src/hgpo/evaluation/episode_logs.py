@@ -42,7 +42,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint", "global_step", "update", "training_step", "iteration"),
     "trajectory": ("traj_uid", "trajectory_id", "trajectory", "episode_id"),
     "step": ("step_index", "turn", "step"),
-    "observation": ("initial_observation", "anchor_obs", "observation"),
+    "observation": ("initial_observation", "initial_obs", "anchor_obs", "observation"),
     "goal": ("goal", "instruction"),
     "game": ("game_sha256", "game_digest"),
     "catalogue": ("catalogue_digest", "catalogue", "catalog"),
@@ -281,9 +281,14 @@ def _episode(
 ) -> tuple[PlayedEpisode, float | None]:
     """The episode of these rows, with its score; `seed` and `checkpoint` are those of the file's name."""
     first = min(rows, key=lambda row: _place(table, row))
-    flags = [flag for row in rows if (flag := table.value(row, "success", truth)) is not None]
-    scores = [score for row in rows if (score := table.value(row, "score", number)) is not None]
-    of_each_step = table.per_step and not table.is_dump and not any("score" in row for row in rows)
+    flags, scores = _results(table, rows)
+    if not flags and not scores:  # of a list of steps, as files with a trajectory per line have it
+        nested: list[Any] = next(
+            (first[key] for key in ("steps", "trajectory") if isinstance(first.get(key), list)), []
+        )
+        rows = [step for step in nested if isinstance(step, dict)]
+        flags, scores = _results(table, rows)
+    of_each_step = len(rows) > 1 and not table.is_dump and not any("score" in row for row in rows)
     stated = table.value(first, "checkpoint", whole)
     if stated is None and (table.is_dump or not table.per_step):
         stated = converted(first["step"], whole, place_of(table.path)) if first.get("step") is not None else checkpoint
@@ -303,6 +308,15 @@ def _episode(
         keys = f"no id of the task; there are {', '.join(first)}"
         raise ValueError(f"{table.path}: {keys}; --column task=KEY reads it from another key")
     return episode, None if not scores else sum(scores) if of_each_step else max(scores)
+
+
+def _results(table: _Table, rows: Sequence[dict[str, Any]]) -> tuple[list[bool], list[float]]:
+    """The successes and the scores that these rows have."""
+    flags, scores = (
+        [value for row in rows if (value := table.value(row, name, convert)) is not None]
+        for name, convert in (("success", truth), ("score", number))
+    )
+    return flags, scores
 
 
 def _place(table: _Table, row: Mapping[str, Any]) -> int:

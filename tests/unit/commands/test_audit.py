@@ -249,9 +249,52 @@ def test_peak_last_and_mean_of_checkpoints(tmp_path: Path, run: Run) -> None:
     status, shown = run(tmp_path / "log", "--reported", 83.3)
     assert status == 0
     assert "peak 83.3 %, last 66.7 %, mean 66.7 %" in shown
-    assert "the peak exceeds the last by 16.7 points; the reported figure is peak" in " ".join(shown.split())
+    assert "the peak exceeds the last by 16.7 points; the reported figure is peak, of checkpoint 20" in " ".join(
+        shown.split()
+    )
     assert "checkpoint 0, before training, is in neither peak nor mean" in shown
     assert "the reported figure is none of them" in " ".join(run(tmp_path / "log", "--reported", 90)[1].split())
+
+
+def test_successes_that_are_carried_over_are_noted(tmp_path: Path, run: Run) -> None:
+    """As logs of repeated attempts have them, in which only lost tasks are played again."""
+    carried = "this may be success of all attempts so far"
+    for step in (1, 2, 3):
+        rows = [{"task_id": task, "success": place < 2 * step} for place, task in enumerate(TASKS)]
+        write_lines(tmp_path / f"log/{step}.jsonl", rows)
+    assert carried not in run(tmp_path / "log")[1]  # 4 tasks may improve by chance
+    more = [*TASKS, *task_ids(12)[6:]]
+    for step in (1, 2, 3):
+        rows = [{"task_id": task, "success": place < 4 * step} for place, task in enumerate(more)]
+        write_lines(tmp_path / f"log/{step}.jsonl", rows)
+    status, shown = run(tmp_path / "log")
+    assert status == 0
+    assert carried in shown
+    rows[0]["success"] = False
+    write_lines(tmp_path / "log/3.jsonl", rows)
+    assert carried not in run(tmp_path / "log")[1]
+
+
+def test_trajectories_have_their_results_in_their_steps(tmp_path: Path, run: Run) -> None:
+    rows = [
+        {
+            "group": task,
+            "trajectory": 0,
+            "steps": [{"observation": "a", "reward": 0.0}, {"observation": "b", "reward": won}],
+        }
+        for task, won in zip(TASKS, (1.0, 0.0, 1.0, 1.0, 0.0, 0.0), strict=True)
+    ]
+    status, shown = run(write_lines(tmp_path / "trajectories.jsonl", rows))
+    assert status == 0
+    assert " 50.0 % " in shown
+
+
+def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run) -> None:
+    known = tmp_path / "manifest.json"
+    known.write_text(manifest(TASKS).model_dump_json())
+    rows = [{"game_id": 9 - place, "initial_obs": observation_of(task), "won": 1} for place, task in enumerate(TASKS)]
+    log = write_lines(tmp_path / "log.jsonl", [*rows, rows[3]])
+    assert violations(run, log, "--tasks", known) == {"repeated": [TASKS[3]]}
 
 
 def test_repeats_do_not_narrow_the_interval(tmp_path: Path, run: Run) -> None:
