@@ -211,14 +211,16 @@ class CleanLogs:
         return path
 
     def run(self) -> Path:
-        """A run with evaluations at three checkpoints, and one of another split."""
+        """A run with evaluations at three checkpoints, the last one twice, and one of another split."""
         other = [task.replace("valid_seen", "valid_unseen") for task in self.tasks]
 
         def figures(tasks: Sequence[str], split: str) -> Any:
             won = {task: float(self.chance.randint(0, 1)) for task in tasks}
             return panel({"put": [1.0]}, tasks_won=won, split=split)
 
-        found = {name: figures(self.tasks, "valid_seen") for name in ("before", "update-2", "after")}
+        found = {
+            name: figures(self.tasks, "valid_seen") for name in ("before", "update-2", "after", "valid_seen-4-t0.4-s1")
+        }
         return write_run(self.folder / "run", {**found, "valid_unseen-4-t0.4-s1": figures(other, "valid_unseen")})
 
 

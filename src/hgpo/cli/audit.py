@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     reported = None if arguments.reported is None else arguments.reported / 100
     audits = [audit(log, expected, reported) for path in arguments.paths for log in read_logs(path, columns)]
     if arguments.json:
-        sys.stdout.write(json.dumps({"audits": [one.as_dict() for one in audits]}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"audits": [asdict(one) for one in audits]}, indent=2) + "\n")
     else:
         console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
         for one in audits:

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,6 @@ class Audit:
     violations: Sequence[Violation] = ()
     notes: Sequence[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def read_tasks(path: Path) -> EvaluationSet:
     """An evaluation set: a manifest of the package by its id, or a file with a JSON list of task ids or a manifest.
@@ -155,20 +151,12 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     found: _Found = defaultdict(dict)
     passes = [_pass(at, plays, wanted, found) for at, plays in sorted(by_pass.items(), key=lambda item: item[0] or 0)]
     own = {known.split_of(task) for task in wanted} if expected else set(Counter(splits.values()).most_common(1)[0][:1])
-    for task, split in sorted(splits.items()):
-        if task in log.training or split == "train":
-            found["training"][task] = "in the run's rollouts" if task in log.training else "of the split train"
-        elif task not in wanted or split not in own:
-            found["other split" if split and split not in own else "unknown"][task] = split
-    labelled = _LABELS & {_SPLITS.get(episode.split, "") for episode in log.episodes}
-    if labelled and own <= _LABELS and not labelled <= own:
-        for task in sorted(tasks):
-            found["other split"].setdefault(task, f"{splits[task]}, labelled {' and '.join(sorted(labelled))}")
+    _find_foreign(log, splits, wanted, own, found)
     _find_mixed(played, log, expected, known, found["mixed"])
     later = [one.success.mean for one in passes if one.checkpoint != 0] if len(passes) > 1 else []
     figures = {"peak": max(later), "last": later[-1], "mean": float(np.mean(later))} if len(later) > 1 else {}
-    others = {f"of checkpoint {one.checkpoint}": one.success.mean for one in passes} if figures else {}
-    near = [name for name, figure in {**figures, **others}.items() if abs(figure - (reported or -1)) < 0.00051]
+    named = figures | {f"of checkpoint {one.checkpoint}": one.success.mean for one in passes}
+    near = [name for name, figure in named.items() if reported is not None and abs(figure - reported) < 0.00051]
     return Audit(
         log.name,
         expected.name if expected else None,
@@ -302,6 +290,21 @@ def _pass(checkpoint: int | None, plays: Sequence[PlayedEpisode], wanted: Collec
         {task: usual - count[task] for task in sorted(wanted) if count[task] < usual},
         {task: n - allowed for task, n in sorted(count.items()) if n > (allowed := usual * (task in wanted))},
     )
+
+
+def _find_foreign(
+    log: EpisodeLog, splits: Mapping[str, str], wanted: Collection[str], own: Collection[str], found: _Found
+) -> None:
+    """Record tasks that are not `wanted`, those of other splits than `own`, and those that were trained on."""
+    for task, split in sorted(splits.items()):
+        if task in log.training or split == "train":
+            found["training"][task] = "in the run's rollouts" if task in log.training else "of the split train"
+        elif task not in wanted or split not in own:
+            found["other split" if split and split not in own else "unknown"][task] = split
+    labelled = _LABELS & {_SPLITS.get(episode.split, "") for episode in log.episodes}
+    if labelled and _LABELS.issuperset(own) and not labelled.issubset(own):
+        for task in sorted(splits):
+            found["other split"].setdefault(task, f"{splits[task]}, labelled {' and '.join(sorted(labelled))}")
 
 
 def _find_mixed(

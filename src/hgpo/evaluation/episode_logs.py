@@ -132,13 +132,14 @@ _RECORDED = "as recorded"
 
 def _logs_of_run(path: Path) -> list[EpisodeLog]:
     run, config = open_run_directory(path)
-    episodes: defaultdict[tuple[Any, ...], list[PlayedEpisode]] = defaultdict(list)
+    episodes: defaultdict[tuple[Any, ...], dict[int | None, list[PlayedEpisode]]] = defaultdict(dict)
     differing: set[str] = set()
     for name in evaluation_names(run):
         stored = run_evaluation(run, name)
         figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
         update = int(stated[1]) if stated else update_of(name, config.training.updates)
-        episodes[figures.split, figures.temperature, figures.seeds] += _evaluated(stored, update)
+        evaluated = episodes[figures.split, figures.temperature, figures.seeds]
+        evaluated.setdefault(update, list(_evaluated(stored, update)))  # `hgpo eval` may repeat training's own
         differing |= _differing(stored)
     if not episodes:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
@@ -151,7 +152,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     return [
         EpisodeLog(
             f"{path}: {split}, temperature {temperature:g}" if several else str(path),
-            tuple(played),
+            tuple(chain.from_iterable(played.values())),
             _RECORDED,
             training,
             frozenset(differing),
