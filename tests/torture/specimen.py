@@ -65,6 +65,7 @@ ON_RUNS = (
     Verb("advantages", ("advantages", RUN, "-o", "advantages.jsonl"), ("advantages.jsonl",), again=("--force",)),
     Verb("inspect", ("inspect", RUN, "-o", "report.html"), ("report.html",)),
     Verb("compare", ("compare", f"{RUN}:before", RUN)),
+    Verb("audit", ("audit", RUN)),
     Verb("export", ("export", RUN, "-o", "exported"), ("exported",)),
     Verb("play", ("play", RUN, "--trust")),
 )

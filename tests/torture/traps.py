@@ -19,7 +19,13 @@ from torture.specimen import RUN, make_specimen
 
 _MARK = "somebody_ran_this"
 _CODE = f"import pathlib; pathlib.Path({_MARK!r}).touch()"
-_READING = (["inspect", RUN], ["advantages", RUN], ["compare", RUN], ["train", "--resume", RUN, "--dry-run"])
+_READING = (
+    ["inspect", RUN],
+    ["advantages", RUN],
+    ["compare", RUN],
+    ["audit", RUN],
+    ["train", "--resume", RUN, "--dry-run"],
+)
 _PLAYING = (["eval", RUN], ["rollout", RUN, "-o", "steps.jsonl"], ["play", RUN], ["export", RUN, "-o", "out"])
 
 

@@ -22,6 +22,7 @@ VERBS = {
     "advantages": "compute advantages from stored rollouts",
     "compare": "compare runs, evaluations and models in a table",
     "manifest": "list, build and check the manifests of evaluation sets",
+    "audit": "check what a result or log really evaluated",
     "inspect": "write an HTML report of the groups and advantages of every step",
     "export": "write a run's policy as a Hugging Face folder",
     "play": "play a task in the terminal, or watch an agent",

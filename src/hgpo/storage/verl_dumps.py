@@ -87,7 +87,7 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
         StorageError: A needed key is in no row, or keys contradict each other.
     """
     dump = _Dump(*read_lines(path, problems), keys, problems)
-    dump = dump.subset([at for at, row in enumerate(dump.rows) if not _match(_PADDING, row)])
+    dump = dump.subset([at for at, row in enumerate(dump.rows) if not is_padding(row)])
     dump, ids = _identified(dump) if dump.rows else (dump, [])
     if not dump.rows:
         return pa.table({}), []
@@ -105,6 +105,17 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
     table = pa.table({name: pa.array(values, COLUMNS[name][2]) for name, values in columns.items()})
     table = table.append_column("dump_file", pa.array([path.name] * len(ids), pa.large_string()))
     return table.append_column("dump_line", pa.array(dump.numbers, pa.int64())), dump.numbers
+
+
+def compound_uid(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Prompt uuid, session and index in a row of verl's trainer V1; None in rows of other trainers."""
+    match = _match(_COMPOUND, row)
+    return None if match is None else (match[1], match[2], match[3])
+
+
+def is_padding(row: Mapping[str, Any]) -> bool:
+    """Whether the row only fills up verl's batch."""
+    return _match(_PADDING, row) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +219,10 @@ def _check_updates(dump: _Dump, update_N: Sequence[int | None]) -> None:
 
 def _compound_uids(dump: _Dump) -> list[tuple[str, str, str]]:
     """(prompt uuid, session, index) of each row of verl's trainer V1, [] for dumps of other trainers."""
-    matches = [_match(_COMPOUND, row) for row in dump.rows]
-    parts = [(match[1], match[2], match[3]) for match in matches if match is not None]
-    if parts and len(parts) < len(matches):
-        odd = matches.index(None)
+    found = list(map(compound_uid, dump.rows))
+    parts = [ids for ids in found if ids is not None]
+    if parts and len(parts) < len(found):
+        odd = found.index(None)
         raise dump.error(
             odd,
             f"uid {dump.rows[odd].get('uid')!r} is not of the form <uuid>_<session>_<index>, but others are: read the "
@@ -238,7 +249,7 @@ def _without_copies(dump: _Dump, ids: Sequence[tuple[Any, ...]]) -> list[int]:
 
 def _check_steps_differ(dump: _Dump, trajectory_N: Sequence[str], observation_N: Sequence[str]) -> None:
     """Reject trainer V1's validation dumps with extra info: all steps have the values of the last one."""
-    if "reward" not in dump.rows[0] or _match(_COMPOUND, dump.rows[0]) is None:
+    if "reward" not in dump.rows[0] or compound_uid(dump.rows[0]) is None:
         return
     seen: dict[str, set[str]] = {}
     for trajectory, observation in zip(trajectory_N, observation_N, strict=True):

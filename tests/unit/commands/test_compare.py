@@ -40,7 +40,22 @@ def test_runs_and_models_stand_in_one_table(folder: Path, capsys: pytest.Capture
     lines = [line.split() for line in shown.out.splitlines()]
     assert ["hgpo-1", "after", "–", "–", "1", "80.0", "(49.0–94.3)", "0.800", "8.0", "10", "–"] in lines
     assert ["gpt.json", "–", "gpt", "react", "1", "50.0", "(23.7–76.3)", "0.500", "8.0", "10", "1"] in lines
-    assert ["hgpo-2", "+20.0", "(-11.2", "to", "+51.0)", "10", "tasks", "≥", "49.9;", "5", "with", "793", "not", "significant"] in lines
+    assert [
+        "hgpo-2",
+        "+20.0",
+        "(-11.2",
+        "to",
+        "+51.0)",
+        "10",
+        "tasks",
+        "≥",
+        "49.9;",
+        "5",
+        "with",
+        "793",
+        "not",
+        "significant",
+    ] in lines
     assert shown.err == ""
 
 

@@ -39,6 +39,7 @@ READING = {
     "inspect": ["inspect"],
     "advantages": ["advantages"],
     "compare": ["compare"],
+    "audit": ["audit"],
     "export": ["export", "-o", "exported"],
     "dry-run": ["train", "--dry-run", "--resume"],
 }
