@@ -313,7 +313,8 @@ class Recognised:
 def recognise(environment: str | None, tasks: Sequence[Task]) -> Recognised:
     """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
 
-    Tasks are made only if a manifest has their ids. One that cannot be made differs.
+    Tasks are made only if a manifest has their ids: making those of other environments may be slow or have effects. One
+    that cannot be made differs.
     """
     found = best_fit(
         [task.id for task in tasks], [one for one in manifests().values() if one.environment == environment]

@@ -38,6 +38,8 @@ FULL = StoredEvaluation(
     seconds=12.5,
     latency=Latency(mean=0.5, p95=1.5),
     success_by_trial=(0.5, 2 / 3),
+    manifest="alfworld-valid_seen-1",
+    manifest_differs=("valid_seen/a",),
 )
 
 
@@ -84,6 +86,7 @@ def changed(tmp_path: Path) -> Any:
 
 def test_nulls_and_keys_of_later_versions_are_passed_over(changed: Any) -> None:
     further = ("model", "agent", "environment", "episodes", "failed", "failures", "tokens", "requests", "cost")
+    further += ("manifest", "manifest_differs")
     path = changed(**dict.fromkeys((*further, "seconds", "latency", "success_by_trial")), colour={"of": "the sky"})
     assert read_evaluation(path) == StoredEvaluation(FULL.evaluation)
 
