@@ -16,12 +16,12 @@ pytestmark = pytest.mark.slow
 
 
 def test_all_but_the_clock_is_as_it_was_stored(tmp_path: Path) -> None:
-    """The stored files are of a version that did not record what was sent to the server."""
+    """The stored files are of a version that recorded neither what was sent to the server nor the manifest."""
     play(tmp_path)
     for agent in FORMS:
         stored, again = (read_evaluation(folder / f"{agent}.json") for folder in (STORED, tmp_path))
         assert stored.latency is not None
         assert stored.seconds is not None
-        sent = {name: getattr(stored, name) for name in ("context_full", "tokens_estimated", "parameters")}
+        sent = {name: getattr(stored, name) for name in ("context_full", "tokens_estimated", "parameters", "manifest")}
         assert (again.context_full, again.tokens_estimated) == (0, 0)
         assert replace(again, seconds=stored.seconds, latency=stored.latency, **sent) == stored
