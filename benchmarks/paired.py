@@ -1,6 +1,6 @@
-"""Paired differences: Student's intervals and tests, corrected for their number, and what they can detect.
+"""Paired differences: Student's intervals and tests, and p values corrected for their number.
 
-Shape suffix: S pairs, for example training seeds.
+Shape suffixes: S pairs, for example training seeds; M tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-POWER = 0.8
+from hgpo.evaluation.statistics import detectable
+
 SIGNIFICANT = 0.05
 
 
@@ -24,7 +25,7 @@ class Difference:
         mean: of the differences.
         half: of the 95 % interval of the mean.
         p_value: two-sided, of a mean of 0.
-        detectable: least true difference that a test of as many pairs with this spread finds in 80 of 100 cases.
+        detectable: see `hgpo.evaluation.statistics.detectable`, for this number of pairs and this spread.
     """
 
     mean: float
@@ -37,19 +38,14 @@ class Difference:
         return f"{self.mean:+.1f} ± {self.half:.1f}"
 
 
-def student_95(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t."""
-    return float(student.ppf(0.975, freedom))
-
-
 def paired_difference(value_S: ArrayLike, base_S: ArrayLike) -> Difference:
     """Of value - base, by Student's t with S - 1 degrees of freedom; S is at least 2."""
     difference_S = np.asarray(value_S, dtype=np.float64) - np.asarray(base_S, dtype=np.float64)
-    freedom, mean = len(difference_S) - 1, float(difference_S.mean())
-    error = float(difference_S.std(ddof=1) / np.sqrt(len(difference_S)))
-    quantile = student_95(freedom)
-    p_value = 2 * float(student.sf(abs(mean) / error, freedom)) if error else float(mean == 0.0)
-    return Difference(mean, quantile * error, p_value, (quantile + float(student.ppf(POWER, freedom))) * error)
+    count, mean, deviation = len(difference_S), float(difference_S.mean()), float(difference_S.std(ddof=1))
+    error = deviation / np.sqrt(count)
+    half = float(student.ppf(0.975, count - 1)) * error
+    p_value = 2 * float(student.sf(abs(mean) / error, count - 1)) if error else float(mean == 0.0)
+    return Difference(mean, half, p_value, detectable(deviation, count))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -98,8 +98,7 @@ def _by_rollouts(rows: Sequence[Row]) -> str:
     for name in sorted(
         {name for name, _ in found}, key=lambda name: (-_value(found[name, ROLLOUTS], "same tasks"), name)
     ):
-        rows_of_size = [found.get((name, size)) for size in sizes]
-        cells = ["–" if row is None else f"{_value(row, 'same tasks'):.2f}" for row in rows_of_size]
+        cells = [f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -136,7 +135,7 @@ Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is
 all rollouts of a task; "own ends" lets cut episodes end, "shrunk TD" multiplies by m/(m + 1) with m the rollouts that act in s'. "proposal 1" adds
 GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2" divides differences by their spread first.
 [NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies", "no history", "no shrinkage" and "cut is lost" leave
-out one of its parts. It is measured at the start and with 8 rollouts only. "–": not measured.
+out one of its parts.
 """
 
 COMMANDS = """## Commands

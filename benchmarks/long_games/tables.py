@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.evaluation.statistics import student_quantile
 from long_games.cells import Cell
 from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_CREDIT, REFERENCE
 from long_games.families import FAMILIES
 from long_games.rules import Floats
-from paired import student_95
 
 ALL = "all families"
 DRAWN = (REFERENCE, "atd", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
@@ -97,7 +97,7 @@ def _row(figure: str, family: str, estimator: str, pairs: list[tuple[Floats, Flo
     squares = [float(d.var(ddof=1)) / len(d) / len(pairs) ** 2 for d in differences]
     error = math.sqrt(sum(squares))
     below = sum(square**2 / (len(d) - 1) for square, d in zip(squares, differences, strict=True))
-    half = student_95(sum(squares) ** 2 / below) * error if error else 0.0
+    half = student_quantile(0.975, sum(squares) ** 2 / below) * error if error else 0.0
     difference = float(np.mean([d.mean() for d in differences]))
     mean = float(np.mean([value_I.mean() for value_I, _ in pairs]))
     count = sum(len(d) for d in differences)

@@ -200,6 +200,7 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     leave_out(batch, out)
     assert set(batch.keys) == set(found.keys) - out
     assert len(batch.tags) == len(batch.keys)
+    batch.reorder(list(range(len(batch)))[::-1])  # as verl does next, also where it adds no padding
     assert set(transfer_queue.kv_list(PARTITION)[PARTITION]) == set(batch.keys)
     put_advantages(batch, found, advantages)
     for key, row in stored_advantages(batch).items():

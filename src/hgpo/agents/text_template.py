@@ -46,6 +46,15 @@ def is_file(template: object) -> bool:
     return isinstance(template, str) and not is_text(template) and template.endswith(SUFFIX)
 
 
+def name_or_text(template: str) -> str:
+    """A value of `agent.template` as it is stored; `ValueError` for a path, and for a text with mistakes."""
+    if is_file(template):
+        raise ValueError("the file of a template is read only where a recipe or a command names it")
+    if is_text(template):
+        TextTemplate(template)
+    return template
+
+
 def label(template: str) -> str:
     """A value of `agent.template` in messages."""
     return "(a file's text)" if is_text(template) else repr(template)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hgpo.agents.text_template import TextTemplate, is_file, is_text
+from hgpo.agents.text_template import name_or_text
 from hgpo.estimators import ESTIMATORS
 from hgpo.estimators.base import LONGEST_HISTORY
 
@@ -70,19 +70,9 @@ class AgentSettings(Section):
     history_length: int = Field(
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
     )
-    template: str = Field(
-        "household-reasoning",
-        description="Prompt template: a name (`hgpo doctor` lists them), or a .txt file with placeholders.",
+    template: Annotated[str, AfterValidator(name_or_text)] = Field(
+        "household-reasoning", description="Prompts: a name (`hgpo doctor` lists them), or a .txt with placeholders."
     )
-
-    @field_validator("template")
-    @classmethod
-    def _is_a_name_or_a_text(cls, template: str) -> str:
-        if is_file(template):
-            raise ValueError("the file of a template is read only where a recipe or a command names it")
-        if is_text(template):
-            TextTemplate(template)
-        return template
 
 
 class TinyModelSettings(Section):

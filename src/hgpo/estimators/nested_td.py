@@ -11,12 +11,12 @@
 Groups of level 0 are the steps of a task in one state, those of level k share the k (state, action) pairs before it,
 too: the hierarchy of HGPO. The values are the fixed point of these equations.
 
-- sigma_k^2 is the variance of Q within the groups of level k, and tau_k^2 that between groups with one parent, both
-  estimated from the whole batch (`hgpo.estimators.pooled`). If the state says all, tau_k^2 is small and histories are
-  averaged; if one text stands for many states, histories tell them apart. The ratio is estimated twice: from the
-  returns, and from the Q that follow.
-- u_t is 0 where a time limit cut the episode in a state in which nobody acted, else 1. If others acted there, the cut
-  episode has the value that they gave the state.
+- sigma_k^2 is the variance of Q within the groups of level k, and tau_k^2 the variance between groups with one parent.
+  Both are estimated from the whole batch by the moments of `hgpo.estimators.pooled`, first with the returns in place of
+  Q, then with the resulting Q. Where histories change the outcome, because one text stands for many states, tau_k^2 is
+  large and each history keeps its own value; where they do not, their values are averaged.
+- An episode that a time limit cut has the value of its last state, estimated from the rollouts that acted there. u_t is
+  0 where there are none, else 1.
 - c_t, also the weight in the means, corrects the frequencies of actions: c = (q / (n_a / n))^action_power, where n_a of
   n steps in the state took the action, and q is p / (1 - (1 - p)^n), scaled to sum 1 over the state's actions, with p
   the policy's mean probability of the responses. Where these p sum to less than one half, an action has many other
@@ -47,8 +47,8 @@ from hgpo.estimators.base import (
     to_rows,
 )
 from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
-from hgpo.estimators.mixed_effects import action_cells
-from hgpo.estimators.pooled import Spread, moment_terms
+from hgpo.estimators.mixed_effects import Partition, action_cells
+from hgpo.estimators.pooled import moment_terms
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, group_steps
 from hgpo.returns import discounted_returns, unpenalised_returns
@@ -64,7 +64,7 @@ _LEAST_COVERAGE = 0.5
 _LEAST_PROBABILITY = 1e-300
 _LEAST_FREEDOM = 0.5  # degrees of freedom are whole numbers; less is rounding
 _LARGEST_RATIO = 64.0
-"""Of the variances. From here on, the histories of a state are averaged in most batches."""
+"""Of the two variances: a group that 8 trajectories share then has a weight of 1/17 with the default shrinkage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +236,13 @@ class _NestedValues:
 
     def _shares(self, target_N: FloatArray) -> list[FloatArray]:
         """w of the groups of the levels from 1 on."""
-        priors = [
-            self._shrinkage and self._shrinkage * variance_ratio(target_N, *pair) for pair in pairwise(self._runs)
+        if not self._shrinkage:
+            return [np.ones(len(count_G)) for count_G in self._acting[1:]]
+        ratios = [variance_ratio(target_N, coarse, fine) for coarse, fine in pairwise(self._runs)]
+        return [
+            count_G / (count_G + self._shrinkage * ratio)
+            for count_G, ratio in zip(self._acting[1:], ratios, strict=True)
         ]
-        return [count_G / (count_G + prior) for count_G, prior in zip(self._acting[1:], priors, strict=True)]
 
     def _solve(
         self, value: FloatArray, shares: list[FloatArray], reward_N: FloatArray, next_N: IntArray, gamma: float
@@ -274,11 +277,7 @@ def variance_ratio(target_N: FloatArray, coarse: Runs, fine: Runs) -> float:
 
     The estimates are those of `hgpo.estimators.pooled.variance_components` for the whole batch.
     """
-    compared = GroupedValues(target_N)
-    parent, child = (
-        Spread(runs.size_G.astype(np.float64)[runs.run_N], group_statistics(compared, runs, ddof=0).deviation_N)
-        for runs in (coarse, fine)
-    )
+    parent, child = (Partition.of(runs.run_N).spread(target_N) for runs in (coarse, fine))
     inside, freedom, across, across_freedom, divisor = (float(term_N.sum()) for term_N in moment_terms(parent, child))
     if freedom < _LEAST_FREEDOM or divisor < _LEAST_FREEDOM:
         return _LARGEST_RATIO

@@ -181,17 +181,16 @@ def _set_of(manifest: Manifest) -> EvaluationSet:
 
 
 def _best_fit(candidates: Sequence[tuple[str, ...]]) -> EvaluationSet | None:
-    """The manifest with most of the tasks that were played, of equal ones the smallest; None without such a task.
+    """The manifest with most of the tasks that were played; None without such a task.
 
-    `hgpo.evaluation.manifests.best_fit` counts ids, so it would prefer a split in which more tasks share one text.
+    Of equal ones the smallest, then the first by name. `hgpo.evaluation.manifests.best_fit` counts ids, so it would
+    prefer a split in which more tasks share one text.
     """
-    distinct = [set(found) for found in set(candidates)]
-    sets = map(_set_of, manifests().values())
-    fits = [
-        (sum(not one.tasks.isdisjoint(found) for found in distinct), -len(one.tasks), one.name, one) for one in sets
-    ]
-    best = max(fits, default=None)
-    return best[-1] if best and best[0] else None
+    distinct = set(candidates)
+    sets = [_set_of(manifest) for _, manifest in sorted(manifests().items())]
+    hits = [sum(not one.tasks.isdisjoint(found) for found in distinct) for one in sets]
+    fit, best = max(zip(hits, sets, strict=True), key=lambda pair: (pair[0], -len(pair[1].tasks)), default=(0, None))
+    return best if fit else None
 
 
 def _canonical(task: str) -> str:
@@ -212,7 +211,7 @@ class _KnownTasks:
                 self._splits.setdefault(task.id, manifest.split)
                 if task.game:
                     self.games[task.id] = task.game
-                goal = re.search(r"-(goal\d+)-", task.id) if manifest.environment == "webshop" else None
+                goal = re.search(r"-(goal\d+)-", task.id) if manifest.catalogue else None  # in the official order
                 tail = task.id.partition("/")[2]
                 names = [task.id, tail if "/" in tail else None, goal and goal[1], task.observation, task.goal]
                 for name in filter(None, names):

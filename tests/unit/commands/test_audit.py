@@ -356,3 +356,13 @@ def test_untrusted_names_are_shown_without_controls(tmp_path: Path, run: Run, ex
     assert status == 1
     assert "\x1b" not in shown
     assert "[red]made up" in shown
+
+
+@pytest.mark.parametrize("goals", [100, 500])
+def test_numbers_of_goals_are_those_of_the_official_shop(tmp_path: Path, run: Run, goals: int) -> None:
+    """Goals of generated shops have numbers, too, and two sets of the package have the official ones."""
+    rows = [{"goal_idx": number, "won": number % 2 == 0} for number in range(goals)]
+    status, shown = run(write_lines(tmp_path / "shop.jsonl", rows), "--json")
+    [report] = json.loads(shown)["audits"]
+    assert (report["evaluation_set"], report["expected"], report["tasks"]) == ("webshop-test-1", 500, goals)
+    assert status == int(goals < 500)

@@ -68,7 +68,7 @@ def test_a_text_is_no_module(template: Path) -> None:
 
 
 def test_a_run_never_opens_a_file_that_its_settings_name(template: Path, tmp_path: Path) -> None:
-    """Also not if somebody wrote the path into them, and the file exists."""
+    """Even if a run's settings were edited to name a file that exists."""
     config = load_config(RECIPE, [f"run.directory={str(tmp_path)!r}", f"agent.template={template}"])
     run = create_run_directory(config)
     written = run.config.read_text()

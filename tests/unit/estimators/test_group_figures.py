@@ -103,7 +103,7 @@ def test_a_group_may_come_before_one_of_an_earlier_task() -> None:
 @given(st.data())
 @pytest.mark.slow
 def test_exchanged_outcomes_explain_nothing(data: st.DataObject) -> None:
-    """Whatever the trajectories visit and however often: the mean over all ways to exchange their returns is 0."""
+    """For any visits of the trajectories, the mean over all exchanges of their returns is 0."""
     outcomes = data.draw(st.lists(st.integers(-2, 2).map(float), min_size=2, max_size=5))
     members = st.lists(st.integers(0, len(outcomes) - 1), min_size=1, max_size=6)
     groups = data.draw(st.lists(members, min_size=1, max_size=4))

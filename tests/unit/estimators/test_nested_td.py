@@ -76,7 +76,7 @@ def hubs(wins: list[float]) -> StepBatch:
 
 
 def test_histories_that_tell_outcomes_apart_have_values_of_their_own() -> None:
-    """Only from the left it went on to a win, and always: the values of the histories are hardly averaged."""
+    """All trajectories from the left win, none from the right: the histories keep almost their own values."""
     found = advantages(hubs([1, 1, 0, 0]), gamma=0.5, history_length=1, shrinkage=1.0)
     assert found == pytest.approx([0.25, 0, 0.25, 0, -0.25, 0, -0.25, 0], abs=0.03)
     alone = advantages(hubs([1, 1, 0, 0]), gamma=0.5, history_length=1, shrinkage=0.0)

@@ -102,6 +102,7 @@ def leave_out(batch: Any, keys: set[str]) -> None:
     if keys:
         transfer_queue.kv_clear(keys=list(keys), partition_id=batch.partition_id)
     batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
+    batch._size = len(kept)  # counted when a batch is made; `reorder` compares with it
 
 
 def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages, value_N: FloatArray | None = None) -> Any:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import multistep
+from hgpo.evaluation.statistics import student_quantile
 from long_games.cells import Cell, CellFile, Settings, measured
 from long_games.contenders import CONTENDERS
 from long_games.families import FAMILIES, FIRST_REPORTED
 from long_games.picture import draw
 from long_games.tables import ALL, complete, rows, summary
-from paired import student_95
 
 SETTINGS = Settings("choose", updates=2, batches=2)
 SHORT = ["--updates", "2", "--batches", "2", "--families", "policy only", "--estimators", "gigpo", "atd"]
@@ -121,7 +121,9 @@ def test_tables_by_hand() -> None:
     )
     error = np.sqrt(1 / 3 + 4 * 2 / 2) / 5
     freedom = (1 / 3 + 4) ** 2 / ((1 / 3) ** 2 / 2 + 4)
-    np.testing.assert_allclose([every.difference, every.high - 2], [2, student_95(freedom) * error], rtol=1e-9)
+    np.testing.assert_allclose(
+        [every.difference, every.high - 2], [2, student_quantile(0.975, freedom) * error], rtol=1e-9
+    )
     reference = found["kl", "traps", "gigpo"]
     assert (reference.difference, reference.low, reference.high) == (0, 0, 0)
     end = found["kl end", "traps", "atd"]
