@@ -150,7 +150,8 @@ def agg_loss(
 ) -> torch.Tensor:
     """The weighted sum over tokens, times the ranks whose gradients are averaged; verl's own without weights."""
     if token_weight is None:
-        return _agg_loss(loss_mat, loss_mask, loss_agg_mode, dp_size=dp_size, **sizes)
+        found: torch.Tensor = _agg_loss(loss_mat, loss_mask, loss_agg_mode, dp_size=dp_size, **sizes)
+        return found
     return weighted_mean(loss_mat, loss_mask.bool(), token_weight.to(loss_mat.device), 1.0) * dp_size
 
 
