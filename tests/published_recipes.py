@@ -43,6 +43,7 @@ def overrides_of(row: Row) -> list[str]:
     overrides = [f"run.name={row.name}"]
     if row.size == "7b":
         overrides += table["7B"]
+        overrides += table["7B on ALFWorld, too"] if row.environment == "alfworld" else []
     if row.k == 4:
         overrides += table["K = 4"]
     if row.estimator != "hgpo":

@@ -83,12 +83,12 @@ def test_the_quickstart_trains_on_verl_too() -> None:
     assert found.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float32"
 
 
-def test_every_loss_and_aggregation_is_one_of_verls() -> None:
+def test_every_loss_is_one_of_verls_and_its_rows_have_weights() -> None:
     for loss, aggregation in product(get_args(Loss), get_args(LossAggregation)):
         found = composed(small(training={"loss": loss, "loss_aggregation": aggregation}))
         actor: ActorConfig = omega_conf_to_dataclass(found.actor_rollout_ref.actor)
         assert get_policy_loss_fn(actor.policy_loss.loss_mode)
-        assert actor.loss_scale_factor == 512
+        assert actor.loss_agg_mode == "token-sum"
 
 
 def test_an_adapter_is_trained_and_saved_alone_and_the_rollout_engine_loads_its_base_itself() -> None:

@@ -22,49 +22,26 @@ from tiny_models import tiny_model
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-import ray
 import transfer_queue
-from omegaconf import OmegaConf
-from ray.util.placement_group import remove_placement_group
 from transformers import AutoConfig
-from verl.plugin.platform import get_platform, set_platform
-from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.utils.losses import value_loss as verl_value_loss
 
-from hgpo.integrations.verl.cpu import CpuPlatform
 from hgpo.integrations.verl.critic import PARTITION, VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker, load_value_model
 from hgpo.integrations.verl.launch import compose
+from verl_workers import RANKS, ray_and_queue, worker_group
 
 pytestmark = pytest.mark.slow
 
-RANKS, STEPS, GAMMA = 2, 5, 0.9
-MODULES = "hgpo.integrations.verl.cpu,hgpo.integrations.verl.critic_worker"
+STEPS, GAMMA = 5, 0.9
 
 
 @pytest.fixture(scope="module", autouse=True)
 def queue() -> Iterator[None]:
-    before = get_platform()
-    set_platform(CpuPlatform())
-    variables = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": MODULES, "TRANSFER_QUEUE_ENABLE": "1"}
-    ray.init(
-        num_cpus=16,
-        num_gpus=RANKS,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {**variables, "OMP_NUM_THREADS": "1"}},
-    )
-    storage = {
-        "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": 2000, "num_data_storage_units": 1},
-    }
-    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
-    yield
-    transfer_queue.close()
-    ray.shutdown()
-    set_platform(before)
+    with ray_and_queue("cpu critic_worker"):
+        yield
 
 
 @dataclass
@@ -108,19 +85,8 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
         optimizer_config=settings.optim,
         checkpoint_config=settings.checkpoint,
     )
-    pool = RayResourcePool([RANKS], use_gpu=True, max_colocate_count=1)
-    workers = RayWorkerGroup(
-        resource_pool=pool,
-        ray_cls_with_init=RayClassWithInitArgs(ray.remote(CriticWorker), config=worker),
-        device_name="cpu",
-    )
-    workers.reset()
-    workers.set_loss_fn(partial(verl_value_loss, config=settings))
-    yield Side(config, workers, tmp_path)
-    for one in workers.workers:
-        ray.kill(one)
-    for group in pool.pgs:
-        remove_placement_group(group)
+    with worker_group(CriticWorker, worker, partial(verl_value_loss, config=settings)) as workers:
+        yield Side(config, workers, tmp_path)
 
 
 def steps() -> list[StepRecord]:

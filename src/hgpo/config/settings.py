@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from hgpo.agents.text_template import name_or_text
 from hgpo.estimators import ESTIMATORS
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
 Loss = Literal["ppo", "gspo", "cispo"]
-LossAggregation = Literal["token-mean", "sequence-mean", "constant"]
+LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batch-token-mean"]
 
 
 class Section(BaseModel):
@@ -39,6 +39,10 @@ def _each_once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     if values is not None and len(set(values)) < len(values):
         raise ValueError(f"give each value once, not {values}")
     return values
+
+
+OrNone = BeforeValidator(lambda value: None if value == "none" else value)
+"""TOML has no null, so "none" means None."""
 
 
 class RunSettings(Section):
@@ -183,12 +187,16 @@ class TrainingSettings(Section):
     loss: Loss = Field("ppo", description="The policy loss (docs/algorithms/losses.md); gspo wants far smaller clips.")
     loss_aggregation: LossAggregation = Field(
         "token-mean",
-        description="How tokens become one loss: their mean; the mean of the responses' means; or their sum over "
-        "policy.max_response_tokens, as a mean over responses (Dr. GRPO).",
+        description="How tokens become one loss: their mean; the mean of the responses' means; their sum over "
+        "policy.max_response_tokens, as a mean over responses (Dr. GRPO); or the mean of the token means of "
+        "micro-batches of `loss_micro_batch_rows` responses, as in the published code.",
+    )
+    loss_micro_batch_rows: Positive = Field(
+        16, description="Responses of a micro-batch of micro-batch-token-mean. Part of the loss; no bound of memory."
     )
     clip_low: float = Field(0.2, ge=0, lt=1, description="The probability ratio is clipped from below at 1 - clip_low.")
     clip_high: float = Field(0.2, ge=0, description="The probability ratio is clipped from above at 1 + clip_high.")
-    dual_clip: float | None = Field(
+    dual_clip: Annotated[float | None, OrNone] = Field(
         3.0, gt=1, description="ppo's bound on the ratio where the advantage is negative; none switches it off."
     )
     kl_coefficient: float = Field(
@@ -237,18 +245,12 @@ class TrainingSettings(Section):
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
         "auto: if sampler and trainer are different programs (another policy.backend; verl on GPUs).",
     )
-    importance_cap: float | None = Field(
+    importance_cap: Annotated[float | None, OrNone] = Field(
         2.0,
         ge=1,
         description="With recomputed log-probs, a token's policy loss is weighted by the trainer's probability divided "
         "by the sampler's, capped at this value; none: no weight.",
     )
-
-    @field_validator("dual_clip", "importance_cap", mode="before")
-    @classmethod
-    def _none_can_be_written(cls, value: object) -> object:
-        """TOML has no null, so "none" means None."""
-        return None if value == "none" else value
 
     @field_validator("recompute_log_probs", "share_prefixes", mode="before")
     @classmethod
@@ -272,7 +274,7 @@ class CriticSettings(Section):
     pretrain_updates: Count = Field(
         0, description="First updates that train the critic alone; where shared, its head alone."
     )
-    value_clip: float | None = Field(
+    value_clip: Annotated[float | None, OrNone] = Field(
         0.5,
         gt=0,
         description="A value moves at most this far within an update, in standard deviations of the targets; none: "
@@ -281,11 +283,6 @@ class CriticSettings(Section):
     target_lambda: Fraction | None = Field(
         None, description="Lambda of the critic's targets; default: the estimator's gae_lambda, 1 for others."
     )
-
-    @field_validator("value_clip", mode="before")
-    @classmethod
-    def _none_can_be_written(cls, value: object) -> object:
-        return None if value == "none" else value
 
 
 class WarmStartSettings(Section):

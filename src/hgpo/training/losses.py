@@ -2,12 +2,13 @@
 
     loss = mean(policy_loss) + kl_coefficient · mean(kl) - entropy_coefficient · mean(entropy)
 
-`LOSSES` are the policy losses by the names of `training.loss`, `AGGREGATIONS` the means by those of
-`training.loss_aggregation`; docs/algorithms/losses.md compares them. A mean gives a micro-batch's share: the shares of
-all micro-batches add up to the mini-batch's mean, however it is cut. Values outside the mask, NaN included, contribute
-nothing.
+`LOSSES` are the policy losses by the names of `training.loss`; `token_weights` are the weights of tokens in the means
+of `training.loss_aggregation`; docs/algorithms/losses.md compares both. A weighted mean can be computed in parts: those
+of all micro-batches add up to the mini-batch's mean, however it is cut. Values outside the mask, NaN included,
+contribute nothing.
 
-Shape suffixes: B responses, T tokens of the longest, N response tokens of an update.
+Shape suffixes: B responses, T tokens of the longest, N response tokens of an update, R responses with tokens,
+M micro-batches.
 """
 
 from __future__ import annotations
@@ -80,18 +81,16 @@ class PolicyLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class MiniBatchSize:
-    """Divisors of a mini-batch's sums.
+class TokenWeights:
+    """The weights of tokens in the mean of a mini-batch: mean = Σ_i weight_i Σ_t value_it / divisor.
 
     Attributes:
-        tokens: response tokens in the whole mini-batch.
-        responses: responses in the whole mini-batch.
-        max_response_tokens: the length at which a response is cut.
+        weight_B: of every token of a response; 0 for a response without tokens.
+        divisor: of the weighted sum. Of a mini-batch in parts (several processes): the sum of the parts' divisors.
     """
 
-    tokens: int
-    responses: int
-    max_response_tokens: int
+    weight_B: NDArray[np.float64]
+    divisor: float
 
 
 def value_loss(
@@ -121,33 +120,56 @@ def masked_sum(value_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     return value_BT.masked_fill(~mask_BT, 0).sum()
 
 
-def token_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_tokens: int) -> torch.Tensor:
-    """Σ value over the response tokens here / response tokens of the whole mini-batch.
+def token_weights(
+    length_B: NDArray[np.int64], aggregation: LossAggregation, *, max_response_tokens: int, micro_batch_rows: int
+) -> TokenWeights:
+    """The weights of tokens under an aggregation. Responses without tokens count nowhere.
 
-    Every token weighs the same, however long its response. Source: DAPO (Yu et al. 2025, arXiv 2503.14476).
+        token-mean              1                            / tokens         every token weighs the same
+        sequence-mean           1 / length_i                 / responses      every response weighs the same
+        constant                1 / max_response_tokens      / responses      no length matters, of any response
+        micro-batch-token-mean  1 / tokens of i's micro-batch / micro-batches  every micro-batch weighs the same
+
+    Sources: DAPO (Yu et al. 2025, arXiv 2503.14476); GRPO (Shao et al. 2024, arXiv 2402.03300); Dr. GRPO (Liu et al.
+    2025, arXiv 2503.20783); the published code of HGPO, whose gradients of micro-batches are averaged.
+
+    Args:
+        length_B: response tokens.
+        aggregation: its name.
+        max_response_tokens: the length at which a response is cut.
+        micro_batch_rows: responses of a micro-batch of the fourth aggregation, in the order given; the last may have
+            fewer. It is part of the loss; what is computed at a time is not.
+
+    Example: lengths 1, 3 and 2 in micro-batches of two responses: `weight_B` [1/4, 1/4, 1/2], `divisor` 2.
     """
-    return masked_sum(value_BT, mask_BT) / total_tokens
+    row_R = np.flatnonzero(length_B)
+    length_R = length_B[row_R].astype(np.float64)
+    divisor = float(len(row_R))
+    if aggregation == "token-mean":
+        weight_R, divisor = np.ones(len(row_R)), float(length_R.sum())
+    elif aggregation == "sequence-mean":
+        weight_R = 1 / length_R
+    elif aggregation == "constant":
+        weight_R = np.full(len(row_R), 1 / max_response_tokens)
+    else:
+        micro_batch_R = np.arange(len(row_R)) // micro_batch_rows
+        tokens_M = np.bincount(micro_batch_R, length_R)
+        weight_R, divisor = 1 / tokens_M[micro_batch_R], float(len(tokens_M))
+    weight_B = np.zeros(len(length_B))
+    weight_B[row_R] = weight_R
+    return TokenWeights(weight_B, divisor)
 
 
-def sequence_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_responses: int) -> torch.Tensor:
-    """Σ_i (mean of value over the tokens of response i) / responses of the whole mini-batch.
-
-    Every response weighs the same, so that a token of a long one weighs less. Source: GRPO (Shao et al. 2024, arXiv
-    2402.03300).
-    """
-    mean_B = value_BT.masked_fill(~mask_BT, 0).sum(-1) / mask_BT.sum(-1).clamp(min=1)
-    return mean_B.sum() / total_responses
-
-
-def constant_mean(
-    value_BT: torch.Tensor, mask_BT: torch.Tensor, total_responses: int, max_response_tokens: int
+def weighted_mean(
+    value_BT: torch.Tensor, mask_BT: torch.Tensor, weight_B: torch.Tensor, divisor: float
 ) -> torch.Tensor:
-    """Σ value / `max_response_tokens` / responses of the whole mini-batch.
+    """Σ weight · value over the response tokens here / `divisor`: these responses' part of the mean."""
+    return masked_sum(value_BT * weight_B.unsqueeze(-1), mask_BT) / divisor
 
-    Every token weighs the same in every mini-batch: neither its response's length nor the others' matters. Source:
-    Dr. GRPO (Liu et al. 2025, arXiv 2503.20783).
-    """
-    return masked_sum(value_BT, mask_BT) / (total_responses * max_response_tokens)
+
+def token_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_tokens: int) -> torch.Tensor:
+    """Σ value over the response tokens here / response tokens of the whole mini-batch."""
+    return masked_sum(value_BT, mask_BT) / total_tokens
 
 
 def k3_divergence(log_prob_BT: torch.Tensor, reference_log_prob_BT: torch.Tensor) -> torch.Tensor:
@@ -236,14 +258,6 @@ LOSSES: dict[Loss, Callable[[ResponseTokens, Clip], PolicyLoss]] = {
     "ppo": ppo_loss,
     "gspo": gspo_loss,
     "cispo": cispo_loss,
-}
-
-AGGREGATIONS: dict[LossAggregation, Callable[[torch.Tensor, torch.Tensor, MiniBatchSize], torch.Tensor]] = {
-    "token-mean": lambda value_BT, mask_BT, size: token_mean(value_BT, mask_BT, size.tokens),
-    "sequence-mean": lambda value_BT, mask_BT, size: sequence_mean(value_BT, mask_BT, size.responses),
-    "constant": lambda value_BT, mask_BT, size: constant_mean(
-        value_BT, mask_BT, size.responses, size.max_response_tokens
-    ),
 }
 
 

@@ -20,17 +20,18 @@ from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_a
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs, times_lowered, token_log_probs, within_memory
 from hgpo.training.losses import (
-    AGGREGATIONS,
     LOSSES,
     Clip,
-    MiniBatchSize,
     ResponseTokens,
+    TokenWeights,
     approximate_kl,
     importance_weights,
     k3_divergence,
     sampler_mismatch,
     token_mean,
+    token_weights,
     value_loss,
+    weighted_mean,
 )
 
 Metrics = dict[str, float]
@@ -103,6 +104,32 @@ class _Target:
     old: NDArray[np.float32]
     reference: NDArray[np.float32] | None
     weight: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _MiniBatch:
+    """What is trained on with one optimiser step.
+
+    Attributes:
+        targets: the samples.
+        weights: of their tokens in the loss.
+        tokens: response tokens.
+    """
+
+    targets: list[_Target]
+    weights: TokenWeights
+    tokens: int
+
+    @classmethod
+    def of(cls, targets: list[_Target], settings: TrainingSettings, sampling: Sampling) -> _MiniBatch:
+        length_B = np.array([len(target.sample.response_ids) for target in targets], dtype=np.int64)
+        weights = token_weights(
+            length_B,
+            settings.loss_aggregation,
+            max_response_tokens=sampling.max_response_tokens,
+            micro_batch_rows=settings.loss_micro_batch_rows,
+        )
+        return cls(targets, weights, int(length_B.sum()))
 
 
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
@@ -191,7 +218,8 @@ def update_policy(
         order = rng.permutation(len(kept))
         for rows in mini_batches(order, settings.mini_batch_size, len(counted)):
             with adapter_dropout(model, rng):
-                metrics = _train_mini_batch(trained, [targets[row] for row in rows], settings, sampling)
+                batch = _MiniBatch.of([targets[row] for row in rows], settings, sampling)
+                metrics = _train_mini_batch(trained, batch, settings, sampling)
             count += 1
             done += len(rows)
             if on_progress is not None:
@@ -249,15 +277,13 @@ def _mismatch(targets: list[_Target], cap: float | None) -> Metrics:
     return sampler_mismatch(old_N, sampled_N, cap)
 
 
-def _train_mini_batch(
-    trained: Trained, targets: list[_Target], settings: TrainingSettings, sampling: Sampling
-) -> Metrics:
+def _train_mini_batch(trained: Trained, batch: _MiniBatch, settings: TrainingSettings, sampling: Sampling) -> Metrics:
     """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
     totals = within_memory(
         trained.model,
-        [target.sample for target in targets],
+        [target.sample for target in batch.targets],
         settings.micro_batch_tokens,
-        lambda batches, width: _accumulate(trained, targets, batches, width, settings, sampling),
+        lambda parts, width: _accumulate(trained, batch, parts, width, settings, sampling),
         share_prefixes=settings.share_prefixes,
     )
     totals["gradient_norm"] = clip_gradients(trained.optimizer, settings.max_gradient_norm)
@@ -275,19 +301,17 @@ def _reset_gradients(trained: Trained) -> None:
 
 def _accumulate(
     trained: Trained,
-    targets: list[_Target],
-    batches: list[NDArray[np.int64]],
+    batch: _MiniBatch,
+    micro_batches: list[NDArray[np.int64]],
     width: int | None,
     settings: TrainingSettings,
     sampling: Sampling,
 ) -> Metrics:
     """The gradient of one mini-batch, starting from zero, and its figures."""
-    tokens = sum(len(target.sample.response_ids) for target in targets)
-    size = MiniBatchSize(tokens, len(targets), sampling.max_response_tokens)
     totals: defaultdict[str, float] = defaultdict(float)
     _reset_gradients(trained)
-    for rows in batches:
-        parts = _micro_batch_loss(trained, [targets[row] for row in rows], size, settings, sampling, width)
+    for rows in micro_batches:
+        parts = _micro_batch_loss(trained, batch, rows, settings, sampling, width)
         metrics = _numbers(parts)
         if not isfinite(metrics["loss"]):
             _reset_gradients(trained)
@@ -303,13 +327,14 @@ def _accumulate(
 
 def _micro_batch_loss(
     trained: Trained,
-    targets: list[_Target],
-    size: MiniBatchSize,
+    batch: _MiniBatch,
+    rows: NDArray[np.int64],
     settings: TrainingSettings,
     sampling: Sampling,
     width: int | None,
 ) -> dict[str, torch.Tensor]:
-    """This micro-batch's share of the mini-batch loss ("loss", with gradient) and of each metric."""
+    """The share that these rows have in the mini-batch's loss ("loss", with gradient) and in each metric."""
+    targets = [batch.targets[row] for row in rows]
     samples = [target.sample for target in targets]
     found = token_log_probs(
         trained.model,
@@ -341,16 +366,18 @@ def _micro_batch_loss(
     references = [target.reference for target in targets if target.reference is not None]
     if references:
         values_BT["kl"] = k3_divergence(log_prob_BT, _stack(references, log_prob_BT))
-    mean = AGGREGATIONS[settings.loss_aggregation]
+    weight_B = log_prob_BT.new_tensor(batch.weights.weight_B[rows])
     parts = {
-        name: mean(value_BT, mask_BT, size) if name in _TERMS else token_mean(value_BT, mask_BT, size.tokens)
+        name: weighted_mean(value_BT, mask_BT, weight_B, batch.weights.divisor)
+        if name in _TERMS
+        else token_mean(value_BT, mask_BT, batch.tokens)
         for name, value_BT in values_BT.items()
     }
     parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
     if references:
         parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
     if trained.critic is not None:
-        _add_value_loss(parts, trained.critic, samples, found.prompt_end_BH, size.responses)
+        _add_value_loss(parts, trained.critic, samples, found.prompt_end_BH, len(batch.targets))
     return parts
 
 

@@ -36,6 +36,7 @@ TRAINING = {
     "training.clip_high": 0.2,
     "training.dual_clip": 3.0,
     "training.kl_coefficient": 0.01,
+    "training.loss_aggregation": "micro-batch-token-mean",
     "training.entropy_coefficient": 0.001,
     "training.max_gradient_norm": 1.0,
     "training.micro_batch_tokens": 32768,
@@ -64,6 +65,11 @@ ENVIRONMENT: dict[str, dict[str, Any]] = {
         "evaluation.split": "validation_256",
     },
 }
+MICRO_BATCH = {
+    ("alfworld", "1.5b"): 16,
+    ("alfworld", "7b"): 8,
+    ("webshop", "1.5b"): 4,
+}  # rows; 7B on WebShop: not known
 MINI_BATCH = {"alfworld": 256, "webshop": 64}
 MODE = {"alfworld": "mean_std_norm", "webshop": "mean_norm"}
 FUSED = {"model": {"use_fused_kernels": True}}  # memory alone
@@ -115,6 +121,7 @@ def test_a_row_has_the_published_settings_and_defaults_elsewhere(row: Row) -> No
         "advantage.estimator": row.estimator,
         "advantage.options": {"mode": MODE[row.environment], **OPTIONS[row.estimator]},
         "training.mini_batch_size": MINI_BATCH[row.environment],
+        "training.loss_micro_batch_rows": MICRO_BATCH.get((row.environment, row.size), 4),
     }
     assert in_full(said(config)) == in_full(with_defaults(config, expected))
 

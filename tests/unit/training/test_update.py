@@ -1,14 +1,15 @@
 import copy
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 
-from hgpo.config import TrainingSettings
+from hgpo.config import LossAggregation, TrainingSettings
 from hgpo.training.log_probs import response_log_probs
-from hgpo.training.losses import AGGREGATIONS, LOSSES
+from hgpo.training.losses import LOSSES
 from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
 from tiny_models import tiny_model, tiny_samples
 
@@ -55,7 +56,7 @@ def test_micro_batch_size_does_not_change_the_update():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", get_args(LossAggregation))
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nor_does_it_with_any_loss_and_aggregation_under_correction(loss, aggregation):
     start = tiny_model().model
@@ -63,7 +64,12 @@ def test_nor_does_it_with_any_loss_and_aggregation_under_correction(loss, aggreg
     results = []
     for tokens in (1, 60, 10_000):
         settings = SETTINGS.model_copy(
-            update={"loss": loss, "loss_aggregation": aggregation, "micro_batch_tokens": tokens}
+            update={
+                "loss": loss,
+                "loss_aggregation": aggregation,
+                "loss_micro_batch_rows": 3,
+                "micro_batch_tokens": tokens,
+            }
         )
         model = copy.deepcopy(start)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # rounding stays rounding, unlike with AdamW
@@ -269,6 +275,10 @@ def test_each_loss_and_aggregation_is_the_one_that_is_chosen():
     # Every ratio is 1, so that PPO and GSPO start at the mean advantage and CISPO at that of A · log_prob.
     assert policy_loss(loss="gspo", loss_aggregation="sequence-mean") == pytest.approx(-advantages.mean(), abs=1e-4)
     assert policy_loss(loss_aggregation="constant") == pytest.approx(-(advantages @ lengths) / (10 * 20), abs=1e-4)
+    order = np.random.default_rng(0).permutation(10)  # micro-batches follow the shuffled order
+    parts = [np.average(advantages[rows], weights=lengths[rows]) for rows in (order[:4], order[4:8], order[8:])]
+    per_micro_batch = policy_loss(loss_aggregation="micro-batch-token-mean", loss_micro_batch_rows=4)
+    assert per_micro_batch == pytest.approx(-np.mean(parts), abs=1e-4)
     log_probs = np.array([sample.log_probs.sum() for sample in samples])
     assert policy_loss(loss="cispo") == pytest.approx(-(advantages @ log_probs) / lengths.sum(), abs=1e-3)
 

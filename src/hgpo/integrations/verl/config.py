@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, LossAggregation, TrainingSettings
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
 from hgpo.config.settings import (
     CriticSettings,
     EnvironmentSettings,
@@ -31,11 +31,6 @@ TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
 _LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
-_AGGREGATIONS: dict[LossAggregation, str] = {
-    "token-mean": "token-mean",
-    "sequence-mean": "seq-mean-token-mean",
-    "constant": "seq-mean-token-sum-norm",
-}
 _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no other
 _NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
@@ -216,14 +211,17 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
         f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_CLIP, "training.dual_clip"),
         f"{_ACTOR}.policy_loss.loss_mode": Mapped(_LOSSES[training.loss], "training.loss"),
-        f"{_ACTOR}.loss_agg_mode": Mapped(_AGGREGATIONS[training.loss_aggregation], "training.loss_aggregation"),
-        # Used only by the "constant" aggregation.
-        f"{_ACTOR}.loss_scale_factor": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),
+        # The sum over tokens that have their weights already (`hgpo.integrations.verl.engine`).
+        f"{_ACTOR}.loss_agg_mode": Mapped("token-sum", "training.loss_aggregation"),
         # The entropy's gradient needs as much memory as the logits. If it is not part of the loss and old log-probs are
         # recomputed, that pass reports it.
         f"{_ACTOR}.calculate_entropy": Mapped(training.entropy_coefficient > 0 or not recomputes),
         f"{_ACTOR}.entropy_coeff": Mapped(training.entropy_coefficient, "training.entropy_coefficient"),
-        f"{_ACTOR}.use_kl_loss": Mapped(training.kl_coefficient > 0, "training.kl_coefficient"),
+        # Without it there is no reference, and where nothing is trained the policy has no optimiser.
+        f"{_ACTOR}.use_kl_loss": Mapped(
+            training.kl_coefficient > 0 and not verl.evaluate_only, "training.kl_coefficient"
+        ),
+        f"{_ACTOR}.fsdp_config.forward_only": Mapped(verl.evaluate_only, "verl.evaluate_only"),
         f"{_ACTOR}.kl_loss_coef": Mapped(training.kl_coefficient, "training.kl_coefficient"),
         f"{_ACTOR}.kl_loss_type": Mapped("low_var_kl"),
         f"{_ROLLOUT}.name": Mapped("vllm" if vllm_on_cpu(policy, verl) else engine, "verl.rollout"),

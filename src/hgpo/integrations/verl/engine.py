@@ -1,6 +1,10 @@
-"""Changes to verl's training engine: importance correction, two repairs.
+"""Changes to verl's training engine: importance correction, the weights of tokens in the loss, three repairs.
 
     old_log_probs (trainer), rollout_log_probs (engine) -> rollout_is_weights -> [verl: the loss of each token]
+    response_mask of a mini-batch -> token_weight of each row -> [verl: the loss of each token] -> its weighted sum
+
+The second line replaces verl's own aggregations, of which two count padding rows as responses and none averages
+micro-batches.
 
 **Repairs of verl 0.9.1's FSDP2 engine**, in every process of a run:
 
@@ -10,6 +14,8 @@
 2. A model that is loaded in bfloat16 (`ref.fsdp_config.model_dtype`) is cast as a whole, including the frequencies of
    its rotary embeddings, by up to 0.4 %: thousands of tokens into a prompt the reference sees other positions than the
    policy. They are computed again in float32.
+3. The learning rate of a warm-up starts at 0, so that the first update changes nothing. It starts at
+   1 / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
 
 Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response tokens, T tokens of a padded row.
 """
@@ -19,24 +25,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import transfer_queue
+import verl.trainer.ppo.core_algos as core_algos
 import verl.utils.fsdp_utils as fsdp_utils
+import verl.utils.torch_functional as torch_functional
+import verl.workers.engine_workers as engine_workers
+import verl.workers.utils.losses as verl_losses
 from tensordict import TensorDict
+from torch.optim.lr_scheduler import LambdaLR
 from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.utils import tensordict_utils
+from verl.utils.device import get_device_id
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
+from hgpo.config import Config
 from hgpo.integrations.verl.queue import is_padding
 from hgpo.policies.weights import restore_rotary
-from hgpo.training.losses import sampler_mismatch
+from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
 _FIELDS = ("response_mask", "old_log_probs", "rollout_log_probs")
 _WRITTEN = ("rollout_is_weights", "response_mask")
 _HEAD = "lm_head"
+_AGGREGATION = ("loss_aggregation", "loss_micro_batch_rows", "max_response_tokens")
+_WEIGHT = "token_weight"
 _select_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _build_module = FSDPEngine._build_module
+_forward_backward_batch = FSDPEngine.forward_backward_batch
+_ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
+_cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
 
 def put_correction(batch: Any, settings: Mapping[str, Any], cap: float | None) -> dict[str, float]:
@@ -79,6 +99,78 @@ def corrected(
     return columns, {**metrics, **sampler_mismatch(trainer_N, engine_N, cap)}
 
 
+# ---- weights of tokens ---------------------------------------------------------------------------------------------
+
+
+def aggregation_facts(recipe: Config) -> dict[str, Any]:
+    """What the ranks need to know about the loss of an update of the policy; travels with its batch."""
+    training = recipe.training
+    values = (training.loss_aggregation, training.loss_micro_batch_rows, recipe.policy.max_response_tokens)
+    return dict(zip(_AGGREGATION, values, strict=True))
+
+
+def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
+    """verl's, on a mini-batch whose rows have their weights in the loss; `aggregation_facts` ask for them."""
+    facts = [tensordict_utils.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
+    if not forward_only and None not in facts:
+        data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
+    return _forward_backward_batch(engine, data, loss_function, forward_only)
+
+
+def row_weights(mask: torch.Tensor, aggregation: Any, rows: int, max_tokens: int, *, group: Any = None) -> torch.Tensor:
+    """Weights of the rows' tokens, float32[B]: over all rows of all ranks the weighted sum is the mini-batch's mean.
+
+    Args:
+        mask: nested response mask of the rows on this rank; rows without tokens (padding) have weight 0.
+        aggregation: `training.loss_aggregation`.
+        rows: `training.loss_micro_batch_rows`, on each rank.
+        max_tokens: `policy.max_response_tokens`.
+        group: the ranks that share the mini-batch.
+    """
+    length_B = mask.to_padded_tensor(0).sum(-1).cpu().numpy().astype(np.int64)
+    found = token_weights(length_B, aggregation, max_response_tokens=max_tokens, micro_batch_rows=rows)
+    divisor = torch.tensor(found.divisor, dtype=torch.float64, device=get_device_id())
+    torch.distributed.all_reduce(divisor, group=group)
+    return torch.from_numpy(found.weight_B / divisor.item()).float().to(mask.device)
+
+
+def ppo_loss(config: Any, model_output: Any, data: TensorDict, dp_group: Any = None) -> Any:
+    """verl's loss of the policy, whose means use the rows' weights."""
+    config.global_batch_info[_WEIGHT] = data.get(_WEIGHT, None)
+    return _ppo_loss(config, model_output, data, dp_group)
+
+
+def agg_loss(
+    loss_mat: torch.Tensor,
+    loss_mask: torch.Tensor,
+    loss_agg_mode: str,
+    dp_size: int = 1,
+    token_weight: torch.Tensor | None = None,
+    **sizes: Any,
+) -> torch.Tensor:
+    """The weighted sum over tokens, times the ranks whose gradients are averaged; verl's own without weights."""
+    if token_weight is None:
+        found: torch.Tensor = _agg_loss(loss_mat, loss_mask, loss_agg_mode, dp_size=dp_size, **sizes)
+        return found
+    return weighted_mean(loss_mat, loss_mask.bool(), token_weight.to(loss_mat.device), 1.0) * dp_size
+
+
+# ---- repairs -------------------------------------------------------------------------------------------------------
+
+
+def constant_schedule(optimizer: Any, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
+    """A rate that rises to its full value at the first step after the warm-up, and stays."""
+    return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (num_warmup_steps + 1)), last_epoch)
+
+
+def cosine_schedule(optimizer: Any, num_warmup_steps: int, num_training_steps: int, **options: Any) -> LambdaLR:
+    """The same rise, then verl's cosine. Steps are counted from 1, in a schedule that is one step longer."""
+    found: LambdaLR = _cosine_schedule(
+        optimizer, num_warmup_steps + 1, num_training_steps + 1, **{**options, "zero_indexed_step": False}
+    )
+    return found
+
+
 def leave_fused_head_to_root(model: Any, layers: list[str]) -> list[Any]:
     """The modules that FSDP2 wraps one by one, without a head whose weight the fused kernels read."""
     targets: list[Any] = _select_wrap_targets(model, layers)
@@ -97,3 +189,8 @@ def build_module(engine: Any) -> Any:
 
 fsdp_utils._select_fsdp2_wrap_targets = leave_fused_head_to_root
 FSDPEngine._build_module = build_module
+FSDPEngine.forward_backward_batch = forward_backward_batch
+engine_workers.ppo_loss = ppo_loss
+core_algos.agg_loss = verl_losses.agg_loss = agg_loss
+torch_functional.get_constant_schedule_with_warmup = constant_schedule
+torch_functional.get_cosine_schedule_with_warmup = cosine_schedule

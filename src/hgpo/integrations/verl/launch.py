@@ -213,13 +213,14 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
     modules = (*(["cpu"] if on_cpu(policy) else []), *_MODULES)
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(f"hgpo.integrations.verl.{name}" for name in modules)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     # TransferQueue asks for 8 threads at every message, and warns each time where there are fewer cores.
     os.environ.setdefault("TQ_NUM_THREADS", str(min(8, threads or os.cpu_count() or 1)))
     if on_cpu(policy):
         os.environ["VERL_PLATFORM"] = "cpu"
+        # Else Ray hides all GPUs from processes that asked for none.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if vllm_on_cpu(policy, verl):
         os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
 

@@ -47,6 +47,7 @@ GIB = 2**30
 THIS = "this machine"
 _ANSWER_SECONDS = 120
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
+_ASLEEP = 4 * GIB  # what vLLM keeps while the policy is updated, its CUDA graphs and buffers; a guess
 _FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
 # 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
 _PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
@@ -203,6 +204,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
             "gathered layers": gathered * (number if adapters else 2 * number + 4),
             "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"], number),
             "logits": logits * model.vocabulary,
+            "vLLM asleep": _ASLEEP,
             **critic,
         },
         "sampling": {

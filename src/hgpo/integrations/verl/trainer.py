@@ -53,7 +53,7 @@ from hgpo.integrations.verl.checkpoints import (
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.critic import VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker
-from hgpo.integrations.verl.engine import put_correction
+from hgpo.integrations.verl.engine import aggregation_facts, put_correction
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
@@ -225,6 +225,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
                 "seed": actor.data_loader_seed + self.global_steps,
                 "dataloader_kwargs": {"shuffle": actor.shuffle},
                 "temperature": self.config.actor_rollout_ref.rollout.temperature,
+                **aggregation_facts(self.recipe),
             }
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")

@@ -60,7 +60,7 @@ def test_the_published_settings_in_verls_words() -> None:
         "actor_rollout_ref.actor.clip_ratio_low": 0.2,
         "actor_rollout_ref.actor.clip_ratio_high": 0.2,
         "actor_rollout_ref.actor.clip_ratio_c": 3.0,
-        "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
+        "actor_rollout_ref.actor.loss_agg_mode": "token-sum",
         "actor_rollout_ref.actor.entropy_coeff": 0.001,
         "actor_rollout_ref.actor.use_kl_loss": True,
         "actor_rollout_ref.actor.kl_loss_coef": 0.01,
@@ -89,25 +89,15 @@ def test_the_published_settings_in_verls_words() -> None:
         ("training", "loss", "ppo", "actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla"),
         ("training", "loss", "gspo", "actor_rollout_ref.actor.policy_loss.loss_mode", "gspo"),
         ("training", "loss", "cispo", "actor_rollout_ref.actor.policy_loss.loss_mode", "cispo"),
-        (
-            "training",
-            "loss_aggregation",
-            "sequence-mean",
-            "actor_rollout_ref.actor.loss_agg_mode",
-            "seq-mean-token-mean",
-        ),
-        (
-            "training",
-            "loss_aggregation",
-            "constant",
-            "actor_rollout_ref.actor.loss_agg_mode",
-            "seq-mean-token-sum-norm",
-        ),
+        ("training", "loss_aggregation", "constant", "actor_rollout_ref.actor.loss_agg_mode", "token-sum"),
         ("training", "mini_batch_size", 4, "actor_rollout_ref.actor.ppo_mini_batch_size", 1),
         ("evaluation", "every", 5, "trainer.test_freq", 5),
         ("evaluation", "every", 0, "trainer.test_freq", 160),
         ("evaluation", "temperature", 0.0, "actor_rollout_ref.rollout.val_kwargs.do_sample", False),
         ("verl", "evaluate_only", True, "trainer.val_only", True),
+        ("verl", "evaluate_only", True, "actor_rollout_ref.actor.use_kl_loss", False),
+        ("verl", "evaluate_only", True, "actor_rollout_ref.actor.fsdp_config.forward_only", True),
+        ("verl", "evaluate_only", False, "actor_rollout_ref.actor.fsdp_config.forward_only", False),
     ],
 )
 def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, verl_value: Any) -> None:
@@ -116,11 +106,6 @@ def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, 
 
 def test_verls_logger_is_told_what_the_recipe_says() -> None:
     assert mapped(tracking={"to": ["trackio"]})["trainer.logger"] == ["console", "trackio"]
-
-
-def test_responses_are_divided_by_their_limit_where_the_divisor_is_a_constant() -> None:
-    settings = config(policy={"model": "some/model", "max_response_tokens": 100})
-    assert of_mapped(settings)["actor_rollout_ref.actor.loss_scale_factor"] == 100
 
 
 def test_on_a_cpu_the_rollout_engine_is_this_projects_and_its_log_probs_are_taken() -> None:
@@ -158,8 +143,9 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
             silent.add(name)
     # What is skipped is taken from the batch before verl sees it (`hgpo.integrations.verl.queue.skipped`), and old
     # checkpoints are deleted once the newest is published (`hgpo.integrations.verl.checkpoints`). The agent loop keeps
-    # the prompt of a cut state.
+    # the prompt of a cut state. The aggregation travels with the batch (`hgpo.integrations.verl.engine`).
     own = {"skip_zero_advantage", "skip_cut_responses", "keep_checkpoints", "bootstrap_truncated"}
+    own |= {"loss_aggregation", "loss_micro_batch_rows"}
     assert silent == own | {
         name for name in TrainingSettings.model_fields if "verl" not in engines_of(f"training.{name}")
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,19 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from hgpo.config import Config
+from hgpo.config import Config, LossAggregation, TrainingSettings
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.policies.weights import restore_rotary
 from hgpo.training.losses import (
-    AGGREGATIONS,
     LOSSES,
     Clip,
-    MiniBatchSize,
     ResponseTokens,
     importance_weights,
     sampler_mismatch,
+    token_weights,
+    weighted_mean,
 )
+from hgpo.training.update import set_learning_rate
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
@@ -33,18 +35,25 @@ from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils import fsdp_utils
 from verl.workers.config import ActorConfig
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from hgpo.integrations.verl import engine
 from hgpo.integrations.verl.engine import corrected
 
 LENGTHS = torch.tensor([5, 1, 3, 4, 2, 5])
+VERLS: dict[LossAggregation, str] = {
+    "token-mean": "token-mean",
+    "sequence-mean": "seq-mean-token-mean",
+    "constant": "seq-mean-token-sum-norm",
+}
+"""Our name of an aggregation -> verl's own, which is right where no row is padding."""
 
 
 def drawn(generator: torch.Generator) -> torch.Tensor:
     return -torch.rand(len(LENGTHS), int(LENGTHS.max()), generator=generator) * 2
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", VERLS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
     generator = torch.Generator().manual_seed(1)
@@ -53,24 +62,25 @@ def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
     weight_BT = drawn(generator).abs()
     mask_BT = torch.arange(log_prob_BT.shape[1]) < LENGTHS.unsqueeze(-1)
 
-    size = MiniBatchSize(tokens=int(LENGTHS.sum()), responses=len(LENGTHS), max_response_tokens=64)
     ours_BT = log_prob_BT.clone().requires_grad_()
     policy = LOSSES[loss](ResponseTokens(ours_BT, old_BT, advantage_B1, mask_BT), Clip(0.1, 0.3, 1.5))
-    ours = AGGREGATIONS[aggregation](policy.loss_BT * weight_BT, mask_BT, size)
+    shares = token_weights(LENGTHS.numpy(), aggregation, max_response_tokens=64, micro_batch_rows=2)
+    share_B = torch.from_numpy(shares.weight_B).float()
+    ours = weighted_mean(policy.loss_BT * weight_BT, mask_BT, share_B, shares.divisor)
     ours.backward()
 
-    training = {"loss": loss, "loss_aggregation": aggregation, "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 1.5}
+    training = {"loss": loss, "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 1.5}
     recipe = Config.model_validate(
         {"run": {"engine": "verl"}, "policy": {"model": "m", "max_response_tokens": 64}, "training": training}
     )
     mapped = mapped_settings(recipe, "m", recipe.run_directory)
     actor = {name.removeprefix("actor_rollout_ref.actor."): one.value for name, one in mapped.items()}
-    known = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "loss_agg_mode", "loss_scale_factor")
+    known = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
     settings = ActorConfig(
         strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **{name: actor[name] for name in known}
     )
     settings.global_batch_info.update(
-        dp_size=1, batch_num_tokens=size.tokens, global_batch_size=size.responses, loss_scale_factor=64
+        dp_size=1, batch_num_tokens=int(LENGTHS.sum()), global_batch_size=len(LENGTHS), loss_scale_factor=64
     )
     theirs_BT = log_prob_BT.clone().requires_grad_()
     theirs, figures = get_policy_loss_fn(actor["policy_loss.loss_mode"])(
@@ -78,7 +88,7 @@ def test_value_and_gradient_are_verls(loss: Any, aggregation: Any) -> None:
         log_prob=theirs_BT,
         advantages=advantage_B1.expand_as(old_BT),
         response_mask=mask_BT,
-        loss_agg_mode=settings.loss_agg_mode,
+        loss_agg_mode=VERLS[aggregation],
         config=settings,
         rollout_is_weights=weight_BT,
     )
@@ -158,6 +168,33 @@ def test_tokens_that_verl_rejects_are_masked_and_counted_in_the_gap() -> None:
 
 
 # ---- repairs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 1, 4])
+def test_the_learning_rates_are_the_built_in_trainers(schedule: Any, warmup: int) -> None:
+    updates = 9
+    training = TrainingSettings(
+        updates=updates, learning_rate=0.5, learning_rate_schedule=schedule, warmup_updates=warmup
+    )
+    ours, theirs = (torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5) for _ in range(2))
+    config = SimpleNamespace(
+        total_training_steps=updates,
+        lr_warmup_steps=warmup,
+        lr_warmup_steps_ratio=0.0,
+        lr_scheduler_type=schedule,
+        min_lr_ratio=None,
+        num_cycles=0.5,
+        zero_indexed_step=True,
+    )
+    scheduler = FSDPEngine._build_lr_scheduler(SimpleNamespace(optimizer_config=config, rank=1), theirs)
+    for update in range(1, updates + 1):
+        set_learning_rate(ours, training, update)
+        assert theirs.param_groups[0]["lr"] == pytest.approx(ours.param_groups[0]["lr"]), update
+        assert theirs.param_groups[0]["lr"] > 0
+        theirs.step()
+        scheduler.step()
+
 
 POSITIONS = 4_000
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hgpo.training.losses import Clip, ResponseTokens, gspo_loss, sequence_mean
+from hgpo.training.losses import Clip, ResponseTokens, gspo_loss, masked_sum
 
 NAN = float("nan")
 
@@ -49,7 +49,8 @@ def test_the_mean_over_a_response_has_value_and_gradient_of_the_papers_objective
     advantages = [1.0, -0.5, 2.0, -1.0, 0.3, -2.0]
     form, paper = (values_BT.clone().requires_grad_() for _ in range(2))
     tokens = of(form, advantages)
-    sequence_mean(gspo_loss(tokens, Clip()).loss_BT, tokens.mask_BT, 6).backward()
+    share_BT = gspo_loss(tokens, Clip()).loss_BT / tokens.mask_BT.sum(-1, keepdim=True)
+    (masked_sum(share_BT, tokens.mask_BT) / 6).backward()
     terms = []
     for row, advantage in zip(paper, advantages, strict=True):
         ratio = row[~row.isnan()].mean().exp()
