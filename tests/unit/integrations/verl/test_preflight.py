@@ -392,6 +392,10 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
         (RayNeeds(2, 2, 2), nodes((8, 2), (8, 2), (8, 2)), True),  # one to spare
         (RayNeeds(1, 1, 2), nodes((0, 0), (16, 1)), False),  # a storage unit goes to the first
         (RayNeeds(1, 1, 1), [], False),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 2)), True),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((7, 2)), False),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 1)), False),
+        (RayNeeds(1, 2, 1, rollout_gpus=2), nodes((9, 2), (4, 2)), True),
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:
@@ -401,7 +405,7 @@ def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], f
 def test_a_cluster_that_would_hang_is_described() -> None:
     assert RayNeeds(1, 1, 1).check(nodes((5, 1))).found == (
         "verl would wait forever: 1 node(s) are needed with 1 GPU(s) and 6 CPUs each, and 1 CPU on every other node; "
-        "the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
+        "6 CPUs and 1 GPUs in all; the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
     )
 
 

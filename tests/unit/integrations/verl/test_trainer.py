@@ -37,6 +37,7 @@ from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.launch import RECIPE_KEY
 from hgpo.integrations.verl.queue import BatchSteps, Cut, cut
 from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
+from hgpo.integrations.verl.trainers import TRAINERS, SyncTrainer
 from killed import killed_at_each_call
 from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
@@ -50,7 +51,7 @@ def recipe(**tree: Any) -> Config:
 
 
 def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
-    trainer = object.__new__(HgpoTrainer)
+    trainer = object.__new__(SyncTrainer)
     trainer.recipe = recipe(training={"updates": UPDATES, **training})
     trainer.run, trainer.reporter = RunDirectory(path), Reporter(quiet=True)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(path / "verl"), "val_before_train": None}})
@@ -85,7 +86,7 @@ def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    HgpoTrainer(
+    SyncTrainer(
         OmegaConf.create({RECIPE_KEY: {"settings": json.dumps(as_tree(named)), "run_directory": str(tmp_path)}})
     )
     assert sys.modules.pop("my_prompts", None) is not None
