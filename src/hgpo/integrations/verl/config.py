@@ -412,5 +412,5 @@ def stored_rows(
 
     A critic has rows of its own, and so have the batches whose rollouts begin before their update.
     """
-    episodes = rollout.tasks_per_update * rollout.group_size
-    return (2 + critic + batches_ahead) * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000
+    episodes = max(rollout.tasks_per_update * rollout.group_size, validation_batch(evaluation.games))
+    return (2 + critic + batches_ahead) * episodes * environment.max_steps + 1000

@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 import torch
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
 from hgpo.integrations.verl.mode import CPU_WEIGHTS
@@ -60,16 +60,14 @@ class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         """Close the store."""
         self._store = None
 
-    async def send_weights(
-        self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
-    ) -> None:
+    async def send_weights(self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None) -> None:
         """Every rank iterates over all tensors, since gathering a sharded one needs all ranks."""
         names = []
         for name, tensor in weights:
             if self._store is not None:
                 buffer = io.BytesIO()
                 torch.save(tensor.detach().cpu().clone(), buffer)
-                await asyncio.to_thread(self._store.set, _key(name), buffer.getvalue())
+                await asyncio.to_thread(self._store.set, _key(name), buffer.getvalue())  # type: ignore[arg-type]
                 names.append(name)
         if self._store is not None:
             self._store.set(_NAMES, json.dumps(names))

@@ -5,8 +5,8 @@
     separate_async   GPUs of their own sample all the time; the others train
 
 An asynchronous trainer takes the oldest complete groups, waits for them rather than dropping them, and trains on tokens
-of older policies. verl cuts a batch of `separate_async` into `parameter_sync_step` parts, each with its own update; here
-the trainer cuts mini-batches itself, as in the other modes, so there is one part.
+of older policies. verl cuts a batch of `separate_async` into `parameter_sync_step` parts with an update each; here the
+trainer cuts mini-batches itself, as in the other modes, so there is one part.
 """
 
 from __future__ import annotations
@@ -112,4 +112,5 @@ def batches_ahead(verl: VerlSettings) -> int:
     """Batches whose rollouts have begun when an update takes one, that one left out."""
     if not is_asynchronous(verl):
         return 0
-    return ceil(dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1))
+    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
+    return ceil(given)

@@ -347,8 +347,8 @@ class RayNeeds:
             f"verl would wait forever: {self.nodes} node(s) are needed with {self.gpus_per_node} GPU(s) and "
             f"{least + 1} CPUs each, and 1 CPU on every other node; {self.cpus} CPUs and {self.gpus} GPUs in all; the "
             f"cluster has {nodes or 'no nodes'}",
-            "change verl.nodes, verl.gpus_per_node and verl.rollout_gpus, raise verl.ray_cpus (or `ray start --num-cpus`), join a cluster "
-            "with verl.ray_address, or train with policy.device=cpu",
+            "change verl.nodes, verl.gpus_per_node and verl.rollout_gpus, raise verl.ray_cpus (or `ray start "
+            "--num-cpus`), join a cluster with verl.ray_address, or train with policy.device=cpu",
             fatal=True,
         )
 

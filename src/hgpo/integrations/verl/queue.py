@@ -225,7 +225,8 @@ def clear_rows_without_task() -> None:
 
 
 def _training_tags() -> dict[str, dict[str, Any]]:
-    return (transfer_queue.kv_list(TRAINING) or {}).get(TRAINING, {})
+    tags: dict[str, dict[str, Any]] = (transfer_queue.kv_list(TRAINING) or {}).get(TRAINING, {})
+    return tags
 
 
 def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:

@@ -56,8 +56,8 @@ from hgpo.integrations.verl.critic import VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker
 from hgpo.integrations.verl.engine import aggregation_facts, put_correction
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,

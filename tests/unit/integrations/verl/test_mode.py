@@ -93,8 +93,4 @@ def test_the_queue_holds_the_batches_that_are_sampled_ahead() -> None:
     parts = (settings[0].rollout, settings[0].evaluation, settings[0].environment)
     rows = [stored_rows(*parts, critic=False, batches_ahead=number) for number in ahead]
     steps = 256 * settings[0].environment.max_steps
-    assert differences(rows) == [steps, 2 * steps]
-
-
-def differences(numbers: list[int]) -> list[int]:
-    return [after - before for before, after in zip(numbers, numbers[1:], strict=False)]
+    assert (rows[1] - rows[0], rows[2] - rows[1]) == (steps, 2 * steps)
