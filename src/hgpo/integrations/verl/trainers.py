@@ -7,8 +7,6 @@ lost or drawn twice.
 
 from __future__ import annotations
 
-from typing import Any
-
 from verl.trainer.ppo.v1 import (
     PPOTrainerColocateAsync,
     PPOTrainerSeparateAsync,
@@ -51,11 +49,3 @@ class ColocateAsyncTrainer(AsyncTrainer, PPOTrainerColocateAsync):  # type: igno
 @register_trainer(trainer_name("separate_async"))
 class SeparateAsyncTrainer(AsyncTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc]
     """Trains while other GPUs sample."""
-
-
-TRAINERS: dict[str, type[Any]] = {
-    "sync": SyncTrainer,
-    "colocate_async": ColocateAsyncTrainer,
-    "separate_async": SeparateAsyncTrainer,
-}
-"""By `verl.mode`."""
