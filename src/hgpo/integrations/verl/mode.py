@@ -44,6 +44,10 @@ def check_mode(policy: PolicySettings, training: TrainingSettings, verl: VerlSet
         _check_correction(training, verl)
     if verl.mode == _SEPARATE:
         _check_separate(policy, verl)
+    elif verl.rollout_gpus > 1:
+        raise ConfigError(
+            f"verl.rollout_gpus = {verl.rollout_gpus}: only verl.mode = {_SEPARATE!r} has GPUs that only sample"
+        )
 
 
 def _check_correction(training: TrainingSettings, verl: VerlSettings) -> None:

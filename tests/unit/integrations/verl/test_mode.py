@@ -80,9 +80,15 @@ def test_an_update_without_correction_is_rejected(mode: str) -> None:
     ],
 )
 def test_what_separate_gpus_cannot_do_is_rejected(sections: dict[str, Any], message: str) -> None:
-    check(config("colocate_async", **sections))
     with pytest.raises(ConfigError, match=message):
         check(config("separate_async", **sections))
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_gpus_that_only_sample_are_rejected_where_there_are_none(mode: str) -> None:
+    check(config(mode, policy={"model": "m", "lora": {"rank": 4}}))
+    with pytest.raises(ConfigError, match=r"verl\.rollout_gpus = 2: only verl\.mode = 'separate_async' has"):
+        check(config(mode, verl={"rollout_gpus": 2}))
 
 
 def test_the_queue_holds_the_batches_that_are_sampled_ahead() -> None:
