@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
-OF_VERL_ALONE = {"lost_trajectories", "padding_rows"}
+OF_ASYNCHRONOUS_SAMPLING = {
+    "staleness_min",
+    "staleness_mean",
+    "staleness_max",
+    "staleness_spread_mean",
+    "staleness_spread_max",
+}
+OF_VERL_ALONE = {"lost_trajectories", "padding_rows", *OF_ASYNCHRONOUS_SAMPLING}
 OF_FULL_MEMORY = {"out_of_memory"}
 OF_RECOMPUTED_LOG_PROBS = {
     "sampler_gap_mean",

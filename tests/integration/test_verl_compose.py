@@ -15,10 +15,15 @@ from hgpo.envs.registry import names
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
+from verl.checkpoint_engine import CheckpointEngineRegistry
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.config import ActorConfig
+from verl.utils.import_utils import import_external_libs
+from verl.workers.config import ActorConfig, CheckpointEngineConfig
 
+import hgpo.integrations.verl.trainers  # noqa: F401, registers them
 from hgpo.integrations.verl.launch import compose, recipe_of
 from published_recipes import EVALUATION, ROWS, Row, overrides_of
 
@@ -81,6 +86,32 @@ def test_the_quickstart_trains_on_verl_too() -> None:
     found = composed(load_config(RECIPES / "quickstart" / "hgpo.toml", ["policy.device=cpu", "verl.gpus_per_node=2"]))
     assert found.trainer.device == "cpu"
     assert found.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float32"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_every_mode_is_composed_and_taken_by_verls_trainer(mode: str, device: str, monkeypatch: Any) -> None:
+    found = composed(
+        small(
+            run={"engine": "verl"},
+            policy={"model": "some/model", "device": device},
+            verl={"mode": mode, "rollout_gpus": 2 if mode == "separate_async" else 1},
+        )
+    )
+    trainer_class = get_trainer_cls(found.trainer.v1.trainer_mode)
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: setattr(self, "config", config))
+    trainer = trainer_class(found)  # what verl asserts of its settings
+    assert trainer.trainer_mode == mode
+    expected = ReplayBuffer if mode == "sync" else ReplayBufferAsync
+    assert type(trainer._build_replay_buffer()) is expected
+    correction, rollout = found.algorithm.rollout_correction, found.actor_rollout_ref.rollout
+    assert correction.bypass_mode is (mode == "sync" and device == "cpu")
+    assert correction.rollout_is == ("token" if not correction.bypass_mode else None)
+    assert (rollout.nnodes * rollout.n_gpus_per_node == 2) is (mode == "separate_async")
+    engine: CheckpointEngineConfig = omega_conf_to_dataclass(rollout.checkpoint_engine)
+    if device == "cpu":  # verl's own for GPUs needs CUDA
+        import_external_libs(engine.custom_backend_module or None)
+        assert CheckpointEngineRegistry.get(engine.backend)
 
 
 def test_every_loss_is_one_of_verls_and_its_rows_have_weights() -> None:

@@ -39,6 +39,7 @@ from hgpo.integrations.verl.queue import (
     skipped,
 )
 from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
+from hgpo.integrations.verl.trainers import SyncTrainer
 from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.losses import importance_weights
@@ -218,7 +219,7 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=PARTITION, fields=TensorDict(fields, batch_size=len(batch.keys))
     )
-    trainer = object.__new__(HgpoTrainer)
+    trainer = object.__new__(SyncTrainer)
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
     trainer.config = OmegaConf.create()
     for name, one in mapped_settings(config, "m", path).items():

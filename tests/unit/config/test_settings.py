@@ -23,6 +23,7 @@ def recomputes(**sections: Any) -> bool:
         ({"run": {"engine": "verl"}}, True),
         ({"run": {"engine": "verl"}, "policy": {"device": "cuda"}}, True),
         ({"run": {"engine": "verl"}, "policy": {"device": "cpu"}}, False),
+        ({"run": {"engine": "verl"}, "policy": {"device": "cpu"}, "verl": {"mode": "colocate_async"}}, True),
     ],
 )
 def test_log_probs_are_recomputed_where_sampler_and_trainer_can_differ(

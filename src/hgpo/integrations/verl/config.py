@@ -27,9 +27,9 @@ from hgpo.runs.trackers import tracker_names
 Settings = dict[str, Any]
 """Dotted name of verl's setting -> its value."""
 
-TRAINER_MODE = "hgpo"
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
+CORRECTION = "algorithm.rollout_correction"
 _LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no other
 _NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
@@ -52,7 +52,6 @@ _OF_CRITICS_ENGINE = (
     "model_dtype",
     "mixed_precision",
 )
-_CORRECTION = "algorithm.rollout_correction"
 _VLLM_ON_CPU: Settings = {
     f"{_ROLLOUT}.enforce_eager": True,
     f"{_ROLLOUT}.free_cache_engine": False,  # its worker has no memory to release, and so does not sleep
@@ -245,7 +244,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),
         "algorithm.use_kl_in_reward": Mapped(False, "training.kl_coefficient"),
         "algorithm.filter_groups.enable": Mapped(False),
-        f"{_CORRECTION}.bypass_mode": Mapped(not recomputes, "training.recompute_log_probs"),
+        f"{CORRECTION}.bypass_mode": Mapped(not recomputes, "training.recompute_log_probs"),
         "trainer.total_training_steps": Mapped(updates, "training.updates"),
         "trainer.total_epochs": Mapped(_NO_EPOCH_LIMIT, "training.updates"),
         "trainer.test_freq": Mapped(config.evaluation.every or updates, "evaluation.every"),
@@ -258,7 +257,6 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.val_only": Mapped(verl.evaluate_only, "verl.evaluate_only"),
         "trainer.val_before_train": Mapped(True),
         "trainer.use_v1": Mapped(True),
-        "trainer.v1.trainer_mode": Mapped(TRAINER_MODE),
         "trainer.resume_mode": Mapped("auto"),
         "trainer.default_local_dir": Mapped(str(run_directory / "verl"), "run.directory"),
         "trainer.project_name": Mapped("hgpo"),
@@ -271,8 +269,8 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
     else:
         found["critic.enable"] = Mapped(False, "advantage.estimator")
     if recomputes and cap is not None:  # truncated importance sampling per token, as in `hgpo.training.losses`
-        found[f"{_CORRECTION}.rollout_is"] = Mapped("token", "training.importance_cap")
-        found[f"{_CORRECTION}.rollout_is_threshold"] = Mapped(cap, "training.importance_cap")
+        found[f"{CORRECTION}.rollout_is"] = Mapped("token", "training.importance_cap")
+        found[f"{CORRECTION}.rollout_is_threshold"] = Mapped(cap, "training.importance_cap")
     return found
 
 
@@ -327,7 +325,7 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
     Raises:
         ConfigError: names the setting of the recipe to change instead.
     """
-    of_correction = name.startswith(f"{_CORRECTION}.")
+    of_correction = name.startswith(f"{CORRECTION}.")
     if of_correction and not recomputes_log_probs:
         raise ConfigError(
             f"verl.overrides.{name} is read where the trainer computes the old log-probs: set "
@@ -403,8 +401,16 @@ def validation_batch(games: int | None) -> int:
 
 
 def stored_rows(
-    rollout: RolloutSettings, evaluation: EvaluationSettings, environment: EnvironmentSettings, *, critic: bool
+    rollout: RolloutSettings,
+    evaluation: EvaluationSettings,
+    environment: EnvironmentSettings,
+    *,
+    critic: bool,
+    batches_ahead: int = 0,
 ) -> int:
-    """Rows of the queue: twice the most steps of an update, or of a validation batch; a critic has rows of its own."""
-    episodes = rollout.tasks_per_update * rollout.group_size
-    return (2 + critic) * max(episodes, validation_batch(evaluation.games)) * environment.max_steps + 1000
+    """Rows of the queue: twice the most steps of an update, or of a validation batch.
+
+    A critic has rows of its own, and so have the batches whose rollouts begin before their update.
+    """
+    episodes = max(rollout.tasks_per_update * rollout.group_size, validation_batch(evaluation.games))
+    return (2 + critic + batches_ahead) * episodes * environment.max_steps + 1000

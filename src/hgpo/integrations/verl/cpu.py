@@ -19,7 +19,7 @@ import functools
 import importlib.metadata
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,7 @@ from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.rollout import base as rollout_base  # noqa: E402
 from verl.workers.rollout.base import BaseRollout  # noqa: E402
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput  # noqa: E402
+from verl.workers.rollout.utils import ensure_async_iterator  # noqa: E402
 
 _CpuOffloadPolicy = fsdp.CPUOffloadPolicy
 
@@ -135,27 +136,38 @@ class TransformersServer:
         self._pad_token = pad_token(tokenizer, self._end_tokens)
         self._max_response_tokens = max_response_tokens
         self._rng = np.random.default_rng(seed)
-        self._waiting: list[tuple[list[int], float, asyncio.Future[SampledTokens]]] = []
+        self._waiting: list[tuple[list[int], float, asyncio.Future[tuple[SampledTokens, int]]]] = []
         self._sampling = asyncio.Lock()
+        self._open = asyncio.Event()  # cleared while requests have to wait
+        self._open.set()
+        self._rejecting = False
         self._update = 0
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str | None = None, **_: Any
     ) -> Any:
-        """One response, with the log-probs of its tokens."""
-        answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
+        """One response, with the log-probs of its tokens; without a token where requests are rejected."""
+        answer: asyncio.Future[tuple[SampledTokens, int]] = asyncio.get_running_loop().create_future()
         temperature = float(sampling_params["temperature"])
-        self._waiting.append((list(prompt_ids), temperature, answer))
-        async with self._sampling:  # one batch at a time; the next task answers all pending requests
-            while not answer.done():
-                await asyncio.sleep(_GATHERING_SECONDS)
-                await self._answer(temperature)
-        sampled = await answer
+        request = (list(prompt_ids), temperature, answer)
+        self._waiting.append(request)
+        while not answer.done():
+            await self._open.wait()
+            if self._rejecting and request in self._waiting:
+                self._waiting.remove(request)
+                return TokenOutput(
+                    token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={"global_steps": self._update}
+                )
+            async with self._sampling:  # one batch at a time; the next task answers all pending requests
+                if not answer.done() and self._open.is_set() and not self._rejecting:
+                    await asyncio.sleep(_GATHERING_SECONDS)
+                    await self._answer(temperature)
+        sampled, update = await answer
         return TokenOutput(
             token_ids=sampled.token_ids.tolist(),
             log_probs=sampled.log_probs.tolist(),
             stop_reason="completed",
-            extra_fields={"global_steps": self._update},
+            extra_fields={"global_steps": update},
         )
 
     async def _answer(self, temperature: float) -> None:
@@ -179,7 +191,7 @@ class TransformersServer:
                 answer.set_exception(error)
             return
         for (_, _, answer), response in zip(batch, sampled, strict=True):
-            answer.set_result(response)
+            answer.set_result((response, self._update))
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], update: int | None) -> None:
         """Replace the weights. `IncompleteModelError` for a name that the model does not have."""
@@ -194,14 +206,29 @@ class TransformersServer:
         set_adapter(self._model, weights)
         self._update = update or 0
 
+    async def abort_all_requests(self, reject_request: bool = False, **_: Any) -> None:
+        """Answer the batch that is being sampled; let other requests wait, or reject them, until generation resumes."""
+        self._rejecting = reject_request
+        if reject_request:
+            self._open.set()
+        else:
+            self._open.clear()
+        async with self._sampling:
+            pass
+
+    async def resume_generation(self) -> None:
+        """Answer requests again."""
+        self._rejecting = False
+        self._open.set()
+
     async def ready(self) -> bool:
         """True once the model is loaded."""
         return True
 
     async def no_op(self, *_: Any, **__: Any) -> None:
-        """Has no meaning here: memory is not shared with training, no cache outlives a batch, requests are short."""
+        """Has no meaning here: memory is not shared with training, and no cache outlives a batch."""
 
-    wake_up = sleep = abort_all_requests = resume_generation = start_profile = stop_profile = no_op
+    wake_up = sleep = start_profile = stop_profile = no_op
     clear_kv_cache = release_kv_cache = resume_kv_cache = no_op
 
 
@@ -219,11 +246,13 @@ class TransformersReplica(RolloutReplica):  # type: ignore[misc]
 
 
 class WeightSender(BaseRollout):  # type: ignore[misc]
-    """Part of a training process: sends the gathered weights to the server of the same rank."""
+    """Sends weights to a server: that of the same rank, or in a process that only samples, that of its replica."""
 
-    def __init__(self, config: Any, model_config: Any, device_mesh: Any, *_: Any, **__: Any) -> None:
+    def __init__(
+        self, config: Any, model_config: Any, device_mesh: Any, *_: Any, replica_rank: int | None = None, **__: Any
+    ) -> None:
         super().__init__(config, model_config, device_mesh)
-        self._rank = int(os.environ["RANK"])
+        self._rank = int(os.environ["RANK"]) if replica_rank is None else replica_rank
         self._server: Any = None
 
     async def resume(self, *_: Any, **__: Any) -> None:
@@ -233,7 +262,7 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
 
     async def update_weights(
         self,
-        weights: Iterable[tuple[str, torch.Tensor]],
+        weights: Iterable[tuple[str, torch.Tensor]] | AsyncIterable[tuple[str, torch.Tensor]],
         global_steps: int | None = None,
         wire_format: str = "named_tensors",
         peft_config: Mapping[str, Any] | None = None,
@@ -244,7 +273,7 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
 
         With `peft_config` they are an adapter's or, before `base_sync_done`, the base model's, which the server has.
         """
-        gathered = {name: tensor.detach().cpu().clone() for name, tensor in weights}
+        gathered = {name: tensor.detach().cpu().clone() async for name, tensor in ensure_async_iterator(weights)}
         if self._server is None:
             self._server = ray.get_actor(_server_name(self._rank))
         if peft_config is None:

@@ -37,6 +37,7 @@ from hgpo.integrations.verl.config import (
     vllm_environment,
     vllm_on_cpu,
 )
+from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
 from hgpo.integrations.verl.preflight import (
     RayNeeds,
     check_cluster,
@@ -59,7 +60,7 @@ logger = logging.getLogger(__name__)
 RECIPE_KEY = "hgpo"
 # Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
 # and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
-_MODULES = ("engine", "agent_loop", "trainer")  # after "cpu", since other modules of verl ask for the platform
+_MODULES = ("engine", "agent_loop", "trainers")  # after "cpu", since other modules of verl ask for the platform
 # Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
 # here: Ray writes these variables into its logs.
 FORWARDED = (
@@ -242,7 +243,7 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
         # "local", or Ray would join any cluster that runs on this machine.
         options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
         if cpu:
-            options["num_gpus"] = needs.nodes * needs.gpus_per_node  # one logical GPU for each training process
+            options["num_gpus"] = needs.gpus  # one logical GPU for each process that trains or only samples
     where = f"the cluster at {verl.ray_address}" if verl.ray_address else "Ray on this machine"
     for _ in range(_RAY_ATTEMPTS):
         try:
@@ -275,6 +276,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     require_verl()
     environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
     check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
+    check_mode(policy, training, verl)
     check_trackers(config.tracking, config.run.engine)
     _set_environment(policy, verl, config.run.threads)
     from omegaconf import OmegaConf
@@ -283,9 +285,12 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    rows = stored_rows(config.rollout, config.evaluation, environment, critic=config.needs_critic)
-    suggested = suggested_settings(policy, training, verl, critic=config.needs_critic, stored_rows=rows)
-    mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))
+    critic, ahead = config.needs_critic, batches_ahead(verl)
+    rows = stored_rows(config.rollout, config.evaluation, environment, critic=critic, batches_ahead=ahead)
+    suggested = suggested_settings(policy, training, verl, critic=critic, stored_rows=rows)
+    suggested |= suggested_for_mode(policy, verl)
+    mapped = mapped_settings(config, model, run.path) | mode_settings(config)
+    overrides = dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
     verl_config = _defaults()

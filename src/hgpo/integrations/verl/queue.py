@@ -35,6 +35,10 @@ TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_w
 """Columns that an update reads; the last two exist only with a KL term or a correction."""
 
 
+TRAINING = "train"
+"""verl's partition of the training tasks and their steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSteps:
     """The steps of a verl batch, and the key of each in the queue."""
@@ -175,6 +179,54 @@ def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
 def lost_trajectories(steps: BatchSteps, started: int) -> int:
     """How many of the `started` trajectories of an update did not return."""
     return started - len({key.rsplit("_", 1)[0] for key in steps.keys})
+
+
+def staleness(batch: Any, update: int) -> dict[str, float]:
+    """How many policy versions ago the tokens of a batch were sampled: `staleness_…`, docs/reference/metrics.md.
+
+    Args:
+        batch: verl's; the tags of a step name the oldest and the newest version that sampled it.
+        update: whose policy is that of version `update` - 1.
+    """
+    ages: dict[str, list[tuple[int, int]]] = {}
+    for key, tag in zip(batch.keys, batch.tags, strict=True):
+        if not is_padding(tag):
+            oldest, newest = (update - 1 - tag[f"{which}_global_steps"] for which in ("min", "max"))
+            ages.setdefault(group_of(key), []).append((oldest, newest))
+    if not ages:
+        return {}
+    step_N = [oldest for group in ages.values() for oldest, _ in group]
+    spreads = [max(old for old, _ in group) - min(new for _, new in group) for group in ages.values()]
+    return {
+        "staleness_min": min(new for group in ages.values() for _, new in group),
+        "staleness_mean": float(np.mean(step_N)),
+        "staleness_max": max(step_N),
+        "staleness_spread_mean": float(np.mean(spreads)),
+        "staleness_spread_max": max(spreads),
+    }
+
+
+def group_of(key: str) -> str:
+    """The uid of a step's group, which is the key of the group's task."""
+    return key.split("_", 1)[0]
+
+
+def groups_in_queue() -> int:
+    """Groups of the training tasks that were drawn and not yet taken by an update."""
+    return sum(bool(tag.get("is_prompt")) for tag in _training_tags().values())
+
+
+def clear_rows_without_task() -> None:
+    """Delete the steps of groups that an update has taken."""
+    tags = _training_tags()
+    left = [key for key, tag in tags.items() if not tag.get("is_prompt") and group_of(key) not in tags]
+    if left:
+        transfer_queue.kv_clear(keys=left, partition_id=TRAINING)
+
+
+def _training_tags() -> dict[str, dict[str, Any]]:
+    tags: dict[str, dict[str, Any]] = (transfer_queue.kv_list(TRAINING) or {}).get(TRAINING, {})
+    return tags
 
 
 def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:

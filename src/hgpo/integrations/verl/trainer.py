@@ -1,5 +1,6 @@
-"""The trainer that verl runs under the name `hgpo`: verl's synchronous loop with this project's tasks, advantages,
-mini-batches, evaluation and files. Needs verl.
+"""What this project's trainers on verl have in common: tasks, advantages, mini-batches, evaluation and files.
+
+`hgpo.integrations.verl.trainers` puts them on each of verl's loops. Needs verl.
 
     tasks -> [verl: rollout] -> [verl: values] -> advantages (hgpo.compute_advantages) -> [verl: updates] -> files
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ import ray
 import transfer_queue
 from omegaconf import open_dict
 from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import PPOTrainer
 from verl.utils import tensordict_utils
 from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
@@ -50,12 +51,13 @@ from hgpo.integrations.verl.checkpoints import (
     repair_tracker,
     verl_folder,
 )
-from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
+from hgpo.integrations.verl.config import validation_batch
 from hgpo.integrations.verl.critic import VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker
 from hgpo.integrations.verl.engine import aggregation_facts, put_correction
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
@@ -67,6 +69,7 @@ from hgpo.integrations.verl.queue import (
     put_advantages,
     read_steps,
     skipped,
+    staleness,
     steps_that_count,
 )
 from hgpo.rollout.eval_tasks import eval_task_id
@@ -98,6 +101,7 @@ class UpdateState:
             trained alone.
         rows: rows of verl's batch without padding.
         lost: trajectories that were started and did not return.
+        staleness: figures of `hgpo.integrations.verl.queue.staleness`; empty where sampling is synchronous.
         cut: how the batch is cut; known once verl has set the number of ranks.
     """
 
@@ -107,17 +111,17 @@ class UpdateState:
     trained: list[StepRecord]
     rows: int
     lost: int = 0
+    staleness: Mapping[str, float] = field(default_factory=dict)
     cut: Cut = field(default=Cut(0, 0, 0))
 
 
-@register_trainer(TRAINER_MODE)
-class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """verl's synchronous trainer with this project's parts. `global_steps` is verl's name for the update's number."""
+class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
+    """This project's parts of a trainer on verl. `global_steps` is verl's name for the update's number."""
 
     update_state: UpdateState  # of the update under way
 
-    # verl compares the mode with "sync" in six places; this trainer is synchronous under another name.
-    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+    # verl compares it with its own trainers' names, and the registered ones are others.
+    trainer_mode = property(lambda self: self.recipe.verl.mode, lambda self, value: None)
 
     def __init__(self, config: Any) -> None:
         self.recipe, path = recipe_of(config)
@@ -161,6 +165,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """Compute advantages first: they decide which steps are trained, and so how the batch is cut and padded."""
         steps = read_steps(batch)
+        ages = staleness(batch, self.global_steps) if is_asynchronous(self.recipe.verl) else {}
         values = None
         if self.critic:
             with marked_timer("values", self.timing_raw):
@@ -175,7 +180,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
             if lost:
                 logger.error("%d trajectories of update %d were lost and are left out", lost, self.global_steps)
-            self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost)
+            self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost, ages)
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -263,7 +268,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             tasks_drawn=self.tasks_drawn,
             seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
             peak_memory_gib=peak_memory_gib(metrics),
-            engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
+            engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding, **state.staleness},
         )
 
     # ---- the critic --------------------------------------------------------------------------------------------

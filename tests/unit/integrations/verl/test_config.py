@@ -261,7 +261,6 @@ FIXED = {
     "actor_rollout_ref.rollout.calculate_log_probs",
     "actor_rollout_ref.rollout.agent.default_agent_loop",
     "trainer.use_v1",
-    "trainer.v1.trainer_mode",
     "trainer.val_before_train",
     "trainer.resume_mode",
     "trainer.project_name",

@@ -1,17 +1,21 @@
-"""vLLM's build for CPUs, under the name that is asked for."""
+"""verl's missing parts on a CPU: vLLM's build under the name that is asked for, the rollout server, sent weights."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from hgpo.integrations.verl.config import vllm_environment
+from tiny_models import WORDS, save_tiny_model
 
 
 def package(folder: Path, name: str, number: str) -> None:
@@ -64,3 +68,92 @@ def test_a_process_of_a_run_finds_the_build_for_cpus() -> None:
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+# ---- the rollout server --------------------------------------------------------------------------------------------
+
+SIZES: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2, "max_tokens": 64, "seed": 0}
+PAUSE_SECONDS = 0.3
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    pytest.importorskip("verl", reason="verl is missing: make verl-test")
+    from hgpo.integrations.verl.cpu import TransformersServer
+
+    path = save_tiny_model(tmp_path, [" ".join(WORDS)], **SIZES)
+    return TransformersServer.__ray_metadata__.modified_class(str(path), 4, 0)  # type: ignore[attr-defined]
+
+
+def asked(server: Any) -> asyncio.Task[Any]:
+    return asyncio.create_task(server.generate([3, 4, 5], {"temperature": 1.0}))
+
+
+def test_requests_wait_for_new_weights_and_name_those_that_answered(server: Any) -> None:
+    async def play() -> None:
+        assert (await asked(server)).extra_fields["global_steps"] == 0
+        await server.abort_all_requests()
+        waiting = asked(server)
+        await asyncio.sleep(PAUSE_SECONDS)
+        assert not waiting.done()
+        await server.load_weights({}, 7)
+        await server.resume_generation()
+        output = await waiting
+        assert (output.extra_fields["global_steps"], output.stop_reason) == (7, "completed")
+
+    asyncio.run(play())
+
+
+def test_a_batch_that_is_being_sampled_is_answered_before_generation_stops(server: Any) -> None:
+    async def play() -> None:
+        running = asked(server)
+        while server._waiting or not server._sampling.locked():  # until its batch has begun
+            await asyncio.sleep(0)
+        await server.abort_all_requests()
+        await server.load_weights({}, 7)
+        assert (await running).extra_fields["global_steps"] == 0
+
+    asyncio.run(play())
+
+
+def test_a_server_that_leaves_sends_requests_elsewhere(server: Any) -> None:
+    async def play() -> None:
+        await server.abort_all_requests()
+        waiting = asked(server)
+        await asyncio.sleep(PAUSE_SECONDS)
+        await server.abort_all_requests(reject_request=True)
+        for output in (await waiting, await asked(server)):
+            assert (output.token_ids, output.stop_reason) == ([], "aborted")
+        await server.resume_generation()
+        assert (await asked(server)).stop_reason == "completed"
+
+    asyncio.run(play())
+
+
+def test_weights_reach_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl", reason="verl is missing: make verl-test")
+    from hgpo.integrations.verl import cpu_weights
+
+    monkeypatch.setattr(cpu_weights.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    weights = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    engine = cpu_weights.StoreCheckpointEngine
+    trainers, servers = [engine(1, is_master=True), engine(1)], [engine(1), engine(1)]
+    addresses = engine.build_topology(2, 2, [one.prepare() for one in (*trainers, *servers)])
+    for part, found in zip((trainers, servers), addresses, strict=True):
+        for one, address in zip(part, found["address"], strict=True):
+            one.init_process_group(address)
+
+    async def receive(one: Any) -> dict[str, torch.Tensor]:
+        return {name: tensor async for name, tensor in one.receive_weights()}
+
+    async def send() -> Any:
+        return await asyncio.gather(
+            *(receive(one) for one in servers), *(one.send_weights(iter(weights.items())) for one in trainers)
+        )
+
+    first, second, *_ = asyncio.run(send())
+    for received in (first, second):
+        assert received.keys() == weights.keys()
+        assert all(torch.equal(received[name], tensor) for name, tensor in weights.items())
+    for one in (*servers, *trainers):
+        one.finalize()

@@ -74,7 +74,14 @@ def composed(
         "actor_rollout_ref": {
             "model": {**plain, **model},
             "actor": {"fsdp_config": engine, "ppo_max_token_len_per_gpu": 32_768},
-            "rollout": {"name": rollout, "gpu_memory_utilization": 0.5, "max_model_len": 4_608},
+            "rollout": {
+                "name": rollout,
+                "gpu_memory_utilization": 0.5,
+                "max_model_len": 4_608,
+                "nnodes": 0,
+                "n_gpus_per_node": gpus,
+                "checkpoint_engine": {"backend": "naive"},
+            },
         },
     }
 
@@ -392,6 +399,10 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
         (RayNeeds(2, 2, 2), nodes((8, 2), (8, 2), (8, 2)), True),  # one to spare
         (RayNeeds(1, 1, 2), nodes((0, 0), (16, 1)), False),  # a storage unit goes to the first
         (RayNeeds(1, 1, 1), [], False),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 2)), True),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((7, 2)), False),
+        (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 1)), False),
+        (RayNeeds(1, 2, 1, rollout_gpus=2), nodes((9, 2), (4, 2)), True),
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:
@@ -401,12 +412,32 @@ def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], f
 def test_a_cluster_that_would_hang_is_described() -> None:
     assert RayNeeds(1, 1, 1).check(nodes((5, 1))).found == (
         "verl would wait forever: 1 node(s) are needed with 1 GPU(s) and 6 CPUs each, and 1 CPU on every other node; "
-        "the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
+        "6 CPUs and 1 GPUs in all; the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
     )
 
 
 def test_needs_are_read_from_verls_configuration() -> None:
     assert RayNeeds.of(composed(gpus=4)) == RayNeeds(1, 4, 1)
+    assert RayNeeds.of(apart(composed(gpus=4))) == RayNeeds(1, 4, 1, rollout_gpus=2)
+
+
+def apart(verl_config: dict[str, Any]) -> dict[str, Any]:
+    """With two GPUs that only sample."""
+    more = {"nnodes": 1, "n_gpus_per_node": 2, "checkpoint_engine": {"backend": "nccl"}}
+    verl_config["actor_rollout_ref"]["rollout"].update(more)
+    return verl_config
+
+
+def test_gpus_that_only_sample_need_a_package_that_sends_them_weights(
+    sized: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = replace(MACHINE, gpus=(80 * 10**9,) * 3)
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    assert fatal(check(apart(composed()), machine)) == ["cupy"]
+    assert fatal(check(composed(), machine)) == []
+    monkeypatch.setattr(preflight, "find_spec", lambda name: object())
+    assert fatal(check(apart(composed()), machine)) == []
+    assert fatal(check(apart(composed()), replace(machine, gpus=machine.gpus[:2]))) == ["Ray's CPUs and GPUs"]
 
 
 def test_verl_holds_as_many_cpus_for_a_rank() -> None:

@@ -30,15 +30,17 @@ from hgpo.utils.progress import Reporter
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 from omegaconf import OmegaConf
-from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerSync, get_trainer_cls
 
 from hgpo.integrations.verl import trainer as module
 from hgpo.integrations.verl.checkpoints import STATE_NAME, TRACKER_FILE
 from hgpo.integrations.verl.launch import RECIPE_KEY
+from hgpo.integrations.verl.mode import trainer_name
 from hgpo.integrations.verl.queue import BatchSteps, Cut, cut
 from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
+from hgpo.integrations.verl.trainers import SyncTrainer
 from killed import killed_at_each_call
-from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
+from metric_keys import OF_ASYNCHRONOUS_SAMPLING, OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
 from panels import panel
 from step_records import step_record
 
@@ -49,9 +51,9 @@ def recipe(**tree: Any) -> Config:
     return Config.model_validate({"policy": {"model": "m"}, "evaluation": {"every": EVERY}, **tree})
 
 
-def make(path: Path, *, update: int = 0, **training: Any) -> HgpoTrainer:
-    trainer = object.__new__(HgpoTrainer)
-    trainer.recipe = recipe(training={"updates": UPDATES, **training})
+def make(path: Path, *, update: int = 0, mode: str = "sync", **training: Any) -> HgpoTrainer:
+    trainer: HgpoTrainer = object.__new__(get_trainer_cls(trainer_name(mode)))
+    trainer.recipe = recipe(training={"updates": UPDATES, **training}, verl={"mode": mode})
     trainer.run, trainer.reporter = RunDirectory(path), Reporter(quiet=True)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(path / "verl"), "val_before_train": None}})
     trainer.global_steps, trainer.total_training_steps, trainer.timing_raw = update, UPDATES, {}
@@ -85,7 +87,7 @@ def test_its_process_imports_what_the_recipe_names(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     named = recipe(agent={"template": "my_prompts:TEMPLATE"})
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    HgpoTrainer(
+    SyncTrainer(
         OmegaConf.create({RECIPE_KEY: {"settings": json.dumps(as_tree(named)), "run_directory": str(tmp_path)}})
     )
     assert sys.modules.pop("my_prompts", None) is not None
@@ -285,10 +287,11 @@ def test_advantages_are_those_of_the_critics_values_and_the_policy_waits_for_it(
         assert trainer._compute_old_log_prob(batch, {}) is trainer._compute_ref_log_prob(batch, {}) is batch
 
 
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_look_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    trainer = make(tmp_path, update=3, mini_batch_size=9)
+    trainer = make(tmp_path, update=3, mode=mode, mini_batch_size=9)
     trainer.tasks_drawn = 48
     steps = BatchSteps(
         [
@@ -299,19 +302,23 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
         [f"u_{t}_{step}" for t in "12" for step in (0, 1, 2)],
     )
     monkeypatch.setattr(module, "read_steps", lambda batch: steps)
-    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    monkeypatch.setattr(PPOTrainer, "_balance_batch", lambda self, batch, metrics: batch)
     names = ("pg_loss", "kl_loss", "entropy_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "grad_norm")
 
     def step_of_verl(self: HgpoTrainer, metrics: dict[str, Any], timing_raw: dict[str, float]) -> None:
-        self._balance_batch(Batch(list(steps.keys), [{} for _ in steps.keys]), metrics)
+        tags = [{"min_global_steps": 1, "max_global_steps": 2} for _ in steps.keys]
+        self._balance_batch(Batch(list(steps.keys), tags), metrics)
         assert self._get_required_batch_multiple(9) == 9
         metrics |= {f"actor/{name}": 0.5 for name in names} | {"actor/perf/max_memory_allocated_gb": 0.0}
         timing_raw |= {"gen": 2.0, "adv": 0.5, "old_log_prob": 1.0, "update_actor": 1.5}
 
-    monkeypatch.setattr(PPOTrainerSync, "step", step_of_verl)
+    monkeypatch.setattr(PPOTrainer, "step", step_of_verl)
     trainer.step({}, {})
     [row] = read_metrics(trainer.run)
-    assert general(row) == explained() - {"peak_memory_gib"} - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
+    ages = {name: row.pop(name) for name in OF_ASYNCHRONOUS_SAMPLING & row.keys()}
+    assert ages == ({} if mode == "sync" else dict.fromkeys(OF_ASYNCHRONOUS_SAMPLING, 1) | {"staleness_min": 0})
+    absent = {"peak_memory_gib"} | OF_FULL_MEMORY | OF_RECOMPUTED_LOG_PROBS | OF_ASYNCHRONOUS_SAMPLING
+    assert general(row) == explained() - absent
     assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 2, 6, 12)
     assert (row["lost_trajectories"], row["padding_rows"]) == (16 * 8 - 2, 3)
     assert row["tokens_per_second"] == (12 + 12) / 5.0

@@ -1,0 +1,120 @@
+"""`verl.mode`: which of verl's trainers runs, its settings, and what it cannot do. Does not import verl.
+
+    sync             rollouts of an update, then the update; the same GPUs do both
+    colocate_async   rollouts of later updates begin early, stop during an update and go on with its weights
+    separate_async   GPUs of their own sample all the time; the others train
+
+An asynchronous trainer takes the oldest complete groups, waits for them rather than dropping them, and trains on tokens
+of older policies. verl cuts a batch of `separate_async` into `parameter_sync_step` parts with an update each; here the
+trainer cuts mini-batches itself, as in the other modes, so there is one part.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError
+from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
+from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, leaves, on_cpu
+
+CPU_WEIGHTS = "hgpo_store"
+_CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_ENGINE = f"{_ROLLOUT}.checkpoint_engine"
+_SYNC, _SEPARATE = "sync", "separate_async"
+
+
+def trainer_name(mode: str) -> str:
+    """The name under which this project's trainer of a mode is registered with verl."""
+    return f"hgpo_{mode}"
+
+
+def is_asynchronous(verl: VerlSettings) -> bool:
+    """Whether a step may be sampled by an older policy than the one that is updated."""
+    return verl.mode != _SYNC
+
+
+def check_mode(policy: PolicySettings, training: TrainingSettings, verl: VerlSettings) -> None:
+    """Reject what contradicts `verl.mode`.
+
+    Raises:
+        ConfigError: names the setting and the remedy.
+    """
+    if is_asynchronous(verl):
+        _check_correction(training, verl)
+    if verl.mode == _SEPARATE:
+        _check_separate(policy, verl)
+    elif verl.rollout_gpus > 1:
+        raise ConfigError(
+            f"verl.rollout_gpus = {verl.rollout_gpus}: only verl.mode = {_SEPARATE!r} has GPUs that only sample"
+        )
+
+
+def _check_correction(training: TrainingSettings, verl: VerlSettings) -> None:
+    why = f"verl.mode = {verl.mode!r} trains on tokens of older policies, whose weights in the loss need"
+    if training.recompute_log_probs is False:
+        raise ConfigError(
+            f"training.recompute_log_probs = false: {why} the trainer's log-probs; leave it at auto, or take "
+            "verl.mode = sync"
+        )
+    corrected = any(name.startswith(f"{CORRECTION}.") for name, _ in leaves(verl.overrides))
+    if training.importance_cap is None and not corrected:
+        raise ConfigError(
+            f"training.importance_cap = none: {why} a cap; set one, or verl.overrides.{CORRECTION}, or take "
+            "verl.mode = sync"
+        )
+
+
+def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
+    if policy.lora.rank:
+        raise ConfigError(
+            f"policy.lora.rank = {policy.lora.rank}: verl 0.9 sends the separate GPUs the base model without its "
+            "adapter; take verl.mode = colocate_async"
+        )
+    if on_cpu(policy) and verl.rollout == VLLM_ON_CPU:
+        raise ConfigError(
+            f"verl.rollout = {VLLM_ON_CPU!r}: verl.mode = {_SEPARATE!r} runs on CPUs only with this project's own "
+            "sampler; leave verl.rollout out, or take verl.mode = colocate_async"
+        )
+    if verl.rollout_gpus % verl.tensor_parallel:
+        raise ConfigError(
+            f"verl.tensor_parallel = {verl.tensor_parallel} does not divide verl.rollout_gpus = {verl.rollout_gpus}"
+        )
+
+
+def mode_settings(config: Config) -> dict[str, Mapped]:
+    """verl's settings that follow from `verl.mode`, as `hgpo.integrations.verl.config.mapped_settings`."""
+    verl = config.verl
+    found = {"trainer.v1.trainer_mode": Mapped(trainer_name(verl.mode), "verl.mode")}
+    if verl.mode != _SEPARATE:
+        return found
+    tasks = config.rollout.tasks_per_update
+    found |= {
+        "trainer.v1.separate_async.parameter_sync_step": Mapped(1),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": Mapped(tasks, "training.mini_batch_size"),
+        # Each copy of the engine asks Ray for a group of its own, so the GPUs may be on any node.
+        f"{_ROLLOUT}.nnodes": Mapped(1, "verl.rollout_gpus"),
+        f"{_ROLLOUT}.n_gpus_per_node": Mapped(verl.rollout_gpus, "verl.rollout_gpus"),
+    }
+    if on_cpu(config.policy):
+        found[f"{_ENGINE}.backend"] = Mapped(CPU_WEIGHTS, "policy.device")
+        found[f"{_ENGINE}.custom_backend_module"] = Mapped(_CPU_WEIGHTS_MODULE, "policy.device")
+    return found
+
+
+def suggested_for_mode(policy: PolicySettings, verl: VerlSettings) -> Settings:
+    """verl's settings that a recipe may override."""
+    found: Settings = {}
+    if is_asynchronous(verl):
+        found["trainer.v1.sampler.max_off_policy_strategy"] = "wait"  # verl's own drops tasks
+    if verl.mode == _SEPARATE and not on_cpu(policy):
+        found[f"{_ENGINE}.backend"] = "nccl"
+    return found
+
+
+def batches_ahead(verl: VerlSettings) -> int:
+    """Batches whose rollouts have begun when an update takes one, that one left out."""
+    if not is_asynchronous(verl):
+        return 0
+    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
+    return ceil(given)

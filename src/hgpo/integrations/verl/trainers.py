@@ -1,0 +1,51 @@
+"""The trainers that verl runs, one for each `verl.mode`: this project's parts on one of verl's loops. Needs verl.
+
+**Resuming an asynchronous run.** A checkpoint has verl's queue. Groups that were complete are trained on as they are,
+with their age; those that were still played are played again from their start; `tasks_drawn` counts both, so no task is
+lost or drawn twice.
+"""
+
+from __future__ import annotations
+
+from verl.trainer.ppo.v1 import (
+    PPOTrainerColocateAsync,
+    PPOTrainerSeparateAsync,
+    PPOTrainerSync,
+    register_trainer,
+)
+
+from hgpo.integrations.verl.mode import trainer_name
+from hgpo.integrations.verl.queue import clear_rows_without_task, groups_in_queue
+from hgpo.integrations.verl.trainer import HgpoTrainer
+
+
+@register_trainer(trainer_name("sync"))
+class SyncTrainer(HgpoTrainer, PPOTrainerSync):  # type: ignore[misc]
+    """Samples a batch, then trains on it."""
+
+
+class AsyncTrainer(HgpoTrainer):
+    """What the asynchronous trainers have in common."""
+
+    def _add_batch_to_generate(self) -> None:
+        """Draw the next tasks, but none that no update will take."""
+        per_update = self.recipe.rollout.tasks_per_update
+        updates = self.total_training_steps - self.global_steps + 1
+        missing = updates * per_update - groups_in_queue()
+        if missing > 0:
+            self._add_prompts_to_generate(min(per_update, missing))
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps:
+            clear_rows_without_task()  # those of the update before the checkpoint
+
+
+@register_trainer(trainer_name("colocate_async"))
+class ColocateAsyncTrainer(AsyncTrainer, PPOTrainerColocateAsync):  # type: ignore[misc]
+    """Samples beyond the batch until it has one, stops sampling while it trains, and goes on with the new weights."""
+
+
+@register_trainer(trainer_name("separate_async"))
+class SeparateAsyncTrainer(AsyncTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc]
+    """Trains while other GPUs sample."""

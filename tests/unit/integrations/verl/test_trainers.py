@@ -1,0 +1,76 @@
+"""What differs between the trainers of `verl.mode`: the age of what they train on, and which tasks they draw."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+
+from verl.trainer.ppo.v1 import get_trainer_cls
+
+from hgpo.config import Config
+from hgpo.integrations.verl import trainers as module
+from hgpo.integrations.verl.mode import trainer_name
+from hgpo.integrations.verl.queue import staleness
+from hgpo.integrations.verl.trainer import HgpoTrainer
+from hgpo.integrations.verl.trainers import AsyncTrainer, ColocateAsyncTrainer
+
+SHARED = ("_balance_batch", "_compute_advantage", "_update_actor", "_evaluate", "_save_checkpoint", "step")
+
+
+def batch(versions: dict[str, tuple[int, int]]) -> Any:
+    """Rows by key, each with the oldest and the newest version that sampled it, and one of padding."""
+    tags = [{"min_global_steps": oldest, "max_global_steps": newest} for oldest, newest in versions.values()]
+    return SimpleNamespace(keys=[*versions, "pad_0_0"], tags=[*tags, {"is_padding": True}])
+
+
+def test_the_age_of_tokens_is_counted_in_versions_by_step_and_within_groups() -> None:
+    found = staleness(batch({"a_0_0": (2, 2), "a_0_1": (3, 3), "a_1_0": (1, 3), "b_0_0": (4, 4)}), update=5)
+    assert found == {
+        "staleness_min": 0,  # b's
+        "staleness_mean": (2 + 1 + 3 + 0) / 4,  # a step counts by its oldest token
+        "staleness_max": 3,
+        "staleness_spread_mean": (2 + 0) / 2,  # a's tokens are of versions 1 to 3
+        "staleness_spread_max": 2,
+    }
+
+
+def test_a_synchronous_batch_has_the_age_0_and_an_empty_one_none() -> None:
+    assert set(staleness(batch({"a_0_0": (6, 6), "b_1_0": (6, 6)}), update=7).values()) == {0}
+    assert staleness(batch({}), update=7) == {}
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_every_mode_is_one_of_verls_with_the_same_parts(mode: str) -> None:
+    trainer = get_trainer_cls(trainer_name(mode))
+    assert any(base is get_trainer_cls(mode) for base in trainer.__mro__)
+    for name in SHARED:
+        assert getattr(trainer, name) is getattr(HgpoTrainer, name)
+
+
+@pytest.mark.parametrize(
+    ("update", "queued", "drawn"),
+    [
+        (1, 4, 4),  # one batch was begun before the first update
+        (8, 8, 0),  # as after a group that was played again
+        (9, 4, 4),
+        (9, 6, 2),
+        (10, 4, 0),  # the last update takes what is there
+        (10, 0, 4),
+    ],
+)
+def test_no_task_is_drawn_that_no_update_takes(
+    monkeypatch: pytest.MonkeyPatch, update: int, queued: int, drawn: int
+) -> None:
+    tree = {"policy": {"model": "m"}, "rollout": {"tasks_per_update": 4}, "verl": {"mode": "colocate_async"}}
+    trainer: Any = object.__new__(ColocateAsyncTrainer)
+    trainer.recipe = Config.model_validate(tree)
+    trainer.total_training_steps, trainer.global_steps = 10 if update > 8 else 9, update
+    monkeypatch.setattr(module, "groups_in_queue", lambda: queued)
+    asked: list[int] = []
+    monkeypatch.setattr(AsyncTrainer, "_add_prompts_to_generate", lambda self, count: asked.append(count))
+    trainer._add_batch_to_generate()
+    assert sum(asked) == drawn
