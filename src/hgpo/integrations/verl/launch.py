@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 RECIPE_KEY = "hgpo"
 # Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
 # and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
-_MODULES = ("engine", "agent_loop", "trainer")  # after "cpu", since other modules of verl ask for the platform
+_MODULES = ("engine", "head", "agent_loop", "trainer")  # after "cpu", since other modules of verl ask for the platform
 # Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
 # here: Ray writes these variables into its logs.
 FORWARDED = (
