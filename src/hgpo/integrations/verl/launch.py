@@ -32,7 +32,6 @@ from hgpo.integrations.verl.config import (
     mapped_settings,
     on_cpu,
     reject_owned,
-    stored_rows,
     suggested_settings,
     vllm_environment,
     vllm_on_cpu,
@@ -68,10 +67,12 @@ FORWARDED = (
     "HF_HUB_OFFLINE",
     "OMP_NUM_THREADS",
     "PYTHONPATH",
+    "VLLM_CACHE_ROOT",
     "WANDB_DIR",
     "WANDB_MODE",
 )
-_OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM")
+_NO_COMPILE_CACHE = "VLLM_DISABLE_COMPILE_CACHE"
+_OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", _NO_COMPILE_CACHE)
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
 # Tables that verl passes on as they are, so that they may have any keys.
@@ -221,6 +222,10 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
         os.environ["VERL_PLATFORM"] = "cpu"
         # Else Ray hides all GPUs from processes that asked for none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    elif verl.rollout == "vllm":
+        # verl switches the cache of compiled graphs off, since processes that start together could write broken files
+        # (vllm-project/vllm issue 24601). Since 2.10, PyTorch writes them atomically (pytorch/pytorch 162432).
+        os.environ.setdefault(_NO_COMPILE_CACHE, "0")
     if vllm_on_cpu(policy, verl):
         os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
 
@@ -283,8 +288,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    rows = stored_rows(config.rollout, config.evaluation, environment, critic=config.needs_critic)
-    suggested = suggested_settings(policy, training, verl, critic=config.needs_critic, stored_rows=rows)
+    suggested = suggested_settings(config)
     mapped, overrides = mapped_settings(config, model, run.path), dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)

@@ -49,6 +49,7 @@ _ANSWER_SECONDS = 120
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
 _ASLEEP = 4 * GIB  # what vLLM keeps while the policy is updated, its CUDA graphs and buffers; a guess
 _FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
+_PROMPT_SHARE = 2  # logits are those of responses; prompts are taken to be half as long as they may be
 # 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
 _PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
 _HOURS_FROM = "290 s an update, published for 1.5B on two GPUs, in proportion to parameters and steps"
@@ -188,7 +189,9 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     weights, gradients = _weights_and_gradients(model, adapters, engine, ranks)
     # verl balances the work of micro-batches, so one may exceed the bound by one sequence.
     tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
-    logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else tokens * _LOGIT * number
+    response = rollout["response_length"]
+    scored = tokens * response // (response + (rollout["max_model_len"] - response) // _PROMPT_SHARE)
+    logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else scored * _LOGIT * number
     embeddings = 2 * model.vocabulary * model.hidden_size
     gathered = embeddings + 2 * (model.parameters - embeddings) // model.layers
     resting, moments = _resting(weights, gradients, engine)

@@ -74,7 +74,12 @@ def composed(
         "actor_rollout_ref": {
             "model": {**plain, **model},
             "actor": {"fsdp_config": engine, "ppo_max_token_len_per_gpu": 32_768},
-            "rollout": {"name": rollout, "gpu_memory_utilization": 0.5, "max_model_len": 4_608},
+            "rollout": {
+                "name": rollout,
+                "gpu_memory_utilization": 0.5,
+                "max_model_len": 4_608,
+                "response_length": 512,
+            },
         },
     }
 
@@ -273,6 +278,12 @@ def test_each_setting_saves_where_it_should(change: dict[str, Any], part: str) -
 )
 def test_what_saves_by_default(setting: str, part: str) -> None:
     assert update_of(**{setting: False})[part] > 5 * update_of()[part]
+
+
+def test_logits_are_those_of_responses_after_prompts_of_half_their_bound() -> None:
+    parts = update_of(use_fused_kernels=False)
+    assert parts["logits"] * GIB == int((32_768 + 4_608) * 512 / (512 + 2_048)) * 4 * 2 * LARGE.vocabulary
+    assert update_of(use_fused_kernels=False, response_length=4_607)["logits"] > 4.9 * parts["logits"]
 
 
 def test_offloaded_weights_make_room_for_vllm() -> None:
