@@ -246,12 +246,11 @@ def estimate_gpu_hours(model: ModelSummary, config: Config) -> float:
 def estimate_disk(model: ModelSummary, config: Config) -> int:
     """Bytes of the checkpoints, one in the making included: weights, two moments, and the weights for transformers.
 
-    Of adapters, a checkpoint has adapters alone, after verl has written the whole model beside them.
+    With LoRA, those of the adapter alone.
     """
-    rank, checkpoints = config.policy.lora.rank, config.training.keep_checkpoints + 1
-    if rank:
-        return checkpoints * 16 * model.adapter_parameters(rank) + 4 * model.parameters
-    return checkpoints * 16 * model.parameters
+    rank = config.policy.lora.rank
+    trained = model.adapter_parameters(rank) if rank else model.parameters
+    return (config.training.keep_checkpoints + 1) * 16 * trained
 
 
 def _existing(path: Path) -> Path:
