@@ -19,7 +19,7 @@ Check this machine: hgpo, Python, packages, verl, devices, environments, and dat
 cannot run; the report's packages, verl and real data are not needed for that.
 
 With --engine verl: what that engine needs here, with a recipe: packages, GPUs, the CPUs that Ray places (TransferQueue,
-placement groups), an estimate of the memory of a GPU. Ends with status 1 if verl would not start.
+placement groups), estimates of the memory of a GPU and of the host. Ends with status 1 if verl would not start.
 
 examples:
   hgpo doctor

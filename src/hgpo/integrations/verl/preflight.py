@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from hgpo.config import Config, ConfigError
 from hgpo.config.settings import PolicySettings
+from hgpo.runs.metrics import memory_field
 
 if TYPE_CHECKING:
     from hgpo.training.run_plan import ModelSummary
@@ -53,6 +55,12 @@ _PROMPT_SHARE = 2  # logits are those of responses; prompts are taken to be half
 # 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
 _PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
 _HOURS_FROM = "290 s an update, published for 1.5B on two GPUs, in proportion to parameters and steps"
+_TOKEN = 2 * 32  # bytes of a stored token in the queue and in the trainer; the trainer's were measured (docs/verl.md)
+_RANK_PROCESSES, _AGENT_WORKER = 6 * GIB, GIB  # a rank's and its vLLM's processes, an agent worker; guesses
+_MORE_HOST_MEMORY = (
+    "memory may not suffice. What reduces it: param_offload=false and optimizer_offload=false, "
+    "training.kl_coefficient=0 (no reference), more verl.nodes, fewer verl.agent_workers"
+)
 _MORE_MEMORY = (
     "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
     "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
@@ -106,18 +114,27 @@ def require_verl() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine: its name in messages, CPU cores, bytes of each GPU (None if unknown), versions (None if missing)."""
+    """A machine: name in messages, CPU cores, bytes of each GPU (None: unknown), versions (None: missing), memory."""
 
     address: str
     cores: int
     gpus: tuple[int, ...] | None
     versions: Mapping[str, str | None]
+    memory: int = 0  # bytes; 0 if unknown
 
 
 def inspect_machine(address: str = THIS) -> Machine:
     """This machine. No package is imported, and no GPU is used."""
     versions = {name: installed_version(name) for name in (*SHARED_PACKAGES, *GPU_PACKAGES)}
-    return Machine(address, os.cpu_count() or 1, _gpus(), versions)
+    return Machine(address, os.cpu_count() or 1, _gpus(), versions, _memory())
+
+
+def _memory(root: Path = Path("/")) -> int:
+    """Bytes of the machine, or of the container's limit (cgroup v2)."""
+    total = memory_field(root / "proc/meminfo", "MemTotal:")
+    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+        total = min(total, int((root / "sys/fs/cgroup/memory.max").read_text()))
+    return total
 
 
 def _gpus() -> tuple[int, ...] | None:
@@ -158,7 +175,9 @@ def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: P
     needed |= {"flash-attn"} if attention == "flash_attention_2" else set()
     packages = [finding for machine in with_gpus for finding in package_findings(machine, needed)]
     smallest = min(min(machine.gpus or ()) for machine in with_gpus)
-    return [*packages, memory_finding(policy, verl_config, smallest)]
+    hosts = [machine.memory for machine in with_gpus if machine.memory]
+    of_host = [host_memory_finding(policy, verl_config, min(hosts))] if hosts else []
+    return [*packages, memory_finding(policy, verl_config, smallest), *of_host]
 
 
 def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
@@ -218,6 +237,45 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
         },
     }
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
+
+
+def host_memory_finding(policy: PolicySettings, verl_config: VerlConfig, memory: int) -> Finding:
+    """The estimate for a machine of `memory` bytes; a note where it exceeds that, never fatal."""
+    from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
+
+    parts = estimate_host_memory(summarise_model(policy), verl_config)
+    needed = sum(parts.values())
+    found = f"about {needed:.1f} GiB a node ({described(parts)}); {memory / GIB:.1f} GiB available"
+    return Finding("host memory", found, _MORE_HOST_MEMORY if needed * GIB > memory else "")
+
+
+def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[str, float]:
+    """GiB of a node by part, while the policy is updated; loading a model takes 4 bytes per parameter for a moment.
+
+    Offloaded weights take 4 bytes per parameter and moments 8, divided by the nodes, and the reference, which is always
+    offloaded, what its type takes. A critic has the policy's settings, unless it has its own. With LoRA, the adapter
+    alone has moments, the policy's base is the reference, and each sleeping vLLM keeps the model here.
+    """
+    part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
+    actor, rollout, gpus = part["actor"], part["rollout"], trainer["n_gpus_per_node"]
+    rank = (part["model"].get("lora") or {}).get("rank", 0) or part["model"]["lora_rank"]
+    trained = model.adapter_parameters(rank) if rank else model.parameters
+    engines = [actor["fsdp_config"]] + [verl_config["critic"]["fsdp"]] * verl_config["critic"]["enable"]
+    offloaded = 0
+    for engine in engines:
+        offloaded += 4 * model.parameters * (engine["offload_policy"] or engine["param_offload"])
+        offloaded += 8 * trained * (engine["offload_policy"] or engine["optimizer_offload"])
+    reference = 0 if rank or not actor["use_kl_loss"] else _bytes_of(part["ref"]["fsdp_config"]["model_dtype"])
+    asleep = 2 * model.parameters * gpus // rollout["tensor_model_parallel_size"] if rank else 0
+    rows = verl_config["transfer_queue"]["backend"]["SimpleStorage"]["total_storage_size"] // 2
+    sizes = {
+        "offloaded weights and moments": offloaded / trainer["nnodes"],
+        "reference": reference * model.parameters / trainer["nnodes"],
+        "vLLM asleep": asleep,
+        "rollouts": rows * rollout["max_model_len"] * _TOKEN,
+        "processes": gpus * _RANK_PROCESSES + rollout["agent"]["num_workers"] * _AGENT_WORKER,
+    }
+    return {name: size / GIB for name, size in sizes.items()}
 
 
 def cost_findings(config: Config) -> list[Finding]:

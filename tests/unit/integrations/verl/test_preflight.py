@@ -26,6 +26,7 @@ from hgpo.integrations.verl.preflight import (
     estimate_disk,
     estimate_gpu_hours,
     estimate_gpu_memory,
+    estimate_host_memory,
     gpu_findings,
     inspect_machine,
     installed_version,
@@ -302,6 +303,75 @@ def test_a_critic_rests_beside_the_policy(rank: int, offload: bool, expected: in
     adapters = 12 * LARGE.adapter_parameters(rank)
     for parts in estimate_gpu_memory(LARGE, found, 80 * 10**9).values():
         assert parts["critic"] * GIB == pytest.approx((expected * LARGE.parameters + adapters) / 4)
+
+
+# ---- memory of the host --------------------------------------------------------------------------------------------
+
+
+def on_host(**changes: Any) -> dict[str, Any]:
+    found = composed_of_7b(**changes)
+    part = found["actor_rollout_ref"]
+    part["ref"] = {"fsdp_config": {"model_dtype": "bf16"}}
+    part["actor"]["use_kl_loss"] = changes.get("use_kl_loss", True)
+    part["rollout"] |= {"tensor_model_parallel_size": 1, "agent": {"num_workers": 8}}
+    found["transfer_queue"]["backend"]["SimpleStorage"]["total_storage_size"] = 2 * 6_400
+    return found
+
+
+def host_parts(**changes: Any) -> dict[str, float]:
+    return {name: part * GIB for name, part in estimate_host_memory(LARGE, on_host(**changes)).items()}
+
+
+OFFLOADED = {"param_offload": True, "optimizer_offload": True}
+
+
+def test_offloaded_weights_and_moments_take_twelve_bytes_and_the_reference_two() -> None:
+    parts = host_parts(**OFFLOADED)
+    assert parts["offloaded weights and moments"] == pytest.approx(12 * LARGE.parameters)
+    assert parts["reference"] == pytest.approx(2 * LARGE.parameters)
+    assert parts["rollouts"] == pytest.approx(6_400 * 4_608 * 64)
+    assert parts["vLLM asleep"] == 0
+    assert host_parts(**OFFLOADED, nnodes=2)["reference"] == pytest.approx(LARGE.parameters)
+    plain = host_parts(use_kl_loss=False)
+    assert plain["offloaded weights and moments"] == plain["reference"] == 0
+
+
+def test_with_lora_moments_are_the_adapters_and_each_vllm_keeps_the_model() -> None:
+    parts = host_parts(**OFFLOADED, lora_rank=64)
+    expected = 4 * LARGE.parameters + 8 * LARGE.adapter_parameters(64)
+    assert parts["offloaded weights and moments"] == pytest.approx(expected)
+    assert parts["reference"] == 0
+    assert parts["vLLM asleep"] == pytest.approx(4 * 2 * LARGE.parameters)
+
+
+def test_a_critic_is_offloaded_as_the_policy_is() -> None:
+    tree = on_host(**OFFLOADED)
+    tree["critic"] = {"enable": True, "fsdp": tree["actor_rollout_ref"]["actor"]["fsdp_config"]}
+    found = estimate_host_memory(LARGE, tree)["offloaded weights and moments"] * GIB
+    assert found == pytest.approx(24 * LARGE.parameters)
+
+
+def test_too_little_host_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_plan, "summarise_model", lambda policy: LARGE)
+    for gib, noted in ((100, True), (200, False)):
+        machine = replace(MACHINE, memory=gib * GIB)
+        [found] = [one for one in gpu_findings(on_host(**OFFLOADED), [machine], POLICY) if one.what == "host memory"]
+        assert found.found.startswith("about 1")
+        assert f"{gib}.0 GiB available" in found.found
+        assert bool(found.remedy) is noted
+        assert not found.fatal
+
+
+def test_the_memory_of_a_container_is_its_limit(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       2048 kB\n")
+    assert preflight._memory(tmp_path) == 2**21
+    for limit, expected in (("max", 2**21), (str(2**20), 2**20), (str(2**30), 2**21)):
+        (group / "memory.max").write_text(f"{limit}\n")
+        assert preflight._memory(tmp_path) == expected
+    assert inspect_machine().memory > 0
 
 
 # ---- costs of a training -------------------------------------------------------------------------------------------
