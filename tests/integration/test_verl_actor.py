@@ -39,7 +39,7 @@ NORMS: dict[LossAggregation, float] = {}
 
 @pytest.fixture(scope="module", autouse=True)
 def queue() -> Iterator[None]:
-    with ray_and_queue("cpu engine"):
+    with ray_and_queue("cpu engine head"):
         yield
 
 

@@ -15,8 +15,9 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 from omegaconf import OmegaConf
 
+from hgpo.integrations.verl.estimates import estimate_disk, estimate_gpu_hours, estimate_gpu_memory
 from hgpo.integrations.verl.launch import compose
-from hgpo.integrations.verl.preflight import RayNeeds, estimate_disk, estimate_gpu_hours, estimate_gpu_memory
+from hgpo.integrations.verl.preflight import RayNeeds
 from hgpo.runs.metrics import GIB
 from published_recipes import FOLDER
 from qwen_sizes import QWEN
@@ -55,7 +56,7 @@ def dry_run(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
 def test_every_profile_is_on_the_page() -> None:
     profiles = {f"verl/profiles/{path.stem}" for path in (FOLDER / "profiles").glob("*.toml")}
     commands = {row.command for row in ROWS}
-    assert len(commands) == 6
+    assert len(commands) == 7
     assert {command for command in commands if "profiles" in command} == profiles
 
 
@@ -71,6 +72,7 @@ def test_a_training_takes_what_the_page_says(row: Hardware, monkeypatch: pytest.
     assert round(estimate_gpu_hours(model, config)) == row.hours
     assert round(estimate_disk(model, config) / GB) == row.disk
     check_settings(tree, adapters="lora" in row.command)
+    assert tree["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"] is ("80gb-1.5b" not in row.command)
 
 
 def check_settings(tree: dict[str, Any], *, adapters: bool) -> None:

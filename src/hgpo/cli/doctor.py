@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from hgpo.integrations.verl.preflight import Finding
+    from hgpo.integrations.verl.estimates import Finding
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; the report's packages, verl and real data are not needed for that.
 
 With --engine verl: what that engine needs here, with a recipe: packages, GPUs, the CPUs that Ray places (TransferQueue,
-placement groups), an estimate of the memory of a GPU. Ends with status 1 if verl would not start.
+placement groups), estimates of the memory of a GPU and of the host. Ends with status 1 if verl would not start.
 
 examples:
   hgpo doctor
@@ -78,14 +78,8 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     """
     from hgpo.config import ConfigError, load_config
     from hgpo.integrations.verl.config import on_cpu
-    from hgpo.integrations.verl.preflight import (
-        Finding,
-        check_here,
-        cost_findings,
-        inspect_machine,
-        package_findings,
-        require_verl,
-    )
+    from hgpo.integrations.verl.estimates import Finding, cost_findings
+    from hgpo.integrations.verl.preflight import check_here, inspect_machine, package_findings, require_verl
 
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,12 +97,29 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
             raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
 
-def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter of `model` and the fingerprint of its frozen weights."""
-    model.save_pretrained(folder, save_embedding_layers=False)  # else peft asks the hub about the vocabulary
-    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
+def _as_it_is(weight: torch.Tensor) -> torch.Tensor:
+    return weight
+
+
+def save_adapter(
+    model: Any, folder: Path, *, whole: Callable[[torch.Tensor], torch.Tensor] = _as_it_is, write: bool = True
+) -> None:
+    """Write the adapter of `model` and the fingerprint of its frozen weights.
+
+    Args:
+        model: a PEFT model.
+        folder: for the files of the adapter.
+        whole: gathers a weight of which each rank has a part; then all ranks call this function.
+        write: whether this rank writes.
+    """
+    adapter = {name: whole(weight) for name, weight in model.state_dict().items() if ".lora_" in name}
     if model not in _BASES:
-        _BASES[model] = fingerprint(model)
+        _BASES[model] = fingerprint(model, whole)
+    if not write:
+        return
+    # Without the first setting, peft asks the hub about the vocabulary.
+    model.save_pretrained(folder, save_embedding_layers=False, state_dict=adapter)
+    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
     (folder / BASE_FILE).write_text(json.dumps({"weights": _BASES[model]}), encoding="utf-8")
 
 
@@ -232,26 +249,16 @@ def untie(config: Any) -> None:
         part.tie_word_embeddings = False
 
 
-def fingerprint(model: Any) -> str:
-    """SHA-256 of the frozen weights in the order of their names.
+def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _as_it_is) -> str:
+    """SHA-256 of the frozen weights in the order of their names; `whole` as for `save_adapter`.
 
     Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
     """
-    return fingerprint_of(sorted(_base_weights(model)))
-
-
-def fingerprint_of(weights: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """`fingerprint` of (name, weight) pairs, sorted by the names of `base_names`."""
     digest = hashlib.sha256()
-    for name, weight in weights:
+    for name, weight in sorted(_base_weights(model)):
         digest.update(name.encode())
-        digest.update(weight.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
+        digest.update(whole(weight).detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def base_names(model: Any) -> set[str]:
-    """The names of the frozen weights, as in a model without an adapter; tied ones once."""
-    return {name for name, _ in _base_weights(model)}
 
 
 def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:

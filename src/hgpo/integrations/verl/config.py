@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
 from hgpo.config.settings import (
     CriticSettings,
-    EnvironmentSettings,
-    EvaluationSettings,
     PolicySettings,
-    RolloutSettings,
     VerlSettings,
 )
 from hgpo.envs.registry import SUITES
@@ -30,11 +28,13 @@ Settings = dict[str, Any]
 AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
 CORRECTION = "algorithm.rollout_correction"
+STORED_ROWS = "transfer_queue.backend.SimpleStorage.total_storage_size"
 _LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no other
 _NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
+_LARGEST_GRAPH = 512  # vLLM's own bound; larger batches run without a graph
 _DEVICES = ("auto", "cuda", "cpu")
 _ACTOR, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "rollout"))
 _OF_CRITICS_MODEL = (
@@ -343,18 +343,9 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
 # ---- settings of speed and memory ----------------------------------------------------------------------------------
 
 
-def suggested_settings(
-    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, critic: bool, stored_rows: int
-) -> Settings:
-    """verl's settings of speed and memory; a recipe may override them.
-
-    Args:
-        policy: of the recipe, as the next two.
-        training: see `policy`.
-        verl: see `policy`.
-        critic: whether one is trained. It takes over what is set for the policy.
-        stored_rows: see `stored_rows`.
-    """
+def suggested_settings(config: Config) -> Settings:
+    """verl's settings of speed and memory; a recipe may override them. A critic takes over those of the policy."""
+    policy, training, verl, critic = config.policy, config.training, config.verl, config.needs_critic
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
     computing = ("float32" if cpu else "bfloat16") if policy.precision == "auto" else policy.precision
     found: Settings = {
@@ -367,7 +358,7 @@ def suggested_settings(
         f"{_ROLLOUT}.max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
         "reward.num_workers": 0,  # rewards come from the environments
-        "transfer_queue.backend.SimpleStorage.total_storage_size": stored_rows,
+        STORED_ROWS: stored_rows(config),
         # One a node, two from 4 GPUs a node: few, since each takes a CPU.
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": verl.nodes * (1 + (verl.gpus_per_node >= 4)),
     }
@@ -381,6 +372,10 @@ def suggested_settings(
         found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
     if cpu:
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
+    else:
+        gpus = verl.rollout_gpus if verl.mode == "separate_async" else verl.nodes * verl.gpus_per_node
+        episodes = concurrent_episodes(config) / max(1, gpus // verl.tensor_parallel)
+        found[f"{_ROLLOUT}.cudagraph_capture_sizes"] = graph_sizes(ceil(episodes))
     if policy.lora.rank:
         # Saved checkpoints leave out the frozen weights, which are those of the start policy. The rollout engine loads
         # the base model once; updates then send only adapters.
@@ -400,17 +395,24 @@ def validation_batch(games: int | None) -> int:
     return min(_EPISODES_PER_VALIDATION_BATCH, games or _EPISODES_PER_VALIDATION_BATCH)
 
 
-def stored_rows(
-    rollout: RolloutSettings,
-    evaluation: EvaluationSettings,
-    environment: EnvironmentSettings,
-    *,
-    critic: bool,
-    batches_ahead: int = 0,
-) -> int:
+def concurrent_episodes(config: Config) -> int:
+    """The most episodes that are played at once, those of an update or of a validation batch."""
+    rollout = config.rollout
+    return max(rollout.tasks_per_update * rollout.group_size, validation_batch(config.evaluation.games))
+
+
+def graph_sizes(episodes: int) -> list[int]:
+    """Batch sizes for which vLLM captures CUDA graphs, up to the concurrent episodes of one engine.
+
+    By default vLLM 0.24 captures 51 sizes up to 512, twice each.
+    """
+    return [1, 2, 4, 8, *range(16, min(episodes, _LARGEST_GRAPH) + 16, 16)]
+
+
+def stored_rows(config: Config, batches_ahead: int = 0) -> int:
     """Rows of the queue: twice the most steps of an update, or of a validation batch.
 
     A critic has rows of its own, and so have the batches whose rollouts begin before their update.
     """
-    episodes = max(rollout.tasks_per_update * rollout.group_size, validation_batch(evaluation.games))
-    return (2 + critic + batches_ahead) * episodes * environment.max_steps + 1000
+    batches = 2 + config.needs_critic + batches_ahead
+    return batches * concurrent_episodes(config) * config.environment.max_steps + 1000

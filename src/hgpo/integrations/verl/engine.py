@@ -1,4 +1,4 @@
-"""Changes to verl's training engine: importance correction, the weights of tokens in the loss, three repairs.
+"""Changes to verl's training engine: importance correction, the weights of tokens in the loss, four repairs.
 
     old_log_probs (trainer), rollout_log_probs (engine) -> rollout_is_weights -> [verl: the loss of each token]
     response_mask of a mini-batch -> token_weight of each row -> [verl: the loss of each token] -> its weighted sum
@@ -16,6 +16,8 @@ micro-batches.
    policy. They are computed again in float32.
 3. The learning rate of a warm-up starts at 0, so that the first update changes nothing. It starts at
    1 / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
+4. A checkpoint of a model with LoRA would hold the whole float32 model for transformers, under names of wrapped modules
+   that transformers does not find. The adapter alone is written, as `hgpo.policies.weights.save_adapter` does.
 
 Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response tokens, T tokens of a padded row.
 """
@@ -23,6 +25,7 @@ Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,13 +41,14 @@ from torch.optim.lr_scheduler import LambdaLR
 from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.utils import tensordict_utils
+from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.device import get_device_id
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
 from hgpo.config import Config
 from hgpo.integrations.verl.queue import is_padding
-from hgpo.policies.weights import restore_rotary
+from hgpo.policies.weights import restore_rotary, save_adapter
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
 _FIELDS = ("response_mask", "old_log_probs", "rollout_log_probs")
@@ -55,6 +59,7 @@ _WEIGHT = "token_weight"
 _select_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _build_module = FSDPEngine._build_module
 _forward_backward_batch = FSDPEngine.forward_backward_batch
+_save_checkpoint = FSDPCheckpointManager.save_checkpoint
 _ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
 _cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
@@ -187,8 +192,30 @@ def build_module(engine: Any) -> Any:
     return model
 
 
+def should_save_hf_model(manager: Any) -> bool:
+    """Whether verl writes the whole model for transformers; never one with an adapter."""
+    return "hf_model" in manager.checkpoint_save_contents and not manager._has_lora()
+
+
+def save_checkpoint(manager: Any, local_path: str, *arguments: Any, **options: Any) -> None:
+    """verl's checkpoint, and the adapter where verl would have written a whole model."""
+    _save_checkpoint(manager, local_path, *arguments, **options)
+    if "hf_model" in manager.checkpoint_save_contents and manager._has_lora():
+        save_adapter(manager.model, Path(local_path) / "huggingface", whole=_whole, write=manager.rank == 0)
+        torch.distributed.barrier()
+
+
+def _whole(weight: torch.Tensor) -> torch.Tensor:
+    """A weight on the CPU, gathered from all ranks."""
+    kept: Any = weight.detach()
+    found: torch.Tensor = kept.to(get_device_id()).full_tensor() if hasattr(kept, "full_tensor") else kept
+    return found.cpu()
+
+
 fsdp_utils._select_fsdp2_wrap_targets = leave_fused_head_to_root
 FSDPEngine._build_module = build_module
+FSDPCheckpointManager.should_save_hf_model = property(should_save_hf_model)
+FSDPCheckpointManager.save_checkpoint = save_checkpoint
 FSDPEngine.forward_backward_batch = forward_backward_batch
 engine_workers.ppo_loss = ppo_loss
 core_algos.agg_loss = verl_losses.agg_loss = agg_loss

@@ -32,12 +32,11 @@ from hgpo.integrations.verl.config import (
     mapped_settings,
     on_cpu,
     reject_owned,
-    stored_rows,
     suggested_settings,
     vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
+from hgpo.integrations.verl.mode import check_mode, mode_settings, suggested_for_mode
 from hgpo.integrations.verl.preflight import (
     RayNeeds,
     check_cluster,
@@ -60,7 +59,7 @@ logger = logging.getLogger(__name__)
 RECIPE_KEY = "hgpo"
 # Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
 # and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
-_MODULES = ("engine", "agent_loop", "trainers")  # after "cpu", since other modules of verl ask for the platform
+_MODULES = ("engine", "head", "agent_loop", "trainers")  # after "cpu", since other modules of verl ask for the platform
 # Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
 # here: Ray writes these variables into its logs.
 FORWARDED = (
@@ -69,10 +68,12 @@ FORWARDED = (
     "HF_HUB_OFFLINE",
     "OMP_NUM_THREADS",
     "PYTHONPATH",
+    "VLLM_CACHE_ROOT",
     "WANDB_DIR",
     "WANDB_MODE",
 )
-_OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM")
+_NO_COMPILE_CACHE = "VLLM_DISABLE_COMPILE_CACHE"
+_OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", _NO_COMPILE_CACHE)
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
 # Tables that verl passes on as they are, so that they may have any keys.
@@ -222,6 +223,10 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
         os.environ["VERL_PLATFORM"] = "cpu"
         # Else Ray hides all GPUs from processes that asked for none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    elif verl.rollout == "vllm":
+        # verl switches the cache of compiled graphs off, since processes that start together could write broken files
+        # (vllm-project/vllm issue 24601). Since 2.10, PyTorch writes them atomically (pytorch/pytorch 162432).
+        os.environ.setdefault(_NO_COMPILE_CACHE, "0")
     if vllm_on_cpu(policy, verl):
         os.environ |= {name: value for name, value in vllm_environment().items() if name not in os.environ}
 
@@ -285,10 +290,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    critic, ahead = config.needs_critic, batches_ahead(verl)
-    rows = stored_rows(config.rollout, config.evaluation, environment, critic=critic, batches_ahead=ahead)
-    suggested = suggested_settings(policy, training, verl, critic=critic, stored_rows=rows)
-    suggested |= suggested_for_mode(policy, verl)
+    suggested = suggested_settings(config) | suggested_for_mode(config)
     mapped = mapped_settings(config, model, run.path) | mode_settings(config)
     overrides = dict(leaves(verl.overrides))
     for name in overrides:

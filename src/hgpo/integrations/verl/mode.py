@@ -15,7 +15,7 @@ from math import ceil
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError
 from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
-from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, leaves, on_cpu
+from hgpo.integrations.verl.config import CORRECTION, STORED_ROWS, Mapped, Settings, leaves, on_cpu, stored_rows
 
 CPU_WEIGHTS = "hgpo_store"
 _CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
@@ -102,10 +102,12 @@ def mode_settings(config: Config) -> dict[str, Mapped]:
     return found
 
 
-def suggested_for_mode(policy: PolicySettings, verl: VerlSettings) -> Settings:
+def suggested_for_mode(config: Config) -> Settings:
     """verl's settings that a recipe may override."""
     found: Settings = {}
+    policy, verl = config.policy, config.verl
     if is_asynchronous(verl):
+        found[STORED_ROWS] = stored_rows(config, batches_ahead(verl))
         found["trainer.v1.sampler.max_off_policy_strategy"] = "wait"  # verl's own drops tasks
     if verl.mode == _SEPARATE and not on_cpu(policy):
         found[f"{_ENGINE}.backend"] = "nccl"

@@ -1,8 +1,5 @@
 """Checks before a run on verl starts: packages, GPUs and their memory, and Ray's resources.
 
-verl 0.9.1 with FSDP2 shards weights, gradients and AdamW's moments over all ranks and gathers layers in the computing
-precision one by one; the reference is offloaded to the host. The estimate of memory has not been measured on CUDA.
-
 Ray's CPUs are a count, not cores: a machine may be started with more (`verl.ray_cpus`). verl 0.9.1 asks for
 
     TransferQueue     1 for its controller and 1 for each storage unit, assigned round robin to all nodes
@@ -16,20 +13,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from hgpo.config import Config, ConfigError
+from hgpo.config import ConfigError
 from hgpo.config.settings import PolicySettings
-
-if TYPE_CHECKING:
-    from hgpo.training.run_plan import ModelSummary
+from hgpo.integrations.verl.estimates import Finding, VerlConfig, host_memory_finding, memory_finding
+from hgpo.runs.metrics import memory_field
 
 NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
@@ -45,35 +40,8 @@ GPU_PACKAGES = {
 SHARED_PACKAGES = ("hgpo", "verl", "TransferQueue", "transformers")  # the same on every node
 CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`
 CPUS_PER_ROLLOUT_GPU = 2  # the same, of GPUs that only sample
-GIB = 2**30
 THIS = "this machine"
 _ANSWER_SECONDS = 120
-_CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
-_ASLEEP = 4 * GIB  # what vLLM keeps while the policy is updated, its CUDA graphs and buffers; a guess
-_FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
-# 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
-_PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
-_HOURS_FROM = "290 s an update, published for 1.5B on two GPUs, in proportion to parameters and steps"
-_MORE_MEMORY = (
-    "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
-    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
-)
-
-VerlConfig = Mapping[str, Any]
-"""verl's composed configuration."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of a check. `remedy` is empty where nothing has to change; a `fatal` one stops the run."""
-
-    what: str
-    found: str
-    remedy: str = ""
-    fatal: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.found}" + (f": {self.remedy}" if self.remedy else "")
 
 
 # ---- packages ------------------------------------------------------------------------------------------------------
@@ -107,18 +75,27 @@ def require_verl() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine: its name in messages, CPU cores, bytes of each GPU (None if unknown), versions (None if missing)."""
+    """A machine: name in messages, CPU cores, bytes of each GPU (None: unknown), versions (None: missing), memory."""
 
     address: str
     cores: int
     gpus: tuple[int, ...] | None
     versions: Mapping[str, str | None]
+    memory: int = 0  # bytes; 0 if unknown
 
 
 def inspect_machine(address: str = THIS) -> Machine:
     """This machine. No package is imported, and no GPU is used."""
     versions = {name: installed_version(name) for name in (*SHARED_PACKAGES, *GPU_PACKAGES)}
-    return Machine(address, os.cpu_count() or 1, _gpus(), versions)
+    return Machine(address, os.cpu_count() or 1, _gpus(), versions, _memory())
+
+
+def _memory(root: Path = Path("/")) -> int:
+    """Bytes of the machine, or of the container's limit (cgroup v2)."""
+    total = memory_field(root / "proc/meminfo", "MemTotal:")
+    with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+        total = min(total, int((root / "sys/fs/cgroup/memory.max").read_text()))
+    return total
 
 
 def _gpus() -> tuple[int, ...] | None:
@@ -159,128 +136,9 @@ def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: P
     needed |= {"flash-attn"} if attention == "flash_attention_2" else set()
     packages = [finding for machine in with_gpus for finding in package_findings(machine, needed)]
     smallest = min(min(machine.gpus or ()) for machine in with_gpus)
-    return [*packages, memory_finding(policy, verl_config, smallest)]
-
-
-def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
-    """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
-    from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
-
-    phases = estimate_gpu_memory(summarise_model(policy), verl_config, gpu)
-    phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
-    needed = sum(parts.values())
-    found = f"about {needed:.1f} GiB for {phase} ({described(parts)}); {gpu / GIB:.1f} GiB available"
-    return Finding("GPU memory", found, _MORE_MEMORY if needed * GIB > gpu else "")
-
-
-def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) -> dict[str, dict[str, float]]:
-    """GiB by phase and by part; the phases follow each other, so the largest counts.
-
-    Args:
-        model: sizes of the trained model.
-        verl_config: verl's composed configuration.
-        gpu: bytes of the GPU, of which vLLM takes a share.
-    """
-    part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
-    settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
-    ranks = trainer["nnodes"] * trainer["n_gpus_per_node"]
-    rank = (settings.get("lora") or {}).get("rank", 0) or settings["lora_rank"]
-    number = _bytes_of((engine["mixed_precision"] or {}).get("param_dtype", "bf16"))
-    adapters = model.adapter_parameters(rank)
-    weights, gradients = _weights_and_gradients(model, adapters, engine, ranks)
-    # verl balances the work of micro-batches, so one may exceed the bound by one sequence.
-    tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
-    logits = _FUSED_CHUNK * _FUSED_LOGIT if settings["use_fused_kernels"] else tokens * _LOGIT * number
-    embeddings = 2 * model.vocabulary * model.hidden_size
-    gathered = embeddings + 2 * (model.parameters - embeddings) // model.layers
-    resting, moments = _resting(weights, gradients, engine)
-    critic = {}
-    if verl_config["critic"]["enable"]:  # it has the policy's size, and rests while the policy is updated
-        of_critic = verl_config["critic"]["fsdp"]
-        critic = {"critic": sum(_resting(*_weights_and_gradients(model, adapters, of_critic, ranks), of_critic))}
-    phases = {
-        "the updates": {
-            "contexts": _CONTEXTS,
-            "weights": weights,
-            "optimiser": gradients + moments,
-            "gathered layers": gathered * (number if adapters else 2 * number + 4),
-            "activations": model.activation_bytes(tokens, number, settings["enable_gradient_checkpointing"], number),
-            "logits": logits * model.vocabulary,
-            "vLLM asleep": _ASLEEP,
-            **critic,
-        },
-        "sampling": {
-            "contexts": _CONTEXTS,
-            "weights and optimiser": resting + moments,
-            "vLLM": int(rollout["gpu_memory_utilization"] * gpu),
-            **critic,
-        },
-    }
-    return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
-
-
-def cost_findings(config: Config) -> list[Finding]:
-    """GPU hours and disk of a whole training, estimated; empty where the model's sizes cannot be read."""
-    from hgpo.training.run_plan import summarise_model  # loads PyTorch
-
-    try:
-        model = summarise_model(config.policy)
-    except (OSError, ValueError):
-        return []
-    disk, free = estimate_disk(model, config), shutil.disk_usage(_existing(config.run_directory)).free
-    remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
-    hours = f"about {estimate_gpu_hours(model, config):.0f}, without evaluations: {_HOURS_FROM}"
-    held = f"about {disk / 10**9:.0f} GB of checkpoints; {free / 10**9:.0f} GB free"
-    return [Finding("GPU hours (estimate)", hours), Finding("disk (estimate)", held, remedy)]
-
-
-def estimate_gpu_hours(model: ModelSummary, config: Config) -> float:
-    """Hours times GPUs of all updates: the published seconds, in proportion to parameters and steps."""
-    rollout = config.rollout
-    steps = rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
-    published = _PUBLISHED_SECONDS * _PUBLISHED_GPUS / _PUBLISHED_PARAMETERS / _PUBLISHED_STEPS
-    return published * model.parameters * steps * config.training.updates / 3600
-
-
-def estimate_disk(model: ModelSummary, config: Config) -> int:
-    """Bytes of the checkpoints, one in the making included: weights, two moments, and the weights for transformers.
-
-    Of adapters, a checkpoint has adapters alone, after verl has written the whole model beside them.
-    """
-    rank, checkpoints = config.policy.lora.rank, config.training.keep_checkpoints + 1
-    if rank:
-        return checkpoints * 16 * model.adapter_parameters(rank) + 4 * model.parameters
-    return checkpoints * 16 * model.parameters
-
-
-def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    path = path.expanduser().resolve()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-def _weights_and_gradients(
-    model: ModelSummary, adapters: int, engine: Mapping[str, Any], ranks: int
-) -> tuple[int, int]:
-    """Bytes on each rank of a model that FSDP2 shards."""
-    kept, trained = _bytes_of(engine["model_dtype"]), adapters or model.parameters
-    return kept * (model.parameters + adapters) // ranks, kept * trained // ranks
-
-
-def _resting(weights: int, gradients: int, engine: Mapping[str, Any]) -> tuple[int, int]:
-    """Bytes of weights and of AdamW's moments that stay on the GPU between updates.
-
-    Offloaded moments are loaded only for AdamW's step, after the activations are freed.
-    """
-    offloaded = engine["offload_policy"]
-    return (
-        0 if offloaded or engine["param_offload"] else weights,
-        0 if offloaded or engine["optimizer_offload"] else 2 * gradients,
-    )
-
-
-def _bytes_of(name: str) -> int:
-    return 2 if name in ("bf16", "bfloat16", "fp16", "float16") else 4
+    hosts = [machine.memory for machine in with_gpus if machine.memory]
+    of_host = [host_memory_finding(policy, verl_config, min(hosts))] if hosts else []
+    return [*packages, memory_finding(policy, verl_config, smallest), *of_host]
 
 
 # ---- Ray -----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,6 @@ from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, t
 from hgpo.integrations.verl.checkpoints import (
     STATE_NAME,
     delete_old_folders,
-    keep_adapter,
     publish,
     repair_tracker,
     verl_folder,
@@ -79,7 +78,6 @@ from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
 from hgpo.steps import StepBatch
-from hgpo.training.load import adapter_of
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
@@ -410,8 +408,6 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
 
     def _publish(self) -> None:
         weights = self._verl_folder() / "actor" / "huggingface"
-        if self.recipe.policy.lora.rank:
-            keep_adapter(weights, adapter_of(self.recipe.policy.lora))
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
         publish(weights, self.run.checkpoints, self.global_steps, state, keep)

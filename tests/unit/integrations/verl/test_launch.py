@@ -176,6 +176,30 @@ def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypat
     assert given[0]["address"] == (address or "local")  # else Ray joins a cluster that happens to run here
 
 
+@pytest.mark.parametrize(("before", "expected"), [(None, "0"), ("1", "1")])
+def test_vllm_keeps_what_it_compiled_unless_the_shell_says_otherwise(
+    before: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    import ray
+
+    given: list[Any] = []
+    monkeypatch.setattr(ray, "init", lambda **options: given.append(options))
+    monkeypatch.setenv("VLLM_DISABLE_COMPILE_CACHE", "to be restored")
+    if before is None:
+        monkeypatch.delenv("VLLM_DISABLE_COMPILE_CACHE")
+    else:
+        monkeypatch.setenv("VLLM_DISABLE_COMPILE_CACHE", before)
+    monkeypatch.setenv("VLLM_CACHE_ROOT", "/shared/vllm")
+    config = Config.model_validate({"policy": {"model": "m", "device": "cuda"}, "verl": {"ray_address": "auto"}})
+    composed = launch.compose(config)
+    assert composed.actor_rollout_ref.rollout.cudagraph_capture_sizes[:4] == [1, 2, 4, 8]
+    launch._start_ray(config.verl, VERL_CONFIG, quiet=True)
+    variables = given[0]["runtime_env"]["env_vars"]
+    assert variables["VLLM_DISABLE_COMPILE_CACHE"] == expected
+    assert variables["VLLM_CACHE_ROOT"] == "/shared/vllm"  # the workers of a joined cluster
+
+
 def test_ray_is_started_again_where_the_machine_was_too_slow_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
     import ray

@@ -20,24 +20,21 @@ from hgpo.policies.loading import IncompleteModelError
 from hgpo.policies.weights import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.batching import Sample
-from hgpo.training.load import RunPolicies, adapter_of
+from hgpo.training.load import RunPolicies
 from hgpo.training.log_probs import response_log_probs
-from killed import killed_at_each_call
-from tiny_models import tiny_model
+from tiny_models import WORDS, save_tiny_model, tiny_model
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
 import torch.distributed as distributed
-from peft import LoraConfig, TaskType, get_peft_model
-from safetensors.torch import load_file, save_file
-from torch.distributed.device_mesh import init_device_mesh
+from safetensors.torch import load_file
+from torch.multiprocessing import start_processes
 from transformers import AutoModelForCausalLM
-from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params
+from verl.utils.fsdp_utils import collect_lora_params
 
-from hgpo.integrations.verl.checkpoints import keep_adapter, publish
-from hgpo.integrations.verl.config import mapped_settings
+from hgpo.integrations.verl.checkpoints import publish
 from hgpo.integrations.verl.cpu import TransformersServer, WeightSender
+from verl_lora import RANKS, recipe, save_on_rank, train_and_save, verl_model
 
 PROMPT, ANSWER = np.arange(5, 17, dtype=np.int32), np.arange(9, 15, dtype=np.int32)
 
@@ -64,55 +61,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saved]:
     distributed.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{path / 'meeting'}")
     try:
         model = verl_model(config)
-        manager = FSDPCheckpointManager(
-            model=model,
-            optimizer=torch.optim.AdamW(model.parameters()),
-            processing_class=start.tokenizer,
-            checkpoint_config={
-                "save_contents": ["model", "optimizer", "extra", "hf_model"],
-                "load_contents": ["model"],
-                "save_lora_only": True,
-            },
-        )
-        manager.save_checkpoint(str(path / "actor"), None, 3)
+        train_and_save(model, start.tokenizer, path / "actor")
         sent = collect_lora_params(model, layered_summon=False, base_sync_done=True)
         told = model.peft_config["default"].to_dict()
         yield Saved(config, path / "actor" / "huggingface", scores(model), dict(sent), told)
     finally:
         distributed.destroy_process_group()
-
-
-def recipe(start: Path) -> Config:
-    policy = {
-        "model": str(start),
-        "device": "cpu",
-        "lora": {"rank": 4},
-        "max_prompt_tokens": 32,
-        "max_response_tokens": 8,
-    }
-    return Config.model_validate({"run": {"engine": "verl", "directory": str(start.parent)}, "policy": policy})
-
-
-def verl_model(config: Config) -> Any:
-    """As `FSDPEngine._build_lora_module` makes it, from the settings that verl is told."""
-    mapped = mapped_settings(config, config.policy.model, config.run_directory)
-    told = {name.removeprefix("actor_rollout_ref.model."): one.value for name, one in mapped.items()}
-    base = AutoModelForCausalLM.from_pretrained(told["path"], dtype=torch.float32)
-    base.enable_input_require_grads()
-    lora = LoraConfig(
-        task_type=TaskType.CAUSAL_LM,
-        r=told["lora_rank"],
-        lora_alpha=told["lora_alpha"],
-        target_modules=told["target_modules"],
-        bias="none",
-    )
-    model = get_peft_model(base, lora)
-    torch.manual_seed(0)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.3)
-    apply_fsdp2(model, {"mesh": init_device_mesh("cpu", (1,))}, {})
-    return model.eval()
 
 
 def scores(model: Any) -> Any:
@@ -130,7 +84,6 @@ def folder(saved: Saved, tmp_path: Path) -> Path:
 
 def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: Path, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    keep_adapter(folder, adapter_of(saved.config.policy.lora))
     publish(folder, run.checkpoints, 3, {"engine": "verl"}, keep=2)
     language_model, name = RunPolicies(
         run, saved.config.policy, saved.config.warm_start.enabled, saved.config.run.seed
@@ -148,76 +101,28 @@ def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: 
 
 
 def test_it_is_as_the_built_in_trainer_saves_an_adapter(saved: Saved, folder: Path) -> None:
-    before = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    keep_adapter(folder, adapter_of(saved.config.policy.lora))
     base = AutoModelForCausalLM.from_pretrained(saved.config.policy.model, dtype=torch.float32)
     assert json.loads((folder / BASE_FILE).read_text()) == {"weights": fingerprint(base)}
     written = json.loads((folder / CONFIG_FILE).read_text())
     assert (written["r"], written["lora_alpha"], written["peft_type"]) == (4, 8, "LORA")
-    [weights] = folder.glob("*.safetensors")
-    assert weights.name == WEIGHTS_FILE
-    assert weights.stat().st_size < before / 2
+    assert [path.name for path in folder.glob("*.safetensors")] == [WEIGHTS_FILE]
     assert (folder / "tokenizer.json").exists()
 
 
-def test_weights_in_several_files_are_one_model(saved: Saved, folder: Path, tmp_path: Path) -> None:
-    whole = Path(shutil.copytree(folder, tmp_path / "whole"))
-    names = sorted(tensors := load_file(folder / "model.safetensors"))
-    (folder / "model.safetensors").unlink()
-    for number in (1, 2):
-        part = {name: tensors[name] for name in names[number - 1 :: 2]}
-        save_file(part, folder / f"model-0000{number}-of-00002.safetensors", metadata={"format": "pt"})
-    (folder / "model.safetensors.index.json").write_text("{}")
-    for path in (whole, folder):
-        keep_adapter(path, adapter_of(saved.config.policy.lora))
-    assert (folder / BASE_FILE).read_text() == (whole / BASE_FILE).read_text()
-    assert (folder / WEIGHTS_FILE).read_bytes() == (whole / WEIGHTS_FILE).read_bytes()
-    assert not list(folder.glob("model*"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"base_model.model.model.norm.weight": None}, "lacks the weights model.norm.weight"),
-        (
-            {"base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight": None},
-            "lacks the weights model.layers.0.self_attn.q_proj.weight",
-        ),
-        (
-            {"base_model.model.model.layers.1.mlp.up_proj.lora_A.default.weight": None},
-            "lacks the weights base_model.model.model.layers.1.mlp.up_proj.lora_A.weight",
-        ),
-        ({"base_model.model.model.other.weight": "model.other.weight"}, "does not know: model.other.weight"),
-        ({"base_model.model.lm_head.lora_A.default.weight": "lm_head"}, "does not know: base_model.model.lm_head.lora"),
-    ],
-)
-def test_a_missing_or_surplus_weight_is_named(
-    saved: Saved, folder: Path, changed: dict[str, str | None], message: str
-) -> None:
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    for name, kind in changed.items():
-        if kind is None:
-            del tensors[name]
-        else:
-            tensors[name] = torch.zeros(2)
-    save_file(tensors, path, metadata={"format": "pt"})
-    with pytest.raises(IncompleteModelError, match=message):
-        keep_adapter(folder, adapter_of(saved.config.policy.lora))
-    assert path.exists()  # nothing is thrown away that was not understood
-
-
-def test_a_process_killed_at_any_point_goes_on(saved: Saved, folder: Path, tmp_path: Path) -> None:
-    kept = Path(shutil.copytree(folder, tmp_path / "kept"))
-    keep_adapter(kept, adapter_of(saved.config.policy.lora))
-    fresh = Path(shutil.copytree(folder, tmp_path / "fresh"))
-    for where in killed_at_each_call(lambda: keep_adapter(folder, adapter_of(saved.config.policy.lora))):
-        keep_adapter(folder, adapter_of(saved.config.policy.lora))
-        assert (folder / WEIGHTS_FILE).read_bytes() == (kept / WEIGHTS_FILE).read_bytes(), where
-        assert (folder / BASE_FILE).read_bytes() == (kept / BASE_FILE).read_bytes(), where
-        assert not list(folder.glob("model*")), where
-        shutil.rmtree(folder)
-        shutil.copytree(fresh, folder)
+@pytest.mark.slow
+def test_two_ranks_write_the_adapter_and_never_the_model(tmp_path: Path) -> None:
+    start = save_tiny_model(tmp_path / "start", [" ".join(WORDS)], hidden_size=256, layers=2, heads=4)
+    model = (start / "model.safetensors").stat().st_size
+    largest = tmp_path / "largest"
+    start_processes(save_on_rank, (tmp_path, largest), nprocs=RANKS, start_method="spawn")
+    assert 0 < json.loads(largest.read_text()) < model / 4
+    found = load_file(tmp_path / "actor" / "huggingface" / WEIGHTS_FILE)
+    expected = torch.load(tmp_path / "adapter.bin")
+    assert any(weight.abs().max() > 0.3 for name, weight in expected.items() if "lora_B" in name)
+    torch.testing.assert_close(found, {name.replace(".default.", "."): one for name, one in expected.items()})
+    base = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    recorded = json.loads((tmp_path / "actor" / "huggingface" / BASE_FILE).read_text())
+    assert recorded == {"weights": fingerprint(base)}
 
 
 class Actor:

@@ -41,7 +41,7 @@ def test_every_setting_of_a_mode_is_decided_by_one_of_the_recipes(mode: str) -> 
 
 def test_separate_gpus_sample_for_whole_updates() -> None:
     settings = config("separate_async", verl={"rollout_gpus": 3}, rollout={"tasks_per_update": 6})
-    found = {**mapped(settings), **suggested_for_mode(settings.policy, settings.verl)}
+    found = {**mapped(settings), **suggested_for_mode(settings)}
     assert found["actor_rollout_ref.rollout.nnodes"] * found["actor_rollout_ref.rollout.n_gpus_per_node"] == 3
     assert found["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "nccl"
     parts = found["trainer.v1.separate_async.parameter_sync_step"]
@@ -57,7 +57,7 @@ def test_old_policies_are_corrected_with_the_trainers_log_probs_and_tasks_are_no
     assert found["algorithm.rollout_correction.bypass_mode"] is False
     assert found["algorithm.rollout_correction.rollout_is"] == "token"
     assert found["algorithm.rollout_correction.rollout_is_threshold"] == settings.training.importance_cap
-    assert suggested_for_mode(settings.policy, settings.verl)["trainer.v1.sampler.max_off_policy_strategy"] == "wait"
+    assert suggested_for_mode(settings)["trainer.v1.sampler.max_off_policy_strategy"] == "wait"
 
 
 @pytest.mark.parametrize("mode", MODES[1:])
@@ -96,7 +96,6 @@ def test_the_queue_holds_the_batches_that_are_sampled_ahead() -> None:
     settings = [config("sync", verl=more), config("colocate_async"), config("colocate_async", verl=more)]
     ahead = [batches_ahead(one.verl) for one in settings]
     assert ahead == [0, 1, 3]
-    parts = (settings[0].rollout, settings[0].evaluation, settings[0].environment)
-    rows = [stored_rows(*parts, critic=False, batches_ahead=number) for number in ahead]
+    rows = [stored_rows(settings[0], number) for number in ahead]
     steps = 256 * settings[0].environment.max_steps
     assert (rows[1] - rows[0], rows[2] - rows[1]) == (steps, 2 * steps)

@@ -12,20 +12,23 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from hgpo.config import Config, ConfigError
 from hgpo.config.settings import PolicySettings
-from hgpo.integrations.verl import preflight
-from hgpo.integrations.verl.preflight import (
-    CPUS_PER_RANK,
+from hgpo.integrations.verl import estimates, preflight
+from hgpo.integrations.verl.estimates import (
     Finding,
-    Machine,
-    RayNeeds,
-    RayNode,
     VerlConfig,
-    check_cluster,
-    check_here,
     cost_findings,
     estimate_disk,
     estimate_gpu_hours,
     estimate_gpu_memory,
+    estimate_host_memory,
+)
+from hgpo.integrations.verl.preflight import (
+    CPUS_PER_RANK,
+    Machine,
+    RayNeeds,
+    RayNode,
+    check_cluster,
+    check_here,
     gpu_findings,
     inspect_machine,
     installed_version,
@@ -81,6 +84,7 @@ def composed(
                 "nnodes": 0,
                 "n_gpus_per_node": gpus,
                 "checkpoint_engine": {"backend": "naive"},
+                "response_length": 512,
             },
         },
     }
@@ -282,6 +286,12 @@ def test_what_saves_by_default(setting: str, part: str) -> None:
     assert update_of(**{setting: False})[part] > 5 * update_of()[part]
 
 
+def test_logits_are_those_of_responses_after_prompts_of_half_their_bound() -> None:
+    parts = update_of(use_fused_kernels=False)
+    assert parts["logits"] * GIB == int((32_768 + 4_608) * 512 / (512 + 2_048)) * 4 * 2 * LARGE.vocabulary
+    assert update_of(use_fused_kernels=False, response_length=4_607)["logits"] > 4.9 * parts["logits"]
+
+
 def test_offloaded_weights_make_room_for_vllm() -> None:
     parts = estimate_gpu_memory(LARGE, composed_of_7b(param_offload=True, optimizer_offload=True), 80 * 10**9)[
         "sampling"
@@ -298,6 +308,75 @@ def test_a_critic_rests_beside_the_policy(rank: int, offload: bool, expected: in
     adapters = 12 * LARGE.adapter_parameters(rank)
     for parts in estimate_gpu_memory(LARGE, found, 80 * 10**9).values():
         assert parts["critic"] * GIB == pytest.approx((expected * LARGE.parameters + adapters) / 4)
+
+
+# ---- memory of the host --------------------------------------------------------------------------------------------
+
+
+def on_host(**changes: Any) -> dict[str, Any]:
+    found = composed_of_7b(**changes)
+    part = found["actor_rollout_ref"]
+    part["ref"] = {"fsdp_config": {"model_dtype": "bf16"}}
+    part["actor"]["use_kl_loss"] = changes.get("use_kl_loss", True)
+    part["rollout"] |= {"tensor_model_parallel_size": 1, "agent": {"num_workers": 8}}
+    found["transfer_queue"]["backend"]["SimpleStorage"]["total_storage_size"] = 2 * 6_400
+    return found
+
+
+def host_parts(**changes: Any) -> dict[str, float]:
+    return {name: part * GIB for name, part in estimate_host_memory(LARGE, on_host(**changes)).items()}
+
+
+OFFLOADED = {"param_offload": True, "optimizer_offload": True}
+
+
+def test_offloaded_weights_and_moments_take_twelve_bytes_and_the_reference_two() -> None:
+    parts = host_parts(**OFFLOADED)
+    assert parts["offloaded weights and moments"] == pytest.approx(12 * LARGE.parameters)
+    assert parts["reference"] == pytest.approx(2 * LARGE.parameters)
+    assert parts["rollouts"] == pytest.approx(6_400 * 4_608 * 64)
+    assert parts["vLLM asleep"] == 0
+    assert host_parts(**OFFLOADED, nnodes=2)["reference"] == pytest.approx(LARGE.parameters)
+    plain = host_parts(use_kl_loss=False)
+    assert plain["offloaded weights and moments"] == plain["reference"] == 0
+
+
+def test_with_lora_moments_are_the_adapters_and_each_vllm_keeps_the_model() -> None:
+    parts = host_parts(**OFFLOADED, lora_rank=64)
+    expected = 4 * LARGE.parameters + 8 * LARGE.adapter_parameters(64)
+    assert parts["offloaded weights and moments"] == pytest.approx(expected)
+    assert parts["reference"] == 0
+    assert parts["vLLM asleep"] == pytest.approx(4 * 2 * LARGE.parameters)
+
+
+def test_a_critic_is_offloaded_as_the_policy_is() -> None:
+    tree = on_host(**OFFLOADED)
+    tree["critic"] = {"enable": True, "fsdp": tree["actor_rollout_ref"]["actor"]["fsdp_config"]}
+    found = estimate_host_memory(LARGE, tree)["offloaded weights and moments"] * GIB
+    assert found == pytest.approx(24 * LARGE.parameters)
+
+
+def test_too_little_host_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_plan, "summarise_model", lambda policy: LARGE)
+    for gib, noted in ((100, True), (200, False)):
+        machine = replace(MACHINE, memory=gib * GIB)
+        [found] = [one for one in gpu_findings(on_host(**OFFLOADED), [machine], POLICY) if one.what == "host memory"]
+        assert found.found.startswith("about 1")
+        assert f"{gib}.0 GiB available" in found.found
+        assert bool(found.remedy) is noted
+        assert not found.fatal
+
+
+def test_the_memory_of_a_container_is_its_limit(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       2048 kB\n")
+    assert preflight._memory(tmp_path) == 2**21
+    for limit, expected in (("max", 2**21), (str(2**20), 2**20), (str(2**30), 2**21)):
+        (group / "memory.max").write_text(f"{limit}\n")
+        assert preflight._memory(tmp_path) == expected
+    assert inspect_machine().memory > 0
 
 
 # ---- costs of a training -------------------------------------------------------------------------------------------
@@ -321,7 +400,7 @@ def test_the_disk_holds_kept_checkpoints_and_one_in_the_making(tmp_path: Path) -
     assert of_one == 16 * LARGE.parameters
     assert estimate_disk(LARGE, recipe(tmp_path, training={"keep_checkpoints": 4})) == 5 * of_one
     adapters = estimate_disk(LARGE, recipe(tmp_path, policy={"model": "m", "lora": {"rank": 8}}))
-    assert 4 * LARGE.parameters < adapters < 5 * LARGE.parameters
+    assert adapters == 3 * 16 * LARGE.adapter_parameters(8) < 0.2 * 4 * LARGE.parameters
 
 
 def test_costs_are_marked_as_estimates_and_a_full_disk_is_noted(
@@ -330,7 +409,7 @@ def test_costs_are_marked_as_estimates_and_a_full_disk_is_noted(
     hours, disk = cost_findings(recipe(tmp_path))
     assert [hours.what, disk.what] == ["GPU hours (estimate)", "disk (estimate)"]
     assert "about 26, without evaluations" in hours.found
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: SimpleNamespace(free=70 * 10**9))
+    monkeypatch.setattr(estimates.shutil, "disk_usage", lambda path: SimpleNamespace(free=70 * 10**9))
     _, disk = cost_findings(recipe(tmp_path))
     assert disk.found == "about 74 GB of checkpoints; 70 GB free"
     assert "training.keep_checkpoints" in disk.remedy
