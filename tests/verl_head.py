@@ -14,7 +14,6 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 from transformers import Qwen2ForCausalLM
-from verl.plugin.platform import set_platform
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils
 from verl.utils.experimental.torch_functional import FusedLinearForPPO
@@ -24,9 +23,7 @@ from verl.workers.utils.padding import no_padding_2_padding, response_from_neste
 
 import hgpo.integrations.verl.engine  # noqa: F401, repairs verl's engine
 from hgpo.integrations.verl import head
-from hgpo.integrations.verl.cpu import CpuPlatform
 
-RANKS = 2
 PROMPTS = [[9, 14, 3], [11, 6, 20]]  # tokens of the rows of each rank
 RESPONSES = [[3, 1, 5], [4, 2, 1]]
 VOCABULARY = 50
@@ -130,11 +127,10 @@ def computed(built: Any, rank: int, case: Case) -> dict[str, Any]:
     return {"values": found, "rows": sum(rows), "loss": sum(outputs["loss"])}
 
 
-def run_rank(rank: int, folder: Path) -> None:
+def run_rank(rank: int, ranks: int, folder: Path) -> None:
 
-    set_platform(CpuPlatform())
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", rank=rank, world_size=RANKS, init_method=f"file://{folder / 'meeting'}")
+    distributed.init_process_group("gloo", rank=rank, world_size=ranks, init_method=f"file://{folder / 'meeting'}")
 
     plain, results = Qwen2ForCausalLM.forward, {}
     verls = {"prepare_model_inputs": head._prepare_model_inputs, "prepare_model_outputs": head._prepare_model_outputs}

@@ -15,16 +15,12 @@ from peft import LoraConfig, TaskType, get_peft_model
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from verl.plugin.platform import set_platform
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.fsdp_utils import apply_fsdp2
 
 import hgpo.integrations.verl.engine  # noqa: F401, repairs verl's checkpoints
 from hgpo.config import Config
 from hgpo.integrations.verl.config import mapped_settings
-from hgpo.integrations.verl.cpu import CpuPlatform
-
-RANKS = 2
 
 
 def recipe(start: Path) -> Config:
@@ -90,11 +86,10 @@ def bytes_of(folder: Path) -> int:
     return size
 
 
-def save_on_rank(rank: int, folder: Path, largest: Path) -> None:
+def save_on_rank(rank: int, ranks: int, folder: Path, largest: Path) -> None:
     """Saves to `folder`/actor; rank 0 writes the most bytes that were ever there to `largest`."""
-    set_platform(CpuPlatform())
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", rank=rank, world_size=RANKS, init_method=f"file://{folder / 'meeting'}")
+    distributed.init_process_group("gloo", rank=rank, world_size=ranks, init_method=f"file://{folder / 'meeting'}")
     model = verl_model(recipe(folder / "start"))
     done, seen = threading.Event(), [0]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import ray
 import transfer_queue
 from omegaconf import OmegaConf
 from ray.util.placement_group import remove_placement_group
+from torch.multiprocessing import start_processes
 from verl.plugin.platform import get_platform, set_platform
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
@@ -59,3 +62,10 @@ def worker_group(worker: type, config: Any, loss: Any) -> Iterator[Any]:
         ray.kill(one)
     for group in pool.pgs:
         remove_placement_group(group)
+
+
+def run_on_ranks(function: Callable[..., None], *arguments: Any) -> None:
+    """`function(rank, ranks, *arguments)` in a process for each rank, on verl's platform for CPUs."""
+    platform = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "hgpo.integrations.verl.cpu"}
+    with patch.dict(os.environ, platform):
+        start_processes(function, (RANKS, *arguments), nprocs=RANKS, start_method="spawn")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import multiprocessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tiny_models import tiny_model
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-from verl_head import CASES, PROMPTS, RANKS, RESPONSES, VOCABULARY, Case, run_rank
+from verl_head import CASES, PROMPTS, RESPONSES, VOCABULARY, Case, run_rank
+from verl_workers import RANKS, run_on_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
         target = folder / ("tied" if tied else "untied")
         Qwen2ForCausalLM(config).save_pretrained(target)
         tiny_model().tokenizer.save_pretrained(target)
-    multiprocessing.start_processes(run_rank, (folder,), nprocs=RANKS, start_method="spawn")
+    run_on_ranks(run_rank, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
 
 

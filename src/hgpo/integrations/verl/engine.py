@@ -207,9 +207,11 @@ def save_checkpoint(manager: Any, local_path: str, *arguments: Any, **options: A
 
 def _whole(weight: torch.Tensor) -> torch.Tensor:
     """A weight on the CPU, gathered from all ranks."""
-    kept: Any = weight.detach()
-    found: torch.Tensor = kept.to(get_device_id()).full_tensor() if hasattr(kept, "full_tensor") else kept
-    return found.cpu()
+    found: Any = weight.detach()
+    if hasattr(found, "full_tensor"):
+        found = found.to(found.device_mesh.device_type).full_tensor()  # on the device on which the ranks communicate
+    gathered: torch.Tensor = found.cpu()
+    return gathered
 
 
 fsdp_utils._select_fsdp2_wrap_targets = leave_fused_head_to_root

@@ -28,13 +28,13 @@ pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[ver
 
 import torch.distributed as distributed
 from safetensors.torch import load_file
-from torch.multiprocessing import start_processes
 from transformers import AutoModelForCausalLM
 from verl.utils.fsdp_utils import collect_lora_params
 
 from hgpo.integrations.verl.checkpoints import publish
 from hgpo.integrations.verl.cpu import TransformersServer, WeightSender
-from verl_lora import RANKS, recipe, save_on_rank, train_and_save, verl_model
+from verl_lora import recipe, save_on_rank, train_and_save, verl_model
+from verl_workers import run_on_ranks
 
 PROMPT, ANSWER = np.arange(5, 17, dtype=np.int32), np.arange(9, 15, dtype=np.int32)
 
@@ -114,7 +114,7 @@ def test_two_ranks_write_the_adapter_and_never_the_model(tmp_path: Path) -> None
     start = save_tiny_model(tmp_path / "start", [" ".join(WORDS)], hidden_size=256, layers=2, heads=4)
     model = (start / "model.safetensors").stat().st_size
     largest = tmp_path / "largest"
-    start_processes(save_on_rank, (tmp_path, largest), nprocs=RANKS, start_method="spawn")
+    run_on_ranks(save_on_rank, tmp_path, largest)
     assert 0 < json.loads(largest.read_text()) < model / 4
     found = load_file(tmp_path / "actor" / "huggingface" / WEIGHTS_FILE)
     expected = torch.load(tmp_path / "adapter.bin")
