@@ -30,6 +30,7 @@ CAMPAIGNS = {
 """Settings of a campaign -> the tasks that its policies are evaluated on."""
 CHOSEN_RATES = {
     f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
+    "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false": "ALFWorld with PPO, chosen learning rates, `valid_seen`",
 }
 """The same for campaigns that are on the page only: each estimator at the best of some learning rates."""
 
@@ -149,9 +150,12 @@ def rates_line(settings: str) -> str:
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
     by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
     chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
+    updates = {one.updates for one in trials}.pop()
+    length, judge = (f" of {updates} updates", "rollouts, in the last third of the updates,") if updates else ("", "`valid_seen`")
+    starts = " Not all of these began with the same start policy." if len({one.start for one in trials}) > 1 else ""
     return (
-        f"Learning rates {tried} were tried with each estimator, one training each with a seed of its own; that with the highest success on "
-        f"`valid_seen` was chosen: {chosen}. All steps are trained on, also those with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
+        f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed of its own; that with the highest success on "
+        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also those with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
     )
 
 
