@@ -158,17 +158,12 @@ def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
 def _advantages(report: Report, columns: Columns) -> list[dict[str, Any]]:
     """Per estimator that every sampled update could compute: its advantages, and the columns of its levels."""
     stored = []
-    for estimator in report.estimators:
-        parts = [next((e for e in part.estimators if e.key == estimator.key), None) for part in report.samples]
-        present = [part for part in parts if part is not None]
-        if not present or len(present) < len(parts):
+    for key in (estimator.key for estimator in report.estimators):
+        if not report.samples or not all(key in part.advantages for part in report.samples):
             continue
-        levels = [
-            _level([part.levels[place] for part in present], columns)
-            for place in range(min(len(part.levels) for part in present))
-        ]
-        advantage = columns.add(_joined(part.advantage_S for part in present))
-        stored.append({"key": estimator.key, "advantage": advantage, "levels": levels})
+        levels = [_level(parts, columns) for parts in zip(*(part.levels[key] for part in report.samples), strict=False)]
+        advantage = columns.add(_joined(part.advantages[key] for part in report.samples))
+        stored.append({"key": key, "advantage": advantage, "levels": levels})
     return stored
 
 
