@@ -233,10 +233,8 @@ def check_memory(
 ) -> None:
     """Print an estimate above 1 GiB; warn where it exceeds what is available."""
     device = resolve_device(policy.device)
-    phases, available = (
-        estimate_memory(model, policy, training, start, device, own_critic=own_critic),
-        available_gib(device),
-    )
+    phases = estimate_memory(model, policy, training, start, device, own_critic=own_critic)
+    available = available_gib(device)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"
