@@ -24,7 +24,7 @@ from hgpo.estimators.base import Advantages, Estimator, check_choice, check_hist
 from hgpo.estimators.levels import BATCH_MODES, batch_scaled
 from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, GroupStatistics, Runs, group_statistics, group_steps
-from hgpo.returns import largest_magnitudes, linear_recurrence, unpenalised_returns
+from hgpo.returns import largest_magnitudes, unpenalised_returns
 from hgpo.steps import StepBatch
 
 _LEAST_DIVISOR = 0.5
@@ -133,6 +133,26 @@ def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma:
     discount_N = gamma * goes_on_N
     taken_N = batch.reward[batch.order] + discount_N * (1.0 - next_lambda_N) * next_value_N
     return to_rows(linear_recurrence(taken_N, discount_N * next_lambda_N), batch.order)
+
+
+def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
+    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
+
+    By doubling, as `discounted_suffix_sums`, for factors that differ from entry to entry: after round j an entry holds
+    the sum of its next 2^j terms and the product of its next 2^j factors.
+
+    Args:
+        term_N: what each entry adds.
+        factor_N: what the next entry's sum is multiplied by.
+    """
+    sum_N, product_N = term_N.copy(), factor_N.copy()
+    reach = 1
+    while reach < len(sum_N) and product_N.any():
+        sum_N[:-reach] += product_N[:-reach] * sum_N[reach:]
+        product_N[:-reach] *= product_N[reach:]
+        product_N[-reach:] = 0.0
+        reach *= 2
+    return sum_N
 
 
 def _spread(statistics: GroupStatistics, runs: Runs) -> Spread:

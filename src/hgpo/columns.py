@@ -180,7 +180,7 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
     if types <= _ALWAYS_EQUAL_TO_THEMSELVES.union(_CONTAINERS):
         return
     for row, value in enumerate(column):
-        if _is_array_like(type(value)):
+        if is_array_like(type(value)):
             fail(name, row, f"an array ({type(value).__name__}) is compared by identity as a key: {_KEY_REMEDY}")
         if is_compared_by_identity(type(value)):
             fail(name, row, f"value of type {type(value).__name__} {_IDENTITY}")
@@ -200,7 +200,7 @@ def _are_sound(containers: list[Any]) -> bool:
         if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
             return True
         try:
-            if any(map(_is_array_like, types)) or any(map(is_compared_by_identity, types)):
+            if any(map(is_array_like, types)) or any(map(is_compared_by_identity, types)):
                 return False
             if any(map(ne, values, values)):
                 return False
@@ -222,7 +222,8 @@ def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
             )
 
 
-def _is_array_like(kind: type) -> bool:
+def is_array_like(kind: type) -> bool:
+    """Whether objects of a class are arrays; numpy's scalars are not."""
     return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
 
 

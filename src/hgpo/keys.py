@@ -19,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from hgpo.columns import IDENTITY_REMEDY, as_array, is_compared_by_identity
+from hgpo.columns import IDENTITY_REMEDY, as_array, is_array_like, is_compared_by_identity
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _WRITTEN = (date, time, timedelta, Decimal, UUID, PurePath)
@@ -54,7 +54,7 @@ def comparison_key(value: Any) -> Hashable:
         return tuple(parts) if isinstance(value, tuple) else frozenset(parts)
     if isinstance(value, np.generic):
         return comparison_key(_scalar(value))
-    if not _is_array_like(kind) and not is_compared_by_identity(kind):
+    if not is_array_like(kind) and not is_compared_by_identity(kind):
         try:
             hash(value)
         except TypeError:
@@ -103,7 +103,7 @@ def _json_object(value: Any) -> Any:
     kind = type(value)
     if all(hasattr(value, name) for name in ("mode", "size", "tobytes")):  # a PIL image
         return {"image": [value.mode, list(value.size), sha256(value.tobytes()).hexdigest()]}
-    if _is_array_like(kind):
+    if is_array_like(kind):
         return _json_array(as_array(value))
     if hasattr(value, "model_dump"):
         return {kind.__qualname__: _json_value(value.model_dump())}
@@ -119,10 +119,6 @@ def _json_array(array: np.ndarray[Any, Any]) -> Any:
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) + 0.0  # -0.0 equals 0.0
     return {"array": [list(array.shape), sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]}
-
-
-def _is_array_like(kind: type) -> bool:
-    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
 
 
 def _scalar(value: np.generic) -> Any:

@@ -107,7 +107,8 @@ class Registry(Generic[Part]):
         elif (point := self._entry_point(name)) is not None:
             part = self._parts[name] = self._loaded_from(point)
         elif (word := name.partition(":")[0]) in self._addressed and ":" in name:
-            part = self._parts[name] = self._at_address(name, self._addressed[word])
+            make: Any = self._from_path(name, self._addressed[word])
+            part = self._parts[name] = cast(Part, partial(make, name.partition(":")[2]))
         elif names_module(name):
             _search_working_folder()
             part = self._from_path(name, name)
@@ -136,12 +137,6 @@ class Registry(Generic[Part]):
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{self.kind} {point.name!r} ({point.value}) cannot be loaded: {error}") from error
         return part
-
-    def _at_address(self, name: str, path: str) -> Part:
-        """The function at `path` with the address in `name` as its first argument."""
-        make: Any = self._from_path(name, path)
-        part: Any = partial(make, name.partition(":")[2])
-        return cast(Part, part)
 
     def _from_path(self, name: str, path: str) -> Part:
         module_name, _, attribute = path.partition(":")

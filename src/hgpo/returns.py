@@ -98,26 +98,6 @@ def discounted_errors(batch: StepBatch, gamma: float, error_lambda: float) -> Fl
     return error_N
 
 
-def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
-    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
-
-    By doubling, as `discounted_suffix_sums`, for factors that differ from entry to entry: after round j an entry holds
-    the sum of its next 2^j terms and the product of its next 2^j factors.
-
-    Args:
-        term_N: what each entry adds.
-        factor_N: what the next entry's sum is multiplied by.
-    """
-    sum_N, product_N = term_N.copy(), factor_N.copy()
-    reach = 1
-    while reach < len(sum_N) and product_N.any():
-        sum_N[:-reach] += product_N[:-reach] * sum_N[reach:]
-        product_N[:-reach] *= product_N[reach:]
-        product_N[-reach:] = 0.0
-        reach *= 2
-    return sum_N
-
-
 def discounted_magnitudes(batch: StepBatch, gamma: float, row_N: IntArray) -> FloatArray | None:
     """What was summed for each return, signs left out: sum_{j>=t} gamma^(j-t) |r_j| + |penalty_t|, float64[N].
 

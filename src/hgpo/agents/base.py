@@ -55,10 +55,6 @@ AgentMaker = Callable[..., Agent]
 """`(spec, **options) -> Agent`; its keywords are the keys of `[agent.options]`."""
 
 
-def _why_not_agent(part: Any) -> str | None:
-    return None if callable(part) else "is not a function that makes an agent"
-
-
 AGENTS: Registry[AgentMaker] = Registry(
     "agent",
     "hgpo.agents",
@@ -67,7 +63,7 @@ AGENTS: Registry[AgentMaker] = Registry(
         "react": "hgpo.agents.react:react",
         "reflexion": "hgpo.agents.react:reflexion",
     },
-    check=_why_not_agent,
+    check=lambda part: None if callable(part) else "is not a function that makes an agent",
 )
 """Agents by name; see `hgpo.plugins`."""
 

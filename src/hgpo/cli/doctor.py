@@ -113,7 +113,10 @@ def _examine_machine() -> int:
     rows = [
         ("hgpo", _version("hgpo") or "not installed", ""),
         ("Python", platform.python_version(), ""),
-        *(_package_row(package, found) for package, found in packages.items()),
+        *(
+            (package, packages[package] or "missing", "" if packages[package] else f"needed for {purpose}: {remedy}")
+            for package, (purpose, remedy) in (PACKAGES | OPTIONAL_PACKAGES).items()
+        ),
         _verl_row(),
         device,
         ("CPU cores", str(os.cpu_count()), ""),
@@ -145,11 +148,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _package_row(package: str, found: str | None) -> Row:
-    purpose, remedy = (PACKAGES | OPTIONAL_PACKAGES)[package]
-    return (package, found or "missing", "" if found else f"needed for {purpose}: {remedy}")
 
 
 def _verl_row() -> Row:

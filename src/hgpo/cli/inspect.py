@@ -12,7 +12,6 @@ from hgpo.cli import add_estimator_argument, add_file_arguments, add_option_argu
 if TYPE_CHECKING:
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.report import Report
-    from hgpo.report.run_facts import RunFacts
     from hgpo.storage.schema import Notice
 
 DESCRIPTION = """\
@@ -67,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
     console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
-    output = arguments.output or _default_output(arguments.path)
+    path: Path = arguments.path
+    output = arguments.output or (path / "report.html" if path.is_dir() else path.with_suffix(".report.html"))
     write_page = arguments.figures is None or arguments.output is not None
     if arguments.figures is not None:
         arguments.figures.mkdir(parents=True, exist_ok=True)  # before the computation
@@ -130,7 +130,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     if estimator is not None:
         ESTIMATORS.get(estimator)  # before files are read
     metrics: list[dict[str, Any]] = []
-    facts: RunFacts | None = None
+    facts: dict[str, Any] | None = None
     notices: list[Notice] = []
     if (arguments.path / "config.toml").exists():
         try:
@@ -152,8 +152,8 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
                 notices.append(Notice(f"the run's metrics are left out: {error}"))
-            facts = run_facts(run_directory, config)
-            notices += [Notice(problem) for problem in facts.held_out.problems]
+            facts, problems = run_facts(run_directory, config)
+            notices += [Notice(problem) for problem in problems]
     elif (arguments.path / "rollouts").is_dir():
         notices.append(Notice(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed"))
     notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
@@ -162,10 +162,6 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
         return None, notices
     parse_options(estimator or "hgpo", **options)
     return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts), notices
-
-
-def _default_output(path: Path) -> Path:
-    return path / "report.html" if path.is_dir() else path.with_suffix(".report.html")
 
 
 def _is_report(path: Path) -> bool:

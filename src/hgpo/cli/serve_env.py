@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 
 from hgpo.cli import add_option_argument, parse_given
 
@@ -75,20 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise ValueError(f"--max-steps {arguments.max_steps}: must be at least 1; omit it for no limit")
     limits = Limits(arguments.max_sessions, arguments.max_message_bytes, arguments.idle_seconds)
-    _require_websockets()
+    if find_spec("websockets") is None:  # asked before games are generated
+        raise ValueError("serving needs the package websockets: pip install 'hgpo[openenv]'")
     options = parse_given(arguments.option)
     suite = LimitedSuite(make(arguments.name, **options), arguments.max_steps or sys.maxsize)
     served = Served(arguments.name, suite, (arguments.split,) if arguments.split else suite.splits)
     _serve(EnvironmentServer(served, limits), served, arguments.host, arguments.port)
     return 0
-
-
-def _require_websockets() -> None:
-    """Check before games are generated that serving is possible."""
-    try:
-        import websockets  # noqa: F401
-    except ImportError as error:
-        raise ValueError("serving needs the package websockets: pip install 'hgpo[openenv]'") from error
 
 
 def _serve(server, served, host: str, port: int) -> None:  # type: ignore[no-untyped-def]

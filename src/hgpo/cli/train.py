@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from pathlib import Path
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
+from hgpo.integrations.verl.preflight import require_verl
 from hgpo.policies.backends import AUTO
+from hgpo.runs.folder import open_run_directory
+from hgpo.runs.trust import allow_imports, modules_named
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -100,10 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             arguments.run_directory = arguments.resume
             return _resume(arguments.resume, arguments.quiet, started, trusted=arguments.trust)
-    config = _given_settings(arguments) if arguments.resume is None else _stored_settings(arguments.resume)
+    config = _given_settings(arguments) if arguments.resume is None else open_run_directory(arguments.resume)[1]
     if arguments.dry_run:
         if config.run.engine == "verl":
-            _require_verl()
+            require_verl()
             from omegaconf import OmegaConf
 
             from hgpo.integrations.verl.launch import compose
@@ -113,11 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
             from hgpo.config import dump_config
 
             text = dump_config(config)
-        _say(visible_lines(text))
+        sys.stdout.write(visible_lines(text))
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
-        if not _same_settings(_stored_settings(config.run_directory), config):
+        if not _same_settings(open_run_directory(config.run_directory)[1], config):
             raise ValueError(
                 f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
                 f"continue it as it is with `hgpo train --resume {config.run_directory}`"
@@ -172,12 +176,6 @@ def _model_of(overrides: list[str]) -> str:
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
 
-def _require_verl() -> None:
-    from hgpo.integrations.verl.preflight import require_verl
-
-    require_verl()
-
-
 def _same_settings(stored: Config, given: Config) -> bool:
     """Whether a run was made with these settings; a run stores the backend that "auto" selected when it began."""
     if given.policy.backend == AUTO:
@@ -186,16 +184,10 @@ def _same_settings(stored: Config, given: Config) -> bool:
     return stored == given
 
 
-def _stored_settings(path: Path) -> Config:
-    from hgpo.runs.folder import open_run_directory
-
-    return open_run_directory(path)[1]
-
-
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
     if config.run.engine == "verl":
-        _require_verl()
+        require_verl()
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
 
@@ -217,8 +209,6 @@ def _train(config: Config, quiet: bool, started: float) -> int:
 
 def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     from hgpo.evaluation.summary import show_summary
-    from hgpo.runs.folder import open_run_directory
-    from hgpo.runs.trust import allow_imports, modules_named
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
@@ -263,9 +253,3 @@ def _prepare_libraries() -> None:
     """Keep libraries quiet and offline where nothing asked otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-
-def _say(text: str) -> None:
-    import sys
-
-    sys.stdout.write(text)

@@ -64,13 +64,6 @@ def check_step(name: str, step: int, result: Any) -> StepResult:
     return observation, reward, terminated, truncated, info
 
 
-def check_state_key(name: str, key: Any) -> str:
-    """A checked result of an environment's `state_key()`; see `check_start`."""
-    if not isinstance(key, str):
-        raise EnvContractError(f"task {name!r}: state_key() has to return text, and returned {safe_repr(key)}")
-    return key
-
-
 def exact_state(info: Info) -> str:
     """The exact state of an environment, from the info of a `LimitedEnv`.
 
@@ -98,17 +91,6 @@ def check_task(task: Any) -> Task:
         raise EnvContractError(f"task {getattr(task, 'id', '')!r}: `make` has to build its environment")
     checked: Task = task
     return checked
-
-
-def check_command(command: object) -> str:
-    """A checked command of an expert.
-
-    Raises:
-        EnvContractError: it is not text.
-    """
-    if not isinstance(command, str):
-        raise EnvContractError(f"the expert's act() has to return a command as text, and returned {safe_repr(command)}")
-    return command
 
 
 def wrapped_error(what: str, call: str, error: BaseException, *, below: str) -> EnvContractError:

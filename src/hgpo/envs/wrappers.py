@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,15 +12,22 @@ from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite, count
 from hgpo.envs.env_checker import (
     BREAKS,
     EnvContractError,
-    check_command,
     check_start,
-    check_state_key,
     check_step,
     check_task,
     is_texts,
     safe_repr,
     wrapped_error,
 )
+
+
+@contextmanager
+def _named(what: str, call: str) -> Iterator[None]:
+    """In the context, errors of the user's code become an `EnvContractError` that names the part and the call."""
+    try:
+        yield
+    except BREAKS as error:
+        raise wrapped_error(what, call, error, below=__file__) from error
 
 
 class LimitedEnv:
@@ -44,16 +52,14 @@ class LimitedEnv:
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
         """Start over."""
         self._steps = 0
-        try:
+        with _named(f"task {self._name!r}", "reset()"):
             start = self._environment.reset(seed=seed)
-        except BREAKS as error:
-            raise wrapped_error(f"task {self._name!r}", "reset()", error, below=__file__) from error
         observation, info = check_start(self._name, start)
         return observation, self._with_state(info)
 
     def step(self, action: str) -> StepResult:
         """One step of the wrapped environment."""
-        try:
+        try:  # without `_named`, since a step may take only microseconds
             result = self._environment.step(action)
         except BREAKS as error:
             raise wrapped_error(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
@@ -67,11 +73,13 @@ class LimitedEnv:
         return {**info, "state_key": self._state_key} if hasattr(self._environment, "state_key") else info
 
     def _state_key(self) -> str:
-        try:
+        with _named(f"task {self._name!r}", "state_key()"):
             key = self._environment.state_key()  # type: ignore[attr-defined]
-        except BREAKS as error:
-            raise wrapped_error(f"task {self._name!r}", "state_key()", error, below=__file__) from error
-        return check_state_key(self._name, key)
+        if not isinstance(key, str):
+            raise EnvContractError(
+                f"task {self._name!r}: state_key() has to return text, and returned {safe_repr(key)}"
+            )
+        return key
 
 
 class CheckedExpert:
@@ -82,18 +90,18 @@ class CheckedExpert:
 
     def reset(self, observation: str, info: Info) -> None:
         """Start an episode."""
-        try:
+        with _named("the expert", "reset()"):
             self._expert.reset(observation, info)
-        except BREAKS as error:
-            raise wrapped_error("the expert", "reset()", error, below=__file__) from error
 
     def act(self, observation: str, info: Info) -> str:
         """The next command."""
-        try:
-            command = self._expert.act(observation, info)
-        except BREAKS as error:
-            raise wrapped_error("the expert", "act()", error, below=__file__) from error
-        return check_command(command)
+        with _named("the expert", "act()"):
+            command: object = self._expert.act(observation, info)
+        if not isinstance(command, str):
+            raise EnvContractError(
+                f"the expert's act() has to return a command as text, and returned {safe_repr(command)}"
+            )
+        return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +185,6 @@ class _LimitedTasks(Sequence[Task]):
 
 
 def _make_limited(task: Task, max_steps: int) -> LimitedEnv:
-    try:
+    with _named(f"task {task.id!r}", "making it"):
         environment = task.make()
-    except BREAKS as error:
-        raise wrapped_error(f"task {task.id!r}", "making it", error, below=__file__) from error
     return LimitedEnv(environment, max_steps, task.id)

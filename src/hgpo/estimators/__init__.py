@@ -18,10 +18,6 @@ from hgpo.steps import StepBatch
 __all__ = ["Advantages", "Estimator", "Level", "compute_advantages", "get", "names", "parse_options", "register"]
 
 
-def _no_estimator(part: Any) -> str | None:
-    return None if isinstance(part, Estimator) else "is no `hgpo.estimators.Estimator`"
-
-
 ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
     "hgpo.estimators",
@@ -38,7 +34,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "reinforce": "hgpo.estimators.reinforce:REINFORCE",
         "rloo": "hgpo.estimators.rloo:RLOO",
     },
-    check=_no_estimator,
+    check=lambda part: None if isinstance(part, Estimator) else "is no `hgpo.estimators.Estimator`",
 )
 """Estimators by name; see `hgpo.plugins`."""
 

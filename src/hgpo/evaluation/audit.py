@@ -6,7 +6,6 @@ goal, which several tasks may share; then their plays are shared out evenly, in 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.evaluation.episode_logs import EpisodeLog, PlayedEpisode
-from hgpo.evaluation.manifests import Manifest, manifests, read_manifest
+from hgpo.evaluation.manifests import Manifest, manifests, read_manifest, text_digest
 from hgpo.evaluation.statistics import Rate, rate
 from hgpo.storage.schema import converted, identifier
 from hgpo.utils.text import counted, visible
@@ -222,18 +221,14 @@ class _KnownTasks:
         named = _canonical(episode.task)
         names = [named]
         if not named or " " in named or named.isdecimal():  # a sentence or a position, which name no task
-            names += [_digest(form) for written in (*episode.texts, named) if written for form in _forms(written)]
+            names += [text_digest(form) for written in (*episode.texts, named) if written for form in _forms(written)]
         found = next((tuple(self._by_name[name]) for name in names if name in self._by_name), None)
-        written = named or f"{visible(episode.texts[-1], 60)} #{_digest(repr(episode.texts))[:8]}"
+        written = named or f"{visible(episode.texts[-1], 60)} #{text_digest(repr(episode.texts))[:8]}"
         return found or (written,)
 
     def split_of(self, task: str) -> str:
         """The split of the manifest that has the task, or the one that its id begins with; "" if unknown."""
         return self._splits.get(task) or _SPLITS.get(task.partition("/")[0], "")
-
-
-def _digest(written: str) -> str:
-    return hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
 
 
 def _forms(written: str) -> list[str]:

@@ -280,14 +280,15 @@ def _described(task: Task) -> tuple[ManifestTask, int | None]:
         id=task.id,
         kind=task.kind,
         game=known.get("game"),
-        observation=_sha256(known.get("observation", observation)),
-        goal=_sha256(info.get("task", "")),
+        observation=text_digest(known.get("observation", observation)),
+        goal=text_digest(info.get("task", "")),
         price_bound=known.get("price_bound"),
     )
     return entry, known.get("products")
 
 
-def _sha256(text: str) -> str:
+def text_digest(text: str) -> str:
+    """SHA-256 of a first observation or a goal, as manifests record it."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 

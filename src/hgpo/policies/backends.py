@@ -42,10 +42,6 @@ class Backend:
     adapters_only: bool = False
 
 
-def _why_not_backend(part: Any) -> str | None:
-    return None if isinstance(part, Backend) else "is not a `hgpo.policies.backends.Backend`"
-
-
 BACKENDS: Registry[Backend] = Registry(
     "policy backend",
     "hgpo.policies",
@@ -54,7 +50,7 @@ BACKENDS: Registry[Backend] = Registry(
         "vllm": "hgpo.policies.vllm:BACKEND",
         "server": "hgpo.policies.trained_server:BACKEND",
     },
-    check=_why_not_backend,
+    check=lambda part: None if isinstance(part, Backend) else "is not a `hgpo.policies.backends.Backend`",
 )
 """Policy backends by name; see `hgpo.plugins`."""
 

@@ -280,19 +280,17 @@ class ServerPolicy:
         usage = completion.get("usage")
         prompt, written = [token_count(usage.get(key)) if isinstance(usage, dict) else None for key in _USAGE]
         asked = "".join(message["content"] for message in body["messages"])
+        sent: dict[str, Any] = body["extra_body"]
         return RequestUsage(
             prompt_tokens=_estimate(asked) if prompt is None else prompt,
             response_tokens=_estimate(text) if written is None else written,
             requests=requests,
             seconds=seconds,
             estimated=prompt is None or written is None,
-            parameters=self._recorded(body),
+            parameters=dict.fromkeys(sorted(self._rejected))
+            | sent
+            | ({"seed": "one per request"} if "seed" in sent else {}),
         )
-
-    def _recorded(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a request for the record."""
-        sent: dict[str, Any] = body["extra_body"]
-        return dict.fromkeys(sorted(self._rejected)) | sent | ({"seed": "one per request"} if "seed" in sent else {})
 
     def _connected(self) -> AsyncOpenAI:
         """The client of the running event loop; its connections are bound to the loop."""

@@ -48,8 +48,21 @@ def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     Example: after `build_tokenizer(["take apple 1 from fridge 1"])`, "Take  apple 1" encodes to three ids and decodes
     to "take apple 1".
     """
-    normalizer = _normalizer()
-    splitter = _splitter()
+    normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.Lowercase(),
+            # The marker, too: decoding would turn it into a space.
+            normalizers.Replace(tokenizers.Regex(rf"[\s\p{{C}}{_SPACE}]+"), " "),
+            normalizers.Strip(),
+        ]
+    )
+    splitter = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=False),
+            pre_tokenizers.Split(tokenizers.Regex(_WORD), behavior="removed", invert=True),
+        ]
+    )
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(encodable(text))))
@@ -120,24 +133,3 @@ def _initial_deviation(hidden_size: int) -> float:
     deviation falls so that sums over a layer's inputs keep their size; it is 0.02 at a width of 2,048.
     """
     return 0.08 * min(1.0, sqrt(128 / hidden_size))
-
-
-def _normalizer() -> normalizers.Normalizer:
-    # Drop the marker from the text; decoding would turn it into a space.
-    return normalizers.Sequence(
-        [
-            normalizers.NFC(),
-            normalizers.Lowercase(),
-            normalizers.Replace(tokenizers.Regex(rf"[\s\p{{C}}{_SPACE}]+"), " "),
-            normalizers.Strip(),
-        ]
-    )
-
-
-def _splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=False),
-            pre_tokenizers.Split(tokenizers.Regex(_WORD), behavior="removed", invert=True),
-        ]
-    )

@@ -141,7 +141,7 @@ class TrainedServerPolicy(ServerPolicy):
                 the temperature.
         """
         with ThreadPoolExecutor(1) as thread:  # the current thread may run an event loop, as in a notebook
-            at_one, at_two = thread.submit(asyncio.run, self._highest_log_probs(1.0, 2.0)).result()
+            at_one, at_two = (thread.submit(asyncio.run, self._highest_log_prob(at)).result() for at in (1.0, 2.0))
         if abs(at_one - at_two) < _SAME * abs(at_one):
             raise ServerRefused(
                 f"{self.server.url} returns log-probs that ignore the temperature, so they are not of the sampled "
@@ -230,11 +230,8 @@ class TrainedServerPolicy(ServerPolicy):
             raise ServerRefused(f"{gives} {whose} token ids that the model does not have: it must serve the same model")
         return id_T.astype(np.int32)
 
-    async def _highest_log_probs(self, *temperatures: float) -> list[float]:
-        """Log-prob of the likeliest first token at each temperature."""
-        return [await self._highest_log_prob(temperature) for temperature in temperatures]
-
     async def _highest_log_prob(self, temperature: float) -> float:
+        """Log-prob of the likeliest first token."""
         body = self.body(_PROBE, temperature)
         # Two, since some servers count the drawn token among them.
         body["extra_body"] |= {self.server.length_parameter: 1, "top_logprobs": 2}

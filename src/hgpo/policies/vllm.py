@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -62,8 +62,9 @@ def make_vllm_policy(
         "kv_cache_memory_bytes": _CPU_CACHE_BYTES if on_cpu else None,
         "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
         "enable_sleep_mode": not on_cpu,
-        **(_whole_prompts(length) if on_cpu else {}),
     }
+    if on_cpu:  # no chunked prefill: it rewinds the request's generator, which PyTorch's for CPUs cannot do
+        arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, length)}
     try:
         engine = VllmEngine(language_model, arguments)
     except Exception as error:  # of many kinds: an unknown architecture, too little memory
@@ -73,11 +74,6 @@ def make_vllm_policy(
         ) from error
     engine.take_weights(language_model.model)
     return EnginePolicy("vllm", language_model, engine)
-
-
-def _whole_prompts(length: int) -> dict[str, Any]:
-    """No chunked prefill: it rewinds the request's generator, which PyTorch's for CPUs cannot do."""
-    return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, length)}
 
 
 class VllmEngine:
@@ -109,7 +105,8 @@ class VllmEngine:
 
     def step(self) -> dict[str, GenerationOutput]:
         """Generate one more token of every open response; return the responses that this step completed."""
-        with self._uncompiled():
+        # In eager mode vLLM would still compile a part of its sampler, 20 seconds on a CPU.
+        with torch.compiler.set_stance("force_eager") if self._eager else nullcontext():
             outputs = self._engine.step()
         return {output.request_id: _written(output.outputs[0]) for output in outputs if output.finished}
 
@@ -134,10 +131,6 @@ class VllmEngine:
         if self._can_sleep and not self._asleep:
             self._engine.sleep(level=_DISCARDED)
             self._asleep = True
-
-    def _uncompiled(self) -> AbstractContextManager[Any]:
-        """In eager mode, forbid compilation: vLLM would still compile a part of its sampler, 20 seconds on a CPU."""
-        return torch.compiler.set_stance("force_eager") if self._eager else nullcontext()
 
 
 def _start(model: Any, arguments: dict[str, Any]) -> Any:

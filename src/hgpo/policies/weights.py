@@ -135,7 +135,10 @@ def load_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
     from safetensors import safe_open
 
-    wanted = _recorded_base(folder)
+    try:
+        wanted = str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error
     if (found := fingerprint(base)) != wanted:
         raise WrongBaseError(
             f"the adapter in {folder} was trained with other weights (fingerprint {wanted[:12]}) than those of "
@@ -265,13 +268,6 @@ def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
     """Names as in a model without an adapter, and the weights."""
     parameters = base_model(model).named_parameters()
     return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
-
-
-def _recorded_base(folder: Path) -> str:
-    try:
-        return str(json.loads((folder / BASE_FILE).read_text(encoding="utf-8"))["weights"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / BASE_FILE}: {type(error).__name__}: {error}") from error
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -17,7 +17,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
@@ -64,7 +64,7 @@ def packed_report(report: Report) -> str:
         "unused": [reason.text for reason in Unused],
         "updates": [asdict(update) for update in report.updates],
         "charts": overview_charts(report),
-        "run": report.training.facts.as_header() if report.training and report.training.facts else None,
+        "run": report.training and report.training.facts,
         "steps": _steps(report.samples, columns, texts),
         "trajectories": _trajectories(report.samples, columns, texts),
         "tasks": _tasks(report.samples, columns, texts),
@@ -134,7 +134,7 @@ def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
         for task, names in enumerate(part.node_observation):
             steps = {name: column[part.columns["task"] == task] for name, column in part.columns.items()}
             kind = [END_WON if name is None else END_LOST if name is False else END_OBSERVED for name in names]
-            places = place_nodes(
+            column_V, row_V = place_nodes(
                 steps["source"],
                 steps["target"],
                 steps["source"][steps["step"] == 0],
@@ -144,8 +144,8 @@ def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
             counts.append(len(names))
             labels += [texts.add(name) if isinstance(name, str) else 0 for name in names]
             kinds += kind
-            column.append(places.column_V)
-            row.append(places.row_V)
+            column.append(column_V)
+            row.append(row_V)
     return {
         "start": columns.add(np.cumsum([0, *counts])),
         "text": columns.add(np.array(labels, dtype=np.int64)),
@@ -158,17 +158,12 @@ def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
 def _advantages(report: Report, columns: Columns) -> list[dict[str, Any]]:
     """Per estimator that every sampled update could compute: its advantages, and the columns of its levels."""
     stored = []
-    for estimator in report.estimators:
-        parts = [next((e for e in part.estimators if e.key == estimator.key), None) for part in report.samples]
-        present = [part for part in parts if part is not None]
-        if not present or len(present) < len(parts):
+    for key in (estimator.key for estimator in report.estimators):
+        if not report.samples or not all(key in part.advantages for part in report.samples):
             continue
-        levels = [
-            _level([part.levels[place] for part in present], columns)
-            for place in range(min(len(part.levels) for part in present))
-        ]
-        advantage = columns.add(_joined(part.advantage_S for part in present))
-        stored.append({"key": estimator.key, "advantage": advantage, "levels": levels})
+        levels = [_level(parts, columns) for parts in zip(*(part.levels[key] for part in report.samples), strict=False)]
+        advantage = columns.add(_joined(part.advantages[key] for part in report.samples))
+        stored.append({"key": key, "advantage": advantage, "levels": levels})
     return stored
 
 
@@ -191,23 +186,12 @@ def _consistency(samples: Sequence[SampledSteps], columns: Columns) -> list[dict
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodePlaces:
-    """Where each node of one task is drawn.
+def place_nodes(
+    source_S: IntArray, target_S: IntArray, starts: IntArray, nodes: int, last: IntArray
+) -> tuple[IntArray, FloatArray]:
+    """Where each node of one task is drawn: its column, int64[V], and its position within the column, float64[V].
 
-    Attributes:
-        column_V: int64[V], steps from the start along the shortest path.
-        row_V: float64[V], position within the column.
-
-    Example: hall -> kitchen -> end has columns 0, 1, 2 and rows 0, 0, 0.
-    """
-
-    column_V: IntArray
-    row_V: FloatArray
-
-
-def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes: int, last: IntArray) -> NodePlaces:
-    """Lay out one task.
+    The column is the number of steps from the start along the shortest path.
 
     Args:
         source_S, target_S: the edges, one per step; repeated edges and loops are allowed.
@@ -217,6 +201,8 @@ def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes:
 
     Raises:
         ValueError: igraph is not installed.
+
+    Example: hall -> kitchen -> end has columns 0, 1, 2 and positions 0, 0, 0.
     """
     try:
         import igraph
@@ -236,7 +222,7 @@ def place_nodes(source_S: IntArray, target_S: IntArray, starts: IntArray, nodes:
         column_V[last] = int(column_V[others_V].max()) + 1
     placed = graph.layout_sugiyama(layers=column_V.tolist(), hgap=1, vgap=1, maxiter=SWEEPS)
     row_V = np.array([x for x, _ in placed.coords[:nodes]], dtype=np.float64)
-    return NodePlaces(column_V, row_V - row_V.min())
+    return column_V, row_V - row_V.min()
 
 
 class Columns:

@@ -8,7 +8,6 @@ from typing import Any
 
 from hgpo.estimators import get, parse_options
 from hgpo.estimators.levels import MODES
-from hgpo.report.run_facts import RunFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +19,14 @@ class Training:
         options: its options.
         gamma: the discount.
         metrics: the rows of metrics.jsonl.
-        facts: settings and evaluations of the run; None without a run.
+        facts: see `hgpo.report.run_facts.run_facts`; None without a run.
     """
 
     estimator: str = "hgpo"
     options: Mapping[str, Any] = field(default_factory=dict)
     gamma: float = 0.95
     metrics: Sequence[Mapping[str, Any]] = ()
-    facts: RunFacts | None = None
+    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

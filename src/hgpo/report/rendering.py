@@ -35,20 +35,15 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
         ValueError: not even one task fits, or packages of the extra `report` are missing.
     """
     for _ in range(_MOST_TRIES):
-        page = render_page(report)
+        page = page_of(report.source, packed_report(report))
         size = len(page.encode("utf-8"))
         if size <= limit:
             return page, report
-        fixed = _fixed_bytes()
+        fixed = len(page_of(report.source, "").encode("utf-8"))
         if report.sampled_tasks <= 1 or limit <= fixed:
             break
         report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
     raise ValueError(f"the report is {size:,} bytes even with {report.sampled_tasks} tasks; the limit is {limit:,}")
-
-
-def render_page(report: Report) -> str:
-    """The whole page."""
-    return page_of(report.source, packed_report(report))
 
 
 def page_of(title: str, data: str) -> str:
@@ -92,11 +87,6 @@ def chart_library() -> str:
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise ValueError("the chart library of this vl-convert-python cannot be embedded in HTML; install >=1.8")
     return bundle
-
-
-def _fixed_bytes() -> int:
-    """What a page weighs without data."""
-    return len(chart_library().encode("utf-8")) + sum(len(_asset(name).encode("utf-8")) for name in SCRIPTS) + 20_000
 
 
 def _digest(text: str) -> str:

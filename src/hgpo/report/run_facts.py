@@ -1,12 +1,12 @@
-"""A run without its steps: settings and success on held-out tasks."""
+"""What a report shows of a run without its steps: settings, and success on held-out tasks."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from hgpo.config import Config, describe_settings, setting_values
-from hgpo.evaluation.eval_history import HeldOutResults, held_out_results
+from hgpo.evaluation.eval_history import held_out_results
 from hgpo.runs.folder import RunDirectory
 
 HEADLINES = (
@@ -24,54 +24,21 @@ HEADLINES = (
 """The settings at the top of the report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting as people read it.
+def run_facts(run: RunDirectory, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The facts of a run that has been opened as values for JSON, and what could not be read, in words.
 
-    Attributes:
-        name: Dotted, as in a recipe.
-        value: As text.
-        changed: Whether it is another than the default.
-        meaning: What it is for.
+    Nothing that the run names is imported. The settings are text; `changed`: other than the default.
     """
-
-    name: str
-    value: str
-    changed: bool
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """A run without its steps.
-
-    Attributes:
-        settings: All of them.
-        held_out: Success on the held-out tasks.
-    """
-
-    settings: tuple[Setting, ...] = ()
-    held_out: HeldOutResults = field(default_factory=HeldOutResults)
-
-    def headlines(self) -> list[Setting]:
-        """The settings at the top of the report, in the order of `HEADLINES`."""
-        by_name = {setting.name: setting for setting in self.settings}
-        return [by_name[name] for name in HEADLINES if name in by_name]
-
-    def as_header(self) -> dict[str, Any]:
-        """The facts as plain values for JSON."""
-        return {
-            "headlines": [asdict(setting) for setting in self.headlines()],
-            "settings": [asdict(setting) for setting in self.settings],
-            "heldOut": [asdict(point) for point in self.held_out.points],
-            "gain": None if self.held_out.gain is None else asdict(self.held_out.gain),
-        }
-
-
-def run_facts(run: RunDirectory, config: Config) -> RunFacts:
-    """The facts of a run that has been opened; nothing that it names is imported."""
     values = setting_values(config)
-    settings = tuple(
-        Setting(name, values[name], values[name] != default, meaning) for name, default, meaning in describe_settings()
-    )
-    return RunFacts(settings, held_out_results(run, config.training.updates))
+    settings = {
+        name: {"name": name, "value": values[name], "changed": values[name] != default, "meaning": meaning}
+        for name, default, meaning in describe_settings()
+    }
+    held_out = held_out_results(run, config.training.updates)
+    facts = {
+        "headlines": [settings[name] for name in HEADLINES],
+        "settings": list(settings.values()),
+        "heldOut": [asdict(point) for point in held_out.points],
+        "gain": None if held_out.gain is None else asdict(held_out.gain),
+    }
+    return facts, held_out.problems

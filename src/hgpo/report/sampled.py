@@ -39,21 +39,6 @@ class LevelColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EstimatorColumns:
-    """One estimator's advantages of the sampled steps, [S].
-
-    Attributes:
-        key: key of the estimator.
-        advantage_S: its advantages.
-        levels: the episode level first, if the estimator has one.
-    """
-
-    key: str
-    advantage_S: FloatArray
-    levels: tuple[LevelColumns, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class SampledSteps:
     """The sampled steps of an update, in the order task, trajectory, step, so that each task is one range.
 
@@ -66,7 +51,8 @@ class SampledSteps:
         texts: observation, prompt, response, action, fault: S values each, None where there is none.
         node_observation: per task, the observation of each node; None for the node of those that won, False for the
             node of those that ended otherwise.
-        estimators: see `EstimatorColumns`.
+        advantages: [S] of each estimator, by its key.
+        levels: of each estimator, by its key; the episode level first, if it has one.
         consistency: per level of HGPO, [S] each: differs, whole, split (`hgpo.report.analysis.Consistency`).
     """
 
@@ -78,7 +64,8 @@ class SampledSteps:
     columns: Columns
     texts: Mapping[str, tuple[str | None, ...]]
     node_observation: tuple[tuple[str | bool | None, ...], ...]
-    estimators: tuple[EstimatorColumns, ...]
+    advantages: Mapping[str, FloatArray]
+    levels: Mapping[str, tuple[LevelColumns, ...]]
     consistency: tuple[Columns, ...]
 
     def __len__(self) -> int:
@@ -103,14 +90,11 @@ class SampledSteps:
                 "trajectory": trajectory_S.reshape(-1),
             },
             texts={name: tuple(column[at] for at in at_S) for name, column in self.texts.items()},
-            estimators=tuple(
-                EstimatorColumns(
-                    one.key,
-                    one.advantage_S[at_S],
-                    tuple(replace(level, columns=_at(level.columns, at_S)) for level in one.levels),
-                )
-                for one in self.estimators
-            ),
+            advantages=_at(self.advantages, at_S),
+            levels={
+                key: tuple(replace(level, columns=_at(level.columns, at_S)) for level in levels)
+                for key, levels in self.levels.items()
+            },
             consistency=tuple(_at(level, at_S) for level in self.consistency),
         )
 
@@ -153,10 +137,10 @@ def sample_steps(update: AnalysedUpdate, tasks: Sequence[int]) -> SampledSteps:
         },
         texts=_texts(update, row_S),
         node_observation=tuple(names for names, _, _ in nodes),
-        estimators=tuple(
-            EstimatorColumns(key, computed.values[row_S], tuple(_level(level, row_S) for level in computed.terms))
-            for key, computed in update.advantages.items()
-        ),
+        advantages={key: computed.values[row_S] for key, computed in update.advantages.items()},
+        levels={
+            key: tuple(_level(level, row_S) for level in computed.terms) for key, computed in update.advantages.items()
+        },
         consistency=tuple(
             _at({"differs": level.differs_N, "whole": level.whole_N, "split": level.split_N}, row_S)
             for level in update.consistency

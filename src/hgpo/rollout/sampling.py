@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,22 +32,6 @@ def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
     return drawn
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The groups of an update to leave out after others were drawn for its uniform ones.
-
-    Example: of the groups a, b and c the last two are uniform; d and e are drawn for them, and e is uniform too. Then
-    d replaces b: `Exchange(leaving=frozenset({"b", "e"}), replaced=1)`.
-
-    Attributes:
-        leaving: names of the groups that are left out, old and new ones; the number of groups stays the same.
-        replaced: number of the update's groups that others replaced.
-    """
-
-    leaving: frozenset[str]
-    replaced: int
-
-
 def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
     """Names of the groups of two or more whose rollouts all earned the same total reward."""
     played = outcomes(steps)
@@ -59,14 +42,21 @@ def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
     return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
 
 
-def exchange_uniform(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> Exchange:
+def exchange_uniform(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> tuple[set[str], int]:
     """Replace a uniform group of `steps` by every group of `fresh` that is not uniform, in order of names.
 
     Args:
         steps: steps of the update.
         fresh: steps of at most as many other groups as `steps` has uniform ones.
+
+    Returns:
+        The names of the groups that are left out, old and new ones, and the number of old ones among them. The number
+        of groups stays the same.
+
+    Example: of the groups a, b and c the last two are uniform; d and e are drawn for them, and e is uniform too. Then
+    d replaces b: `({"b", "e"}, 1)`.
     """
     drawn = {record.group for record in fresh}
     useful = drawn - uniform_groups(fresh)
     making_way = sorted(uniform_groups(steps))[: len(useful)]
-    return Exchange(frozenset({*making_way, *(drawn - useful)}), len(useful))
+    return {*making_way, *(drawn - useful)}, len(useful)

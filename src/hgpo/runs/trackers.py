@@ -106,7 +106,8 @@ class Trackers:
             self._states[name] = replace(self._states[name], update=row["update"])
 
     def _send(self, name: str, update: int, figures: Mapping[str, Any]) -> bool:
-        finite = {key: float(value) for key, value in figures.items() if _is_finite(value)}
+        numbers = {key: float(value) for key, value in figures.items() if isinstance(value, (int, float))}
+        finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
         return self._attempt(name, lambda: self._open[name].log(update, finite))
 
     def _attempt(self, name: str, call: Callable[[], object]) -> bool:
@@ -163,10 +164,6 @@ def _plain(value: Any) -> bool | int | float | str:
     if isinstance(value, (bool, int, float)):
         return value
     return without_secrets(value if isinstance(value, str) else json.dumps(value, default=str))
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _read(run: RunDirectory) -> dict[str, TrackerState]:

@@ -36,11 +36,6 @@ _LONG_DATA = 200
 """Characters from which the data of a picture are replaced by their digest."""
 
 
-def is_conversation(messages: Any) -> bool:
-    """Whether a value is a list of messages: objects with a role, or with `from` and `value`."""
-    return isinstance(messages, list) and any(isinstance(first, dict) and _role(first) for first in messages[:1])
-
-
 def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
     """One step per turn of the assistant; messages after the last turn are its next observation.
 

@@ -83,11 +83,20 @@ def find_step_files(
     if format == "verl":
         files = [file for file in files if suffix_of(file) == ".jsonl"]
     if not files:
-        raise NoRolloutsError(_no_files(path, format))
+        raise NoRolloutsError(
+            f"{path} contains no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
+            if format == "verl"
+            else f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and "
+            "none where rollout.store_every is 0"
+        )
     numbered = sorted(zip(_numbers(files), files, strict=True))
     unit = _unit(files)
-    if updates is not None:
-        _check_updates(path, [update for update, _ in numbered], updates)
+    found = [update for update, _ in numbered]
+    if missing := sorted(set(updates or ()) - set(found)):
+        raise ValueError(
+            f"{path} contains no rollouts of update {', '.join(map(str, missing))}; it contains those of "
+            f"{number_ranges(found)}"
+        )
     return [
         StepFile(update, file, _format(file) if format == "auto" else format, unit)
         for update, file in numbered
@@ -111,23 +120,6 @@ def _entries(path: Path) -> Iterable[Path]:
     if (path / "rollouts").is_dir():
         return (path / "rollouts").iterdir()
     return () if (path / "config.toml").is_file() else path.iterdir()
-
-
-def _no_files(path: Path, format: str) -> str:
-    if format == "verl":
-        return f"{path} contains no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
-    return (
-        f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and none where "
-        "rollout.store_every is 0"
-    )
-
-
-def _check_updates(path: Path, found: Sequence[int], wanted: Sequence[int]) -> None:
-    if missing := sorted(set(wanted) - set(found)):
-        raise ValueError(
-            f"{path} contains no rollouts of update {', '.join(map(str, missing))}; it contains those of "
-            f"{number_ranges(found)}"
-        )
 
 
 def _numbers(files: Sequence[Path]) -> list[int]:

@@ -101,11 +101,11 @@ class Collector:
                 break
             fresh = self._play(f"{update}.{attempt}/", tasks_drawn, len(uniform), temperature)
             tasks_drawn += len(uniform)
-            change = exchange_uniform(steps, fresh)
+            leaving, count = exchange_uniform(steps, fresh)
             drawn = [*steps, *fresh]
-            steps = [record for record in drawn if record.group not in change.leaving]
-            replaced += [record for record in drawn if record.group in change.leaving]
-            resampled += change.replaced
+            steps = [record for record in drawn if record.group not in leaving]
+            replaced += [record for record in drawn if record.group in leaving]
+            resampled += count
         return Collected(steps, replaced, resampled, tasks_drawn, temperature)
 
     def _play(self, label: str, drawn: int, count: int, temperature: float) -> list[StepRecord]:

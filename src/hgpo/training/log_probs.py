@@ -332,15 +332,8 @@ class SampleTooLongError(ValueError):
     """The forward and backward pass of one sample does not fit into memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Lowered:
-    """The current limit of a model, and how often it was lowered."""
-
-    tokens: int
-    times: int
-
-
-_lowered: WeakKeyDictionary[Any, _Lowered] = WeakKeyDictionary()
+_lowered: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+"""The current limit of a model in tokens, and how often it was lowered."""
 
 
 def within_memory(
@@ -371,7 +364,7 @@ def within_memory(
     if model.device.type == "cpu":
         return_freed_memory()
     while True:
-        limit = min(max_tokens, _lowered[model].tokens) if model in _lowered else max_tokens
+        limit = min(max_tokens, _lowered[model][0]) if model in _lowered else max_tokens
         width = tree_width(model, share_prefixes, samples, limit)
         random_state = _random_state(model.device)
         try:
@@ -388,7 +381,7 @@ def within_memory(
 
 def times_lowered(*models: Any) -> int:
     """How often the limits of these models were lowered; duplicates count once."""
-    return sum(lowered.times for model, lowered in _lowered.items() if any(model is one for one in models))
+    return sum(times for model, (_, times) in _lowered.items() if any(model is one for one in models))
 
 
 def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None, setting: str, reason: str) -> None:
@@ -401,8 +394,8 @@ def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None,
         raise SampleTooLongError(f"a single sample of {longest:,} tokens does not fit into memory ({reason}): {_HELP}")
     largest = max(several)
     smaller = largest // 2
-    times = _lowered[model].times if model in _lowered else 0
-    _lowered[model] = _Lowered(smaller, times + 1)
+    _, times = _lowered.get(model, (0, 0))
+    _lowered[model] = smaller, times + 1
     logger.warning(
         "%s ran out of memory at %s tokens per micro-batch; continuing with %s: set %s=%d",
         model.device.type.upper(),

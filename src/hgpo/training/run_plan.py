@@ -46,13 +46,11 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     about = "at most " if policy.model == "tiny" else ""  # its vocabulary is known after the demonstrations
     adapters = f", of which adapters of rank {policy.lora.rank} are trained" if policy.lora.rank else ""
     episodes = rollout.tasks_per_update * rollout.group_size
-    notes = size_notes(parameters, policy, config.training, config.warm_start)
-    notes += template_notes(config.agent.template, policy.max_response_tokens)
     return [
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
         f"Plan: {updates} updates, each of {rollout.tasks_per_update} tasks with {rollout.group_size} rollouts of at "
         f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
-        *(f"Note: {note}" for note in notes),
+        *(f"Note: {note}" for note in _notes(config, parameters)),
     ]
 
 
@@ -62,10 +60,9 @@ def on_device(device: torch.device) -> str:
     return f"on {device}{threads}"
 
 
-def size_notes(
-    parameters: int, policy: PolicySettings, training: TrainingSettings, start: WarmStartSettings
-) -> list[str]:
-    """Learning rates that are meant for a model of another size, and the consequence."""
+def _notes(config: Config, parameters: int) -> list[str]:
+    """Learning rates that are meant for a model of another size, and a template that needs longer responses."""
+    policy, training, start, template = config.policy, config.training, config.warm_start, config.agent.template
     whole = not policy.lora.rank  # adapters take larger rates
     notes = []
     if parameters < _TINY and training.learning_rate < _SLOW:
@@ -82,18 +79,13 @@ def size_notes(
         notes.append(
             f"warm_start.learning_rate = {start.learning_rate:g} is a tiny policy's: the recipe smollm2 has 4e-5"
         )
-    return notes
-
-
-def template_notes(template: str, max_response_tokens: int) -> list[str]:
-    """A template whose responses are longer than the limit."""
     thinks = "<think>" in template or template.endswith("reasoning")
-    if not thinks or max_response_tokens >= _REASONING_TOKENS:
-        return []
-    return [
-        f"agent.template = {label(template)} asks for thoughts, which policy.max_response_tokens = "
-        f"{max_response_tokens} cuts off: the published recipe has 512"
-    ]
+    if thinks and policy.max_response_tokens < _REASONING_TOKENS:
+        notes.append(
+            f"agent.template = {label(template)} asks for thoughts, which policy.max_response_tokens = "
+            f"{policy.max_response_tokens} cuts off: the published recipe has 512"
+        )
+    return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +233,8 @@ def check_memory(
 ) -> None:
     """Print an estimate above 1 GiB; warn where it exceeds what is available."""
     device = resolve_device(policy.device)
-    phases, available = (
-        estimate_memory(model, policy, training, start, device, own_critic=own_critic),
-        available_gib(device),
-    )
+    phases = estimate_memory(model, policy, training, start, device, own_critic=own_critic)
+    available = available_gib(device)
     phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
     needed = sum(parts.values())
     line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"

@@ -90,7 +90,10 @@ class StartBuilder:
         partial = folder.with_name("start.partial")
         shutil.rmtree(partial, ignore_errors=True)
         rng = np.random.default_rng([self.seed, _WARM_START_SEED])
-        given = self._given_model()  # before the demonstrations: a model that cannot be loaded fails at once
+        given = None
+        if self.policy.model != "tiny":  # before the demonstrations: a model that cannot be loaded fails at once
+            loaded = load_language_model(self.policy.model, self.policy)
+            given = with_adapter(loaded, self.policy.lora, seed=self.seed)
         demonstrations = self._demonstrate(rng)
         language_model = given or self._tiny_model(demonstrations)
         report = self._imitate(language_model, demonstrations, rng)
@@ -116,13 +119,6 @@ class StartBuilder:
             f"Warm start: {len(steps):,} demonstrated steps in {len(chosen)} training tasks, noise {noise:g}"
         )
         return steps
-
-    def _given_model(self) -> LanguageModel | None:
-        """The configured model; None where a tiny one is built."""
-        if self.policy.model == "tiny":
-            return None
-        language_model = load_language_model(self.policy.model, self.policy)
-        return with_adapter(language_model, self.policy.lora, seed=self.seed)
 
     def _tiny_model(self, demonstrations: Sequence[tuple[AgentContext, str]]) -> LanguageModel:
         """A tiny model whose vocabulary is the words of the demonstrations."""

@@ -30,7 +30,7 @@ from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
-from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.records import to_step_batch
 from hgpo.runs.checkpoints import newest_complete, restore_generator
 from hgpo.runs.folder import RunDirectory, append_metrics, lost_evaluations, rewind_metrics
 from hgpo.runs.metrics import GIB, RolloutStore, Seconds, UpdateFacts, peak_resident_gib, update_row
@@ -238,7 +238,10 @@ class Trainer:
 
     def _train(self, update: int, collected: Collected, batch: StepBatch, advantages: Advantages) -> dict[str, float]:
         """The policy update and the critic's; returns their figures."""
-        samples = to_samples(collected.steps, advantages)
+        samples = [
+            Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value), cut=not record.finished)
+            for record, value in zip(collected.steps, advantages.values, strict=True)
+        ]
         if self.critic is None:
             return self._update_policy(update, collected.temperature, samples)
         targets, figures = self.critic.targets(batch)
@@ -318,11 +321,3 @@ class Trainer:
 def peak_memory_gib(device: torch.device) -> float:
     """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
     return torch.cuda.max_memory_allocated(device) / GIB if device.type == "cuda" else peak_resident_gib()
-
-
-def to_samples(steps: Sequence[StepRecord], advantages: Advantages) -> list[Sample]:
-    """What the update trains on: each step with its advantage."""
-    return [
-        Sample(record.prompt_ids, record.token_ids, record.log_probs, float(value), cut=not record.finished)
-        for record, value in zip(steps, advantages.values, strict=True)
-    ]

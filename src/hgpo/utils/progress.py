@@ -41,11 +41,7 @@ class Reporter:
     @contextmanager
     def counting(self, what: str) -> Iterator[_Counter]:
         """A progress bar for work of known size; yields the callback `(done, total, note="")`."""
-        with self._progress() as progress:
-            yield _Counter(self, progress, what)
-
-    def _progress(self) -> Progress:
-        return Progress(
+        with Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
@@ -56,7 +52,8 @@ class Reporter:
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal,
-        )
+        ) as progress:
+            yield _Counter(self, progress, what)
 
 
 class _Counter:

@@ -23,9 +23,8 @@ def test_sampled_steps_are_ranges_of_tasks_in_time(update, rows):
     assert sampled.texts["response"] == tuple(row["response"] for row in rows)
     assert sampled.success_M.tolist() == [True, False, True, True, False]
     paper = compute_advantages(update.batch, gamma=0.5)
-    (columns,) = [estimator for estimator in sampled.estimators if estimator.key == "paper"]
-    np.testing.assert_array_equal(columns.advantage_S, paper.values)
-    np.testing.assert_array_equal(columns.levels[1].columns["unused"], paper.levels[1].unused)
+    np.testing.assert_array_equal(sampled.advantages["paper"], paper.values)
+    np.testing.assert_array_equal(sampled.levels["paper"][1].columns["unused"], paper.levels[1].unused)
 
 
 def test_nodes_of_a_task_end_with_what_was_won_and_what_was_not(update):

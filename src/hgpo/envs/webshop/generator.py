@@ -20,29 +20,11 @@ from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.product import Product
 
-
-@dataclass(frozen=True, slots=True)
-class Department:
-    """A part of the shop.
-
-    Attributes:
-        kinds: kind of product -> the names of its options.
-        attributes: words that describe any of its products.
-    """
-
-    kinds: Mapping[str, tuple[str, ...]]
-    attributes: tuple[str, ...]
-
-
 _TABLES = tomllib.loads((files(__package__) / "shop.toml").read_text(encoding="utf-8"))
-DEPARTMENTS: Mapping[str, Department] = {
-    name: Department({kind: tuple(names) for kind, names in table["kinds"].items()}, tuple(table["attributes"]))
-    for name, table in _TABLES["departments"].items()
-}
-OPTION_VALUES: Mapping[str, tuple[str, ...]] = {
-    option: tuple(values) for option, values in _TABLES["option_values"].items()
-}
-PRAISE: tuple[str, ...] = tuple(_TABLES["praise"])
+DEPARTMENTS: Mapping[str, Mapping[str, Any]] = _TABLES["departments"]
+"""Name -> `kinds`, each with the names of its options, and `attributes`, words that describe any of its products."""
+OPTION_VALUES: Mapping[str, Sequence[str]] = _TABLES["option_values"]
+PRAISE: Sequence[str] = _TABLES["praise"]
 _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
@@ -72,7 +54,7 @@ class ShopSize:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
-        kinds, words = sum(len(department.kinds) for department in DEPARTMENTS.values()), 8
+        kinds, words = sum(len(department["kinds"]) for department in DEPARTMENTS.values()), 8
         limits = {
             "products": (1, 10**9),
             "kinds": (1, kinds),
@@ -122,14 +104,14 @@ def generate_catalog(
 
 
 def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
-    kinds = [(name, kind) for name, department in DEPARTMENTS.items() for kind in department.kinds]
+    kinds = [(name, kind) for name, department in DEPARTMENTS.items() for kind in department["kinds"]]
     sold = rng.sample(kinds, size.kinds)
-    words = {name: rng.sample(sorted(DEPARTMENTS[name].attributes), size.attribute_words) for name, _ in sold}
+    words = {name: rng.sample(sorted(DEPARTMENTS[name]["attributes"]), size.attribute_words) for name, _ in sold}
     description = _InventedText(size.description_words, rng)
     for asin in _ids(size.products, rng):
         name, kind = rng.choice(sold)
         attributes = tuple(rng.sample(words[name], size.attributes))
-        options = {option: _values(option, size.values, rng) for option in DEPARTMENTS[name].kinds[kind]}
+        options = {option: _values(option, size.values, rng) for option in DEPARTMENTS[name]["kinds"][kind]}
         yield Product(
             asin=asin,
             title=" ".join([*attributes, kind]),

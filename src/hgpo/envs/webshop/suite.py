@@ -124,7 +124,16 @@ class CatalogSource:
 
     def kept_in(self, folder: str | Path) -> CatalogSource:
         """The same catalogue in a saved folder, which is written on first use."""
-        return _saved_in(self, expanded_path(folder))
+        folder = expanded_path(folder)
+        if self.folder:
+            raise ValueError(f"keep_in={folder}: data_dir={self.folder} is a saved catalogue already")
+        files = [Path(name) for name in (self.products, self.attributes, self.human_goals) if name]
+        about = {"files": {file.name: file.stat().st_size for file in files}, "seed": self.seed}
+        if folder.exists():
+            Catalog.open(folder, about=about)  # raises a ValueError if files or seed differ
+        else:
+            self.open().save(folder, about=about)
+        return CatalogSource(folder=str(folder), nouns=self.nouns)
 
 
 def find_files(
@@ -174,18 +183,6 @@ def _choose(folder: Path | None, named: str | Path | None, usual: Sequence[str],
         f"{option}: no such file: {', '.join(map(str, tried)) or 'none named'}. The official files come with WebShop's "
         f"setup script; name others with {option}=; without any, shops are generated"
     )
-
-
-def _saved_in(source: CatalogSource, folder: Path) -> CatalogSource:
-    if source.folder:
-        raise ValueError(f"keep_in={folder}: data_dir={source.folder} is a saved catalogue already")
-    files = [Path(name) for name in (source.products, source.attributes, source.human_goals) if name]
-    about = {"files": {file.name: file.stat().st_size for file in files}, "seed": source.seed}
-    if folder.exists():
-        Catalog.open(folder, about=about)  # raises a ValueError if files or seed differ
-    else:
-        source.open().save(folder, about=about)
-    return CatalogSource(folder=str(folder), nouns=source.nouns)
 
 
 @lru_cache(maxsize=1024)

@@ -126,7 +126,7 @@ def test_every_goal_of_a_shop_can_be_had_in_full() -> None:
 
 
 def test_no_word_of_the_shops_is_taken_for_another() -> None:
-    lists = [[*department.kinds, *department.attributes] for department in DEPARTMENTS.values()]
+    lists = [[*department["kinds"], *department["attributes"]] for department in DEPARTMENTS.values()]
     for words in [*lists, *OPTION_VALUES.values()]:
         alike = [(a, b) for a in words for b in words if a != b and (a in b or token_set_ratio(a, b) > 85)]
         assert not alike

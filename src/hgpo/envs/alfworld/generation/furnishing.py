@@ -146,17 +146,13 @@ def _kinds_to_place(
 ) -> list[str]:
     """The kinds of the task, then others up to a number of objects drawn from the size's range."""
     goal = instance.goal
-    needed = [goal.object_kind] * _needed(goal)
+    needed = [goal.object_kind] * (2 if goal.task_type == "pick_two_obj_and_place" else 1)
     possible = _possible_kinds(instance.plan, object_kinds)
     fewest, most = size.objects
     others = int(rng.integers(fewest, most + 1)) - len(needed)
     drawn = [possible[index] for index in rng.integers(len(possible), size=others)] if others > 0 else []
     lamp = [LAMP_KIND] if goal.task_type == "look_at_obj_in_light" else []
     return needed + lamp + drawn
-
-
-def _needed(goal: Goal) -> int:
-    return 2 if goal.task_type == "pick_two_obj_and_place" else 1
 
 
 @lru_cache(maxsize=512)
