@@ -87,9 +87,20 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def describe(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The tools as a text for prompts: a JSON object a line between `<tools>` tags."""
+    """The tools as a text for prompts, a JSON object a line, and the form of a call."""
     lines = "\n".join(json.dumps({"type": "function", "function": dict(tool)}, ensure_ascii=False) for tool in tools)
-    return f"Tools, as JSON schemas:\n<tools>\n{lines}\n</tools>"
+    form = f'{_OPEN}\n{{"name": NAME, "arguments": {{…}}}}\n{_CLOSE}'
+    return f"<tools>\n{lines}\n</tools>\n\nTo call one of these tools, end your answer with a JSON object:\n{form}"
+
+
+def as_response(observation: str) -> str:
+    """The result of a call as a text for prompts."""
+    return f"<tool_response>\n{observation}\n</tool_response>"
+
+
+def of_response(text: str) -> str:
+    """The inverse of `as_response`."""
+    return text.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
 
 
 def signatures(tools: Sequence[Mapping[str, Any]]) -> str:

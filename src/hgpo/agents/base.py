@@ -66,6 +66,7 @@ AGENTS: Registry[AgentMaker] = Registry(
         "direct": "hgpo.agents.base:direct",
         "react": "hgpo.agents.react:react",
         "reflexion": "hgpo.agents.react:reflexion",
+        "tools": "hgpo.agents.tools:tools",
     },
     check=_why_not_agent,
 )

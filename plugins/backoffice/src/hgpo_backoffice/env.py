@@ -48,7 +48,7 @@ class BackofficeEnv:
             asked = parse_action(action)
             self._desk, result = call_tool(self._desk, asked.name, asked.arguments)
         except ToolCallError as error:
-            result = {"error": f'no tool call: {error}; give {{"tool": NAME, "arguments": {{…}}}}'}
+            result = {"error": f"no tool call: {error}"}
         closed = bool(self._desk.database.outcome)
         won = closed and not self._desk.violations and self._desk.database.digest() == self._case.solved
         self._running = not closed

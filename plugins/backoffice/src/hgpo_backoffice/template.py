@@ -29,8 +29,7 @@ class BackofficeCompactTemplate(CompactTemplate):
         for call, result in zip(calls, results, strict=False):
             facts |= {call: call} if call.startswith("decline_request ") and "error" not in result else _facts(result)
         if calls:
-            said = results[-1].get("error") or results[-1].get("customer") or "done"
-            facts["last"] = f"last : {calls[-1]} > {said}"
+            facts["last"] = f"last : {calls[-1]} {results[-1].get('error', '')}"
         return " ".join(" ".join([*parts, *facts.values()]).split())
 
     def parse(self, response: str) -> ParsedAction:
@@ -75,21 +74,20 @@ def _result(text: str) -> dict[str, Any]:
 def _facts(result: Mapping[str, Any]) -> dict[str, str]:
     """What a result says, by the record that it describes."""
     if "items" in result:
-        days = "" if result["days"] is None else f" {result['days']} days"
+        days = "" if result["days"] is None else f"{result['days']} days"
         items = [
             f"{one['product_id']} {one['name']} {one['quantity']} for {one['total']} {'returned' * one['returned']}"
             for one in result["items"]
         ]
-        text = f"order : {result['id']} {result['status']}{days} {result['address']} {' , '.join(items)}"
-        return {result["id"]: f"{text}{' refunded' if result['refunded'] else ''}"}
+        paid = f"{'refunded' * bool(result['refunded'])}"
+        return {result["id"]: f"; {result['id']} {result['status']} {days} {' , '.join(items)} {paid}"}
     if "products" in result:
         products = [f"{one['id']} {one['colour']} {one['stock']}" for one in result["products"]]
-        return {result["products"][0]["kind"]: f"{result['products'][0]['kind']} : {' , '.join(products)}"}
+        return {result["products"][0]["kind"]: f"; {result['products'][0]['kind']} {' , '.join(products)}"}
     if "verified" in result:
-        checked = f"verified {' '.join(result['orders'])}" if result["verified"] else "failed"
-        return {"customer": f"customer : {result['customer_id']} {checked}"}
+        return {"customer": f"; verified {' '.join(result['orders'])}" if result["verified"] else "; failed"}
     if "customer_id" in result:
-        return {"customer": f"customer : {result['customer_id']}"}
+        return {"customer": f"; {result['customer_id']}"}
     said = str(result.get("customer", ""))
     return {said.split()[1]: said} if said.startswith("My ") else {}
 
