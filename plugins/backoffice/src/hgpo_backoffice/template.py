@@ -33,14 +33,14 @@ class BackofficeCompactTemplate(CompactTemplate):
         return " ".join(" ".join([*parts, *facts.values()]).split())
 
     def parse(self, response: str) -> ParsedAction:
-        """A call from its short form."""
+        """A call from its short form; other text is left to the environment, which answers with an error."""
         bare = parse_bare(response)
         if not bare.valid:
             return bare
         name, *values = bare.action.split(" ")
         parameters = _PARAMETERS.get(name)
         if parameters is None:
-            return ParsedAction(bare.action, False, "unknown tool")
+            return bare
         values = " ".join(values).split(" ", len(parameters) - 1)  # the last value may have blanks
         if len(values) < len(parameters) or not values[-1]:
             return ParsedAction(bare.action, False, "missing argument")

@@ -58,8 +58,8 @@ def test_lengths_are_limited() -> None:
 
 
 def test_fields_of_another_meaning_are_left_out() -> None:
-    info = read({"text": "", "score": 57, "task": 3, "admissible_commands": [1, 2]})[4]
-    assert not {"score", "task", "admissible_commands"} & info.keys()
+    info = read({"text": "", "score": 57, "task": 3, "admissible_commands": [1, 2], "tools": ["look"]})[4]
+    assert not {"score", "task", "admissible_commands", "tools"} & info.keys()
     assert read({"text": "", "score": 0.5})[4]["score"] == 0.5
 
 
