@@ -42,7 +42,6 @@ class Cases(TasksByNumber):
 
 
 def _make(kinds: tuple[str, ...], place: tuple[int, int, int]) -> BackofficeEnv:
-    """The environment of a task; `place` is seed, split and number."""
     return BackofficeEnv(_case(kinds, place))
 
 

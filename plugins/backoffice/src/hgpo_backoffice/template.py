@@ -79,8 +79,8 @@ def _facts(result: Mapping[str, Any]) -> dict[str, str]:
             f"{one['product_id']} {one['name']} {one['quantity']} for {one['total']} {'returned' * one['returned']}"
             for one in result["items"]
         ]
-        paid = f"{'refunded' * bool(result['refunded'])}"
-        return {result["id"]: f"; {result['id']} {result['status']} {days} {' , '.join(items)} {paid}"}
+        refunded = "refunded" * bool(result["refunded"])
+        return {result["id"]: f"; {result['id']} {result['status']} {days} {' , '.join(items)} {refunded}"}
     if "products" in result:
         products = [f"{one['id']} {one['colour']} {one['stock']}" for one in result["products"]]
         return {result["products"][0]["kind"]: f"; {result['products'][0]['kind']} {' , '.join(products)}"}

@@ -3,8 +3,7 @@
 A tool that cannot do what is asked changes nothing, and its result is `{"error": "…"}`. Tools keep the database
 consistent; they do not enforce the policies, whose violations are recorded (`Desk.violations`).
 
-A tool is a model of its arguments. Its name is the class's in snake case, its description the docstring, and a call is
-an instance: `_run` takes the desk and returns the new desk and the result.
+A tool is a model of its arguments: an instance is a call, and `_run` returns the new desk and the result.
 """
 
 from __future__ import annotations
@@ -205,7 +204,6 @@ def _order(desk: Desk, order_id: str) -> Order:
 
 
 def _order_on_its_way(desk: Desk, order_id: str) -> Order:
-    """An order that is neither delivered nor cancelled."""
     order = _order(desk, order_id)
     if order.status not in ("pending", "shipped"):
         raise ToolError(f"order {order.id} is {order.status}")

@@ -55,6 +55,9 @@ def test_lengths_are_limited() -> None:
     assert (len(text), len(info["task"])) == (20_000, 20_000)
     assert text.endswith(" …")
     assert len(info["admissible_commands"]) == 999
+    tools = [{"name": "look"}]
+    assert read({"text": "", "tools": tools})[4]["tools"] == tools
+    assert "tools" not in read({"text": "", "tools": tools * 2000})[4]
 
 
 def test_fields_of_another_meaning_are_left_out() -> None:
