@@ -108,9 +108,9 @@ docs: .venv-docs/.installed
 clean:
 	rm -rf .venv .venv-verl .venv-vllm .venv-openenv .venv-vulnerabilities .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
-$(INSTALLED): pyproject.toml constraints.txt plugins/textcraft/pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt plugins/backoffice/pyproject.toml plugins/textcraft/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing pinned dependencies into .venv (once; PyTorch is the large one) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,report,dev]" -e plugins/textcraft
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,report,dev]" -e plugins/backoffice -e plugins/textcraft
 	@touch $@

@@ -16,10 +16,17 @@ _TAG = re.compile(r"<(/?)(think|thinking|thought|thoughts|reasoning|seed:think)>
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: whose turn it is.
+        text: everything that a model reads, the tools of `tools` included.
+        tools: the tools that the text begins with (`hgpo.tool_calls.describe`), as a JSON list; "" without tools.
+    """
 
     role: Literal["user", "assistant"]
     text: str
+    tools: str = ""
 
 
 Conversation = str | tuple[Message, ...]

@@ -62,6 +62,7 @@ AGENTS: Registry[AgentMaker] = Registry(
         "direct": "hgpo.agents.base:direct",
         "react": "hgpo.agents.react:react",
         "reflexion": "hgpo.agents.react:reflexion",
+        "tools": "hgpo.agents.tools:tools",
     },
     check=lambda part: None if callable(part) else "is not a function that makes an agent",
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -61,6 +62,7 @@ class AgentContext:
         responses: the model's whole responses at the remembered steps.
         kind: the task's type.
         lessons: the agent's conclusions from earlier trials of the same task, oldest first.
+        tools: the environment's tools: name, description and JSON schema of the parameters (`hgpo.tool_calls`).
     """
 
     task: str
@@ -71,6 +73,7 @@ class AgentContext:
     responses: tuple[str, ...] = ()
     kind: str = ""
     lessons: tuple[str, ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     def forget_oldest(self, count: int = 1) -> AgentContext:
         """The context without the `count` oldest remembered steps."""

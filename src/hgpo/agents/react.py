@@ -18,11 +18,13 @@ from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message, without_thoughts
+from hgpo.tool_calls import signatures
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
+_CALLS = 'A command is one tool call, {"tool": NAME, "arguments": {…}} in JSON. The tools and their arguments:'
 MAX_REMEMBERED_CHARACTERS = 2_000
 """Of one response; later prompts leave out the rest, but not its action."""
 MOST_LESSONS = 3
@@ -69,7 +71,8 @@ class ReactTemplate:
         examples = examples_for(self.examples, context.kind, self.shown, context.observation)
         shown = [f"Here is how a task was done:\n\n{as_example(example)}" for example in examples]
         left_out = context.step - len(context.history)
-        parts = [self.role, self.form, *shown, f"Now it is your turn. Your task: {context.task}"]
+        tools = [f"{_CALLS}\n{signatures(context.tools)}"] if context.tools else []
+        parts = [self.role, self.form, *tools, *shown, f"Now it is your turn. Your task: {context.task}"]
         if left_out:
             parts.append(f"(Your first {left_out} turns are left out here.)")
         return "\n\n".join(parts)

@@ -19,8 +19,8 @@ and per task type. The same policy gets the same figures in every way below and 
 A run's policy is evaluated as it was trained, and the result goes to RUN/evaluations/. A model is a folder, a .gguf
 file or a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. A
 model needs an agent: direct (one prompt per step, with the last K steps), react (a thought before every
-action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), or one of your own.
-A run's policy can be evaluated with any of them, too.
+action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), tools (tool calls,
+for environments with tools), or one of your own. A run's policy can be evaluated with any of them, too.
 
 The result names the manifest that its tasks are of (`hgpo manifest list`), and tasks that differ from it, such as
 another game file under the same id.
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings, applied last")
     parser.add_argument("--env", metavar="NAME", help="environment of a model: alfworld, webshop, …")
     parser.add_argument("--server", metavar="URL", help="base address of the model's server")
-    parser.add_argument("--agent", help="direct, react, reflexion, … (default: direct, or as the run was trained)")
+    parser.add_argument("--agent", help="direct, react, reflexion, tools, … (default: direct, or that of the run)")
     parser.add_argument("--split", help="split (default: the run's evaluation split, or valid_unseen)")
     parser.add_argument("--seeds", type=int, nargs="+", help="each task is played once per seed (default: the run's)")
     parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, 0.4)")

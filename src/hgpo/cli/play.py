@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_option_argument(parser, "environment")
     parser.add_argument("--policy", metavar="MODEL", help="a model that plays the environment")
     parser.add_argument("--server", metavar="URL", help="base address of the server that has the model")
-    parser.add_argument("--agent", help="agent: direct, react, reflexion, …")
+    parser.add_argument("--agent", help="agent: direct, react, reflexion, tools, …")
     parser.add_argument("--temperature", type=float, help="sampling temperature of the policy (default: 0.4)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the policy's sampling (default: 0)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)

@@ -70,7 +70,7 @@ class EnvironmentSettings(Section):
 class AgentSettings(Section):
     """How prompts are built and responses are parsed."""
 
-    name: str = Field("direct", description="Agent: direct, react, reflexion, or a custom one.")
+    name: str = Field("direct", description="Agent: direct, react, reflexion, tools, or a custom one.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the agent, e.g. examples, trials.")
     history_length: int = Field(
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."

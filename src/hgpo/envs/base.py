@@ -33,9 +33,10 @@ class Env(Protocol):
 
     Keys of `info` that the project reads (all optional except `won`):
     `won` (bool), `admissible_commands` (list of str), `task` (str, the sentence that states the goal),
-    `score` (float in 0-1, if success is graded), `state_key` (str, the exact state, by which `rollout.state =
-    "simulator"` compares steps; a policy never sees it). An environment for which the exact state costs time may have a
-    method `state_key() -> str` instead, which is called only where it is needed.
+    `score` (float in 0-1, if success is graded), `tools` (list of dict, see `hgpo.tool_calls`), `state_key` (str, the
+    exact state, by which `rollout.state = "simulator"` compares steps; a policy never sees it). An environment for
+    which the exact state costs time may have a method `state_key() -> str` instead, which is called only where it is
+    needed.
 
     A method `identity() -> Mapping[str, Any]`, called after a reset, says what manifests record of the task: `game`
     (SHA-256 of the game or shop), `price_bound`, and `observation`, if the first one depends on options.

@@ -28,6 +28,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "task": ("text", lambda value: isinstance(value, str)),
     "score": ("a number from 0 to 1", lambda value: _is_number(value) and 0.0 <= value <= 1.0),
     "admissible_commands": ("a list of strings", lambda value: is_texts(value)),
+    "tools": ("a list of objects with name, description and parameters", lambda value: is_tools(value)),
     "state_key": ("text", lambda value: isinstance(value, str)),
 }
 
@@ -129,6 +130,17 @@ def safe_repr(value: object, most: int = 200) -> str:
 def is_texts(value: object) -> bool:
     """Whether a value is a sequence of strings."""
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+
+
+def is_tools(value: object) -> bool:
+    """Whether a value is a list of tools: name, description and JSON schema of the parameters."""
+    return isinstance(value, list | tuple) and all(
+        isinstance(one, Mapping)
+        and isinstance(one.get("name"), str)
+        and isinstance(one.get("description", ""), str)
+        and isinstance(one.get("parameters", {}), Mapping)
+        for one in value
+    )
 
 
 def _check_words(name: str, step: int, promise: str, observation: object, info: Any) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from hgpo.messages import Conversation, messages_of, without_thoughts
 from hgpo.policies.base import ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.chat import encodable
+from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, error_of, read_error, text_of, token_count, tool_names
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Server:
             "max_completion_tokens" for OpenAI's reasoning models.
         sends_seed: whether requests contain their seed.
         extra: further fields of every request's body, such as `{"reasoning_effort": "low"}`.
+        native_tools: whether the tools of a prompt are sent as `tools`, and the answer's `tool_calls` are read; if not,
+            prompts describe them in words, and calls are text.
     """
 
     url: str
@@ -82,6 +85,7 @@ class Server:
     length_parameter: str = "max_tokens"
     sends_seed: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
+    native_tools: bool = False
 
     def connection(self) -> dict[str, Any]:
         """Keywords of openai's clients, with the key from the environment."""
@@ -177,7 +181,11 @@ class ServerPolicy:
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
         """Keywords of the client's `chat.completions.create`."""
-        messages = [{"role": one.role, "content": encodable(one.text)} for one in messages_of(request.prompt)]
+        turns = messages_of(request.prompt)
+        tools = native_tools(turns) if self.server.native_tools else []
+        messages = (
+            native_messages(turns) if tools else [{"role": one.role, "content": encodable(one.text)} for one in turns]
+        )
         sent: dict[str, Any] = {
             "temperature": temperature if self._temperature is None else self._temperature,
             self._length_parameter: self._max_response_tokens,
@@ -186,7 +194,8 @@ class ServerPolicy:
         if temperature and self.server.sends_seed and request.seed is not None:
             sent["seed"] = request.seed % 2**31  # the most that some servers accept
         kept = {name: value for name, value in sent.items() if name not in self._rejected}
-        return {"model": self.model, "messages": [*self._before, *messages], "extra_body": kept}
+        offered = {"tools": tools} if tools else {}
+        return {"model": self.model, "messages": [*self._before, *messages], **offered, "extra_body": kept}
 
     async def _send(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         """The completion, with a message in its first choice, and the number of requests sent."""
@@ -256,11 +265,13 @@ class ServerPolicy:
         """
         choice = completion["choices"][0]
         text = text_of(choice["message"], MAX_CHARACTERS)
+        if body.get("tools") and (called := calls_as_text(choice["message"])):
+            text = f"{text}\n{called}".strip()
         said = without_thoughts(text).strip()
         if not said and (tools := tool_names(choice["message"])):
             raise AnswerFailed(
                 f"the answer is a call of {', '.join(tools)}, not text, but requests offer no tools: "
-                "turn off the server's tool parser"
+                "turn off the server's tool parser, or set policy.options.native_tools = true with agent.name = 'tools'"
             )
         if not said and choice.get("finish_reason") == "content_filter":
             raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")

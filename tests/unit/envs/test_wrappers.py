@@ -65,6 +65,7 @@ TASKS = {"task": "leave"}
         (("a hall", TASKS), "an info without 'won'; its keys: task"),
         (("a hall", {"won": "no"}), r"info\['won'\] = 'no'"),
         (("a hall", {"won": False, "admissible_commands": 5}), r"info\['admissible_commands'\] = 5"),
+        (("a hall", {"won": False, "tools": [{"name": 5}]}), r"info\['tools'\] = \[\{'name': 5\}\]"),
         (("a hall", {"won": False, "admissible_commands": "look"}), r"info\['admissible_commands'\] = 'look'"),
         (
             ("a hall", {"won": False, "admissible_commands": ["look", 5]}),

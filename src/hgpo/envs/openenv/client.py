@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
-from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, safe_repr
+from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, is_tools, safe_repr
 from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, read_json
 from hgpo.utils.text import visible
 
@@ -185,7 +185,8 @@ class Play:
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
 
-        Fields `won`, `task`, `admissible_commands` and `score` of the wrong type are left out.
+        Fields `won`, `task`, `admissible_commands`, `tools` and `score` of the wrong type are left out,
+        and tools that are too long.
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
@@ -204,6 +205,8 @@ class Play:
             info["admissible_commands"] = [
                 one for one in commands[:_MOST_COMMANDS] if len(one) <= _MOST_COMMAND_CHARACTERS
             ]
+        if "tools" in info and not (is_tools(info["tools"]) and len(str(info["tools"])) <= _MOST_CHARACTERS):
+            del info["tools"]
         score = info.pop("score", None)
         if isinstance(score, int | float) and not isinstance(score, bool) and 0.0 <= score <= 1.0:
             info["score"] = score

@@ -31,6 +31,7 @@ _INFO: dict[str, Callable[[Any], Any]] = {
     "admissible_commands": list,
     "won": bool,
     "score": float,
+    "tools": list,
 }
 _PARENT_CHECK_SECONDS = 1.0
 

@@ -55,11 +55,14 @@ def test_lengths_are_limited() -> None:
     assert (len(text), len(info["task"])) == (20_000, 20_000)
     assert text.endswith(" …")
     assert len(info["admissible_commands"]) == 999
+    tools = [{"name": "look"}]
+    assert read({"text": "", "tools": tools})[4]["tools"] == tools
+    assert "tools" not in read({"text": "", "tools": tools * 2000})[4]
 
 
 def test_fields_of_another_meaning_are_left_out() -> None:
-    info = read({"text": "", "score": 57, "task": 3, "admissible_commands": [1, 2]})[4]
-    assert not {"score", "task", "admissible_commands"} & info.keys()
+    info = read({"text": "", "score": 57, "task": 3, "admissible_commands": [1, 2], "tools": ["look"]})[4]
+    assert not {"score", "task", "admissible_commands", "tools"} & info.keys()
     assert read({"text": "", "score": 0.5})[4]["score"] == 0.5
 
 

@@ -1,0 +1,151 @@
+"""Tool calls as text: strict reading of untrusted JSON, and the two forms in which calls are written.
+
+An environment with tools lists them in `info["tools"]`, each with `name`, `description` and `parameters` (a JSON
+schema). Its actions are `{"tool": NAME, "arguments": {…}}`. Models write
+`<tool_call>{"name": NAME, "arguments": {…}}</tool_call>`, the form that the chat templates of Hermes and Qwen models
+teach; the JSON is the same but for the key of the name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+MAX_CALL_CHARACTERS = 2_000
+"""Longer calls are rejected."""
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+
+class ToolCallError(ValueError):
+    """A text is no valid tool call; the message is a reason in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call.
+
+    Attributes:
+        name: of the tool; untrusted.
+        arguments: JSON values by name; untrusted.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def action(self) -> str:
+        """The action for an environment with tools."""
+        return _written({"tool": self.name, "arguments": self.arguments})
+
+    @property
+    def tagged(self) -> str:
+        """The call as models write it."""
+        return f"{_OPEN}\n{_written({'name': self.name, 'arguments': self.arguments})}\n{_CLOSE}"
+
+
+def parse_action(action: str) -> ToolCall:
+    """The call in an environment's action.
+
+    Raises:
+        ToolCallError: it is anything but an object with exactly `tool` and `arguments`.
+
+    Example: `parse_action('{"tool": "look", "arguments": {}}') == ToolCall("look", {})`.
+    """
+    return _call(parse_object(action), "tool")
+
+
+def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
+    """The text before the only `<tool_call>` of a response, and the call. White space around tags and JSON is free.
+
+    Raises:
+        ToolCallError: there is no call or more than one, it is not complete, or text follows it.
+    """
+    before, opened, rest = response.partition(_OPEN)
+    if not opened:
+        raise ToolCallError(f"no {_OPEN}")
+    value, end = _decode(rest)
+    after = rest[end:].lstrip()
+    if not after.startswith(_CLOSE):
+        raise ToolCallError(f"no {_CLOSE} after the JSON object")
+    if after := after.removeprefix(_CLOSE).strip():
+        raise ToolCallError("more than one tool call" if _OPEN in after else f"text after {_CLOSE}")
+    return before.strip(), _call(value, "name")
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object that is the whole of an untrusted text.
+
+    Raises:
+        ToolCallError: it is none, or has a repeated key, NaN, an infinite number or a lone surrogate, or is too long.
+    """
+    value, end = _decode(text)
+    if text[end:].strip():
+        raise ToolCallError("text after the JSON object")
+    return value
+
+
+def describe(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The tools as a text for prompts, a JSON object a line, and the form of a call."""
+    lines = "\n".join(json.dumps({"type": "function", "function": dict(tool)}, ensure_ascii=False) for tool in tools)
+    form = f'{_OPEN}\n{{"name": NAME, "arguments": {{…}}}}\n{_CLOSE}'
+    return f"<tools>\n{lines}\n</tools>\n\nTo call one of these tools, end your answer with a JSON object:\n{form}"
+
+
+def as_response(observation: str) -> str:
+    """The result of a call as a text for prompts."""
+    return f"<tool_response>\n{observation}\n</tool_response>"
+
+
+def of_response(text: str) -> str:
+    """The inverse of `as_response`."""
+    return text.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
+
+
+def signatures(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The tools in short, a line each. Example line: `look(place): Look at a place.`."""
+    return "\n".join(
+        f"{tool['name']}({', '.join(tool.get('parameters', {}).get('properties', {}))}): {tool.get('description', '')}"
+        for tool in tools
+    )
+
+
+def _decode(text: str) -> tuple[dict[str, Any], int]:
+    """The JSON object at the beginning of a text, and its end."""
+    if len(text.strip()) > MAX_CALL_CHARACTERS:
+        raise ToolCallError(f"more than {MAX_CALL_CHARACTERS} characters")
+    begin = len(text) - len(text.lstrip())
+    try:
+        value, end = _DECODER.raw_decode(text, begin)
+        _written(value).encode()  # rejects lone surrogates
+    except (ValueError, RecursionError) as error:
+        raise ToolCallError(str(error) if isinstance(error, ToolCallError) else "no valid JSON") from error
+    if not isinstance(value, dict):
+        raise ToolCallError("not a JSON object")
+    return value, end
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ToolCallError("a repeated key")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ToolCallError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _call(value: Mapping[str, Any], key: str) -> ToolCall:
+    if set(value) != {key, "arguments"}:
+        raise ToolCallError(f'the keys are not "{key}" and "arguments"')
+    if not isinstance(value[key], str) or not isinstance(value["arguments"], dict):
+        raise ToolCallError(f'"{key}" is not text or "arguments" is not an object')
+    return ToolCall(value[key], value["arguments"])
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
