@@ -15,7 +15,6 @@ from pathlib import Path
 from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
-from hgpo.integrations.verl.preflight import require_verl
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_imports, modules_named
@@ -107,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
     config = _given_settings(arguments) if arguments.resume is None else open_run_directory(arguments.resume)[1]
     if arguments.dry_run:
         if config.run.engine == "verl":
+            from hgpo.integrations.verl.preflight import require_verl
+
             require_verl()
             from omegaconf import OmegaConf
 
@@ -187,6 +188,8 @@ def _same_settings(stored: Config, given: Config) -> bool:
 def _train(config: Config, quiet: bool, started: float) -> int:
     _prepare_libraries()
     if config.run.engine == "verl":
+        from hgpo.integrations.verl.preflight import require_verl
+
         require_verl()
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
