@@ -30,7 +30,6 @@ CAMPAIGNS = {
 """Settings of a campaign -> the tasks that its policies are evaluated on."""
 CHOSEN_RATES = {
     f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
-    "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false": "ALFWorld with PPO, chosen learning rates, `valid_seen`",
 }
 """The same for campaigns that are on the page only: each estimator at the best of some learning rates."""
 
