@@ -84,15 +84,18 @@ def find_step_files(
         files = [file for file in files if suffix_of(file) == ".jsonl"]
     if not files:
         raise NoRolloutsError(_no_files(path, format))
-    numbered = sorted(zip(_numbers(files), files, strict=True))
+    found = number_files(files, format)
+    if updates is None:
+        return found
+    _check_updates(path, [file.update for file in found], updates)
+    return [file for file in found if file.update in updates]
+
+
+def number_files(files: Sequence[Path], format: str) -> list[StepFile]:
+    """These files by the numbers in their names, as `find_step_files` numbers those of a folder; `format` as there."""
     unit = _unit(files)
-    if updates is not None:
-        _check_updates(path, [update for update, _ in numbered], updates)
-    return [
-        StepFile(update, file, _format(file) if format == "auto" else format, unit)
-        for update, file in numbered
-        if updates is None or update in updates
-    ]
+    numbered = sorted(zip(_numbers(files), files, strict=True))
+    return [StepFile(number, file, _format(file) if format == "auto" else format, unit) for number, file in numbered]
 
 
 def number_ranges(numbers: Sequence[int]) -> str:
