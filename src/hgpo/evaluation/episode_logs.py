@@ -164,7 +164,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
 def _logs_of_results(path: Path, files: Sequence[Path]) -> list[EpisodeLog]:
     """Result files of one path; those of one run, or whose names differ in a number alone, are checkpoints."""
     numbers = {file.path: file.update for file in number_files(files, "hgpo") if file.unit == "update"}
-    found = []
+    found: list[tuple[str, int | None, StoredEvaluation]] = []
     for file in files:
         stored = read_evaluation(file)
         model, named = _CHECKPOINT_OF_RUN.fullmatch(stored.model or ""), _SEED_IN_NAME.search(file.stem)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hgpo.config import Config, describe_settings, setting_values
 from hgpo.evaluation.eval_history import HeldOutResults, held_out_results
+from hgpo.evaluation.statistics import detectable_by
 from hgpo.runs.folder import RunDirectory
 
 HEADLINES = (
@@ -60,11 +61,12 @@ class RunFacts:
 
     def as_header(self) -> dict[str, Any]:
         """The facts as plain values for JSON."""
+        gain = self.held_out.gain
         return {
             "headlines": [asdict(setting) for setting in self.headlines()],
             "settings": [asdict(setting) for setting in self.settings],
             "heldOut": [asdict(point) for point in self.held_out.points],
-            "gain": None if self.held_out.gain is None else asdict(self.held_out.gain),
+            "gain": gain and {**asdict(gain), "detectable": detectable_by(gain)},
         }
 
 
