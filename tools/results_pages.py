@@ -181,13 +181,14 @@ def pairs_table(settings: str) -> str:
 def readme_table() -> str:
     """Held-out success by environment and estimator."""
     names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
-    lines = ["| environment | seeds | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
+    lines = ["| environment | seeds (detect) | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
     tables = campaign_table.tables()
     for settings, title in CAMPAIGNS.items():
         rows = tables[settings]
         found = {row.estimator: row for row in rows}
         cells = [shown(found.get(name)) for name in names]
-        lines.append(f"| {title} | {rows[0].seeds} | " + " | ".join(cells) + " |")
+        seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
+        lines.append(f"| {title} | {seeds} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

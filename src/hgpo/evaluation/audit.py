@@ -202,14 +202,14 @@ class _KnownTasks:
     """The tasks of the manifests: by id, by what follows the split in it, and by digest of observation and goal."""
 
     def __init__(self, known: Iterable[Manifest]) -> None:
-        self.games: dict[str, str] = {}
+        self.games: defaultdict[str, set[str]] = defaultdict(set)  # recipes have other games under one id
         self._splits: dict[str, str] = {}
         self._by_name: defaultdict[str, dict[str, None]] = defaultdict(dict)  # a set in order
         for manifest in known:
             for task in manifest.tasks:
                 self._splits.setdefault(task.id, manifest.split)
                 if task.game:
-                    self.games[task.id] = task.game
+                    self.games[task.id].add(task.game)
                 goal = re.search(r"-(goal\d+)-", task.id) if manifest.catalogue else None  # in the official order
                 tail = task.id.partition("/")[2]
                 names = [task.id, tail if "/" in tail else None, goal and goal[1], task.observation, task.goal]
@@ -309,6 +309,8 @@ def _find_mixed(
     found: dict[str, str],
 ) -> None:
     """Record tasks whose game file or catalogue differs within the log, or from the manifest's."""
+    stated = expected.manifest if expected else None
+    known_games = known.games | ({task.id: {task.game} for task in stated.tasks if task.game} if stated else {})
     games: defaultdict[str, set[str]] = defaultdict(set)
     for play in played:
         if play.game:
@@ -316,14 +318,13 @@ def _find_mixed(
     for task, digests in games.items():
         if len(digests) > 1:
             found[task] = f"{len(digests)} game files"
-        elif known.games.get(task, *digests) not in digests:
+        elif digests.isdisjoint(known_games.get(task, digests)):
             found[task] = "the game file differs from the manifest's"
     found |= dict.fromkeys(log.differing, "the game file differs from the manifest's")
     catalogues = Counter(play.catalogue for play in played if play.catalogue)
-    stated = expected.manifest.catalogue if expected and expected.manifest else None
     right = {catalogues.most_common(1)[0][0]} if catalogues else set()
-    if stated:
-        right = {stated.name, stated.digest, str(stated.products)}
+    if stated and stated.catalogue:
+        right = {stated.catalogue.name, stated.catalogue.digest, str(stated.catalogue.products)}
     for play in played:
         if play.catalogue and play.catalogue not in right:
             found[play.task] = f"catalogue {visible(play.catalogue, 20)}, not {' '.join(sorted(right))[:60]}"

@@ -3,7 +3,8 @@
 Read are result files and runs of this project, dumps of verl and verl-agent, and tables (JSONL, parquet, a JSON array)
 with a row per episode or per step. A table's keys are found by their usual names (`KEYS`), or named by the caller.
 
-- A number in the names of several files (verl's 40.jsonl) is the checkpoint.
+- A number in the names of several files (verl's 40.jsonl, or step_40.json) is the checkpoint. Results of `hgpo eval`
+  name their run and checkpoint themselves.
 - Rows with `input` and `output` are a dump: their `step` is the checkpoint. In other tables with an action or
   observation per row `step` counts within the episode; with a row per episode it is the checkpoint.
 - verl-agent's validation dumps have no ids. There an episode begins at a prompt without history, and its first
@@ -15,6 +16,7 @@ Nothing that a log names is imported or evaluated.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +28,7 @@ from typing import Any
 from hgpo.evaluation.eval_history import evaluation_names, update_of
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
-from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
+from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
 from hgpo.storage.tables import read_lines, read_parquet
 from hgpo.storage.verl_dumps import compound_uid, is_padding
@@ -53,6 +55,7 @@ _OF_STEPS = ("action", "observation", "step_index", "turn")
 _HISTORY = "Prior to this step"  # in every prompt of verl-agent but the first of an episode
 _SEED_IN_NAME = re.compile(r"seed[-_ ]?(\d{1,9})")
 _UPDATE_IN_NAME = re.compile(r"-(\d{1,9})-t[^-]*-s")
+_CHECKPOINT_OF_RUN = re.compile(r"(.*) \((?:before|start|(?:update-)?(\d{1,9}))\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,9 @@ class EpisodeLog:
 def read_logs(path: Path, columns: Mapping[str, str] | None = None) -> list[EpisodeLog]:
     """The evaluations of a run directory, a result file, or a file or folder of rows.
 
-    A run has one log per evaluation set, a table one per split that it names.
+    A run has one log per evaluation set, a table one per split that it names. Result files in a folder are checkpoints
+    if they are of one run, or if their names differ in a number alone; if that is a seed, they are one evaluation, and
+    otherwise each is a log of its own.
 
     Args:
         path: The file or folder.
@@ -117,12 +122,20 @@ def read_logs(path: Path, columns: Mapping[str, str] | None = None) -> list[Epis
     columns = columns or {}
     if unknown := sorted(columns.keys() - KEYS.keys()):
         raise ValueError(f"no column {unknown[0]} is read from logs; columns: {', '.join(KEYS)}")
-    if path.is_dir() and RunDirectory(path).config.is_file():
-        return _logs_of_run(path)
-    if path.is_file() and suffix_of(path) == ".json" and path.read_bytes().lstrip().startswith(b"{"):
-        stored = read_evaluation(path)
-        return [EpisodeLog(str(path), tuple(_evaluated(stored, None)), _RECORDED, differing=_differing(stored))]
-    return _logs_of_rows(path, columns)
+    run = path.parent if path.name == "evaluations" else path
+    if path.is_dir() and RunDirectory(run).config.is_file():
+        return _logs_of_run(run)
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix.lower() == ".json" else []
+    objects = [file for file in files if _begins(file, b"{")]
+    results = [file for file in objects if file == path or b'"tasks_won"' in file.read_bytes()]
+    if results:
+        return _logs_of_results(path, results)
+    return _logs_of_rows(path, columns, [file for file in files if _begins(file, b"[")])
+
+
+def _begins(file: Path, character: bytes) -> bool:
+    with file.open("rb") as content:
+        return content.read(1000).removeprefix(codecs.BOM_UTF8).lstrip().startswith(character)
 
 
 # Result files and runs of this project.
@@ -132,32 +145,57 @@ _RECORDED = "as recorded"
 
 def _logs_of_run(path: Path) -> list[EpisodeLog]:
     run, config = open_run_directory(path)
-    episodes: defaultdict[tuple[Any, ...], dict[int | None, list[PlayedEpisode]]] = defaultdict(dict)
-    differing: set[str] = set()
+    found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
         stored = run_evaluation(run, name)
         figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
         update = int(stated[1]) if stated else update_of(name, config.training.updates)
-        evaluated = episodes[figures.split, figures.temperature, figures.seeds]
-        evaluated.setdefault(update, list(_evaluated(stored, update)))  # `hgpo eval` may repeat training's own
-        differing |= _differing(stored)
-    if not episodes:
+        found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # some repeat training's
+    if not found:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
     try:
         rows = (row for file in find_step_files(path) for row in _rows(file.path, ("task_id", "group")))
         training = frozenset(str(row.get("task_id") or row.get("group")) for row in rows)
     except NoRolloutsError:
         training = frozenset()
-    several = len(episodes) > 1
+    return _by_set(path, [("", update, stored) for (*_, update), stored in found.items()], training)
+
+
+def _logs_of_results(path: Path, files: Sequence[Path]) -> list[EpisodeLog]:
+    """Result files of one path; those of one run, or whose names differ in a number alone, are checkpoints."""
+    numbers = {file.path: file.update for file in number_files(files, "hgpo") if file.unit == "update"}
+    found: list[tuple[str, int | None, StoredEvaluation]] = []
+    for file in files:
+        stored = read_evaluation(file)
+        model, named = _CHECKPOINT_OF_RUN.fullmatch(stored.model or ""), _SEED_IN_NAME.search(file.stem)
+        if model:
+            found.append((model[1], int(model[2] or 0), stored))
+        elif named:
+            found.append((file.stem.replace(named[0], "seeds"), None, stored))
+        else:
+            found.append(("" if file in numbers else file.stem, numbers.get(file), stored))
+    return _by_set(path, found, frozenset())
+
+
+def _by_set(
+    path: Path, found: Sequence[tuple[str, int | None, StoredEvaluation]], training: frozenset[str]
+) -> list[EpisodeLog]:
+    """A log per series, split, temperature and list of seeds, from (series, checkpoint, evaluation)."""
+    logs: defaultdict[str, list[tuple[int | None, StoredEvaluation]]] = defaultdict(list)
+    for series, checkpoint, stored in found:
+        figures = stored.evaluation
+        seeds = "" if series.endswith("seeds") else f"seeds {' '.join(map(str, figures.seeds))}"
+        words = (series, figures.split, f"temperature {figures.temperature:g}", seeds)
+        logs[", ".join(filter(None, words))].append((checkpoint, stored))
     return [
         EpisodeLog(
-            f"{path}: {split}, temperature {temperature:g}" if several else str(path),
-            tuple(chain.from_iterable(played.values())),
+            f"{path}: {words}" if len(logs) > 1 else str(path),
+            tuple(episode for checkpoint, stored in members for episode in _evaluated(stored, checkpoint)),
             _RECORDED,
             training,
-            frozenset(differing),
+            frozenset(task for _, stored in members for task in stored.manifest_differs),
         )
-        for (split, temperature, _), played in episodes.items()
+        for words, members in logs.items()
     ]
 
 
@@ -170,15 +208,17 @@ def _evaluated(stored: StoredEvaluation, checkpoint: int | None) -> Iterable[Pla
                 yield PlayedEpisode(task, won, str(seed), checkpoint=checkpoint, split=stored.evaluation.split)
 
 
-def _differing(stored: StoredEvaluation) -> frozenset[str]:
-    return frozenset(getattr(stored, "manifest_differs", None) or ())
-
-
 # Rows of any trainer.
 
 
-def _logs_of_rows(path: Path, columns: Mapping[str, str]) -> list[EpisodeLog]:
-    files = find_step_files(path, "hgpo")
+def _logs_of_rows(path: Path, columns: Mapping[str, str], arrays: Sequence[Path]) -> list[EpisodeLog]:
+    """The rows of the path; `arrays` are its JSON arrays, which are read of a folder that has no other rows."""
+    try:
+        files = find_step_files(path, "hgpo")
+    except NoRolloutsError:
+        if not arrays:
+            raise
+        files = number_files(arrays, "hgpo")
     found = [played for file in files for played in _episodes(file, columns, len(files) > 1)]
     scores = [score for episode, score in found if episode.success is None and score is not None]
     if any(episode.success is not None for episode, _ in found):

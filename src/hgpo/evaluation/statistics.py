@@ -191,6 +191,16 @@ def detectable(deviation: float, count: int) -> float:
     return quantiles * deviation / math.sqrt(count)
 
 
+def detectable_by(change: Rate) -> float:
+    """What as many tasks detect (`detectable`), given a `gain`; at most 1, which is also that of one task."""
+    return 1.0 if change.tasks < 2 else min(1.0, detectable(task_deviation(change), change.tasks))
+
+
+def task_deviation(change: Rate) -> float:
+    """Standard deviation of the differences between tasks, from the interval of a `gain`."""
+    return (change.high - change.low) / (2 * NORMAL_95) * math.sqrt(change.tasks)
+
+
 def units_needed(deviation: float, difference: float) -> int:
     """Least number of units for which `difference` is `detectable`, at least 2."""
     count = max(2, math.ceil(((NORMAL_95 + NormalDist().inv_cdf(POWER)) * deviation / difference) ** 2))

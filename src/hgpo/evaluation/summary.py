@@ -13,10 +13,10 @@ from rich.text import Text
 
 from hgpo.evaluation.eval_history import training_evaluations
 from hgpo.evaluation.result_files import percent, stored_evaluation
-from hgpo.evaluation.statistics import Evaluation, gain
+from hgpo.evaluation.statistics import Evaluation, Rate, detectable_by, gain
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.utils.progress import Reporter
-from hgpo.utils.text import visible
+from hgpo.utils.text import counted, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,10 @@ def _change(summary: Mapping[str, Any]) -> str:
     if summary["gain"] is None:
         return after
     low, high = summary["gain_interval"]
-    points = f"{100 * summary['gain']:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}"
-    return f"{percent(summary['success_before'])} → {after} ({points})"
+    change = Rate(summary["gain"], low, high, summary["episodes_evaluated"])
+    points = f"{100 * change.mean:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}"
+    detects = f"{counted(change.tasks, 'task')} detect ≥ {100 * detectable_by(change):.1f}"
+    return f"{percent(summary['success_before'])} → {after} ({points}; {detects})"
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:

@@ -1,6 +1,8 @@
 """TRL: one advantage for each answer of a conversation. Written for and run on TRL 1.16.
 
-`GRPOTrainer` accepts advantages in the shape of the completions from a subclass; `step_trainer` makes that subclass.
+`GRPOTrainer` accepts advantages in the shape of the completions from a subclass; `step_trainer` makes that subclass. It
+imports `trl.GRPOTrainer` alone and overrides the two methods that TRL's maintainers name for this
+(docs/decisions/019-trackers.md).
 
 Shapes: B rows of a batch, T tokens of a completion; a row's answers are its runs of model tokens.
 """

@@ -7,7 +7,6 @@ else by task.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -17,7 +16,6 @@ import numpy as np
 from hgpo.config import setting_values
 from hgpo.evaluation.result_files import Latency
 from hgpo.evaluation.statistics import (
-    NORMAL_95,
     Evaluation,
     Rate,
     detectable,
@@ -25,6 +23,7 @@ from hgpo.evaluation.statistics import (
     mean_interval,
     paired_bootstrap,
     rate,
+    task_deviation,
     units_needed,
 )
 from hgpo.report.compare_entries import Entry
@@ -235,8 +234,7 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
             power = _power(float(difference_S.std(ddof=1)), len(difference_S))
             return Difference(*limits, over, remark, *power, paired_bootstrap(difference_ST))
     found = gain(_on(shared, reference), _on(shared, others))
-    deviation = (found.high - found.low) / (2 * NORMAL_95) * math.sqrt(found.tasks)
-    power = _power(deviation, found.tasks)
+    power = _power(task_deviation(found), found.tasks)
     return Difference(found.mean, found.low, found.high, counted(found.tasks, "task"), remark, *power)
 
 

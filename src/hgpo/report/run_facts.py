@@ -7,6 +7,7 @@ from typing import Any
 
 from hgpo.config import Config, describe_settings, setting_values
 from hgpo.evaluation.eval_history import held_out_results
+from hgpo.evaluation.statistics import detectable_by
 from hgpo.runs.folder import RunDirectory
 
 HEADLINES = (
@@ -35,10 +36,11 @@ def run_facts(run: RunDirectory, config: Config) -> tuple[dict[str, Any], tuple[
         for name, default, meaning in describe_settings()
     }
     held_out = held_out_results(run, config.training.updates)
+    gain = held_out.gain
     facts = {
         "headlines": [settings[name] for name in HEADLINES],
         "settings": list(settings.values()),
         "heldOut": [asdict(point) for point in held_out.points],
-        "gain": None if held_out.gain is None else asdict(held_out.gain),
+        "gain": gain and {**asdict(gain), "detectable": detectable_by(gain)},
     }
     return facts, held_out.problems

@@ -89,19 +89,21 @@ def find_step_files(
             else f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and "
             "none where rollout.store_every is 0"
         )
-    numbered = sorted(zip(_numbers(files), files, strict=True))
-    unit = _unit(files)
-    found = [update for update, _ in numbered]
+    numbered = number_files(files, format)
+    found = [file.update for file in numbered]
     if missing := sorted(set(updates or ()) - set(found)):
         raise ValueError(
             f"{path} contains no rollouts of update {', '.join(map(str, missing))}; it contains those of "
             f"{number_ranges(found)}"
         )
-    return [
-        StepFile(update, file, _format(file) if format == "auto" else format, unit)
-        for update, file in numbered
-        if updates is None or update in updates
-    ]
+    return [file for file in numbered if updates is None or file.update in updates]
+
+
+def number_files(files: Sequence[Path], format: str) -> list[StepFile]:
+    """These files by the numbers in their names, as `find_step_files` numbers those of a folder; `format` as there."""
+    unit = _unit(files)
+    numbered = sorted(zip(_numbers(files), files, strict=True))
+    return [StepFile(number, file, _format(file) if format == "auto" else format, unit) for number, file in numbered]
 
 
 def number_ranges(numbers: Sequence[int]) -> str:

@@ -116,6 +116,12 @@ def test_failed_episodes_of_a_result_file(tmp_path: Path, run: Run) -> None:
     assert violations(run, tmp_path / "result.json") == {"unequal": [TASKS[3]]}
 
 
+def test_a_result_that_differs_from_its_manifest(tmp_path: Path, run: Run) -> None:
+    evaluation = panel({"put": [1.0]}, tasks_won=dict.fromkeys(TASKS, 1.0), split="valid_seen")
+    write_evaluation(tmp_path / "result.json", StoredEvaluation(evaluation, manifest_differs=(TASKS[2],)))
+    assert violations(run, tmp_path / "result.json") == {"mixed": [TASKS[2]]}
+
+
 def test_missing_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
     log = write_lines(tmp_path / "log.jsonl", episode_rows(TASKS[1:5], random.Random(1)))
     assert violations(run, log, "--tasks", expected) == {"missing": [TASKS[0], TASKS[5]]}

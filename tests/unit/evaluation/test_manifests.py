@@ -16,6 +16,7 @@ import pytest
 import hgpo.envs
 from corridor import CorridorSuite
 from hgpo.agents import Agent, get_template
+from hgpo.assemble import build_suite
 from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.envs.alfworld import AlfworldEnv
@@ -46,15 +47,20 @@ GAMES, SHOP = SHARED / "alfworld" / "train_valid_seen.tar.xz", SHARED / "webshop
 SIZES = {
     "alfworld-train-1": 3553,
     "alfworld-valid_seen-1": 140,
+    "language-models-valid_seen-1": 256,
     "quickstart-valid_seen-1": 256,
     "quickstart-valid_unseen-1": 256,
+    "smollm2-valid_seen-1": 192,
+    "smollm2-valid_unseen-1": 192,
     "webshop-published256-1": 256,
     "webshop-test-1": 500,
     "webshop-tiny-valid_seen-1": 256,
     "webshop-tiny-valid_unseen-1": 256,
     "webshop-validation500-1": 500,
 }
-RECIPES = {"quickstart": "quickstart", "webshop-tiny": "webshop-tiny"}
+RECIPES = {name: name for name in ("quickstart", "smollm2", "webshop-tiny")}
+RECIPES["language-models"] = "language-models/alfworld"
+RECIPE_FILES = sorted((Path(__file__).parents[3] / "recipes").rglob("*.toml"))
 
 
 def test_each_set_of_the_package_is_there_with_its_tasks() -> None:
@@ -91,9 +97,27 @@ def test_generated_shops_agree_with_their_manifest(split: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", ["valid_seen", "valid_unseen"])
-def test_generated_games_agree_with_their_manifest(split: str) -> None:
-    assert check_manifest(manifests()[f"quickstart-{split}-1"]) == {}
+@pytest.mark.parametrize("name", [name for name in SIZES if name.startswith(("quickstart", "smollm2", "language"))])
+def test_generated_games_agree_with_their_manifest(name: str) -> None:
+    assert check_manifest(manifests()[name]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPE_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_held_out_split_of_a_recipe_has_a_manifest(
+    recipe: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(recipe)
+    if config.environment.options.get("data_dir") == "$ALFWORLD_DATA":
+        monkeypatch.setenv("ALFWORLD_DATA", str(request.getfixturevalue("real_games")))
+    elif config.environment.options.get("data_dir"):
+        monkeypatch.setenv("WEBSHOP_DATA", str(SHOP))
+        if not SHOP.is_dir():
+            pytest.skip(f"the official catalogue is not here: {SHOP}")
+    suite = build_suite(config.environment, config.evaluation)
+    for split in set(suite.splits) - {config.environment.train_split}:
+        recognised = recognise(config.environment.name, suite.tasks(split))
+        assert (recognised.id is not None, recognised.differs) == (True, ()), split
 
 
 @pytest.fixture(scope="module")

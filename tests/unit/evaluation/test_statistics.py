@@ -3,7 +3,9 @@ import pytest
 
 from hgpo.evaluation.statistics import (
     Evaluation,
+    Rate,
     detectable,
+    detectable_by,
     gain,
     mean_interval,
     paired_bootstrap,
@@ -126,6 +128,12 @@ def test_the_detectable_difference_is_found_in_80_of_100_cases():
     least = detectable(deviation, seeds)
     intervals = [mean_interval(rng.normal(least, deviation, seeds)) for _ in range(3000)]
     assert np.mean([low > 0 for _, low, _ in intervals]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_what_tasks_detect_follows_from_the_interval_of_their_gain():
+    """By hand: a standard error of 0.3 / 3.92, times 2.365 + 0.896, Student's quantiles with 7 degrees of freedom."""
+    assert detectable_by(Rate(0.25, 0.1, 0.4, 8)) == pytest.approx(0.3 / 3.92 * (2.365 + 0.896), abs=1e-3)
+    assert detectable_by(Rate(0.0, -0.9, 0.9, 3)) == detectable_by(Rate(1.0, -0.1, 1.0, 1)) == 1.0
 
 
 def test_the_number_needed_is_the_least_that_detects_the_difference():

@@ -42,7 +42,7 @@ def shown(run: RunDirectory) -> str:
 
 def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
     text = shown(run)
-    assert "25.0 % → 50.0 % (+25.0 points, 95 % CI +10.0 to +40.0), 4 updates" in text
+    assert "25.0 % → 50.0 % (+25.0 points, 95 % CI +10.0 to +40.0; 8 tasks detect ≥ 25.0), 4 updates" in text
     assert "summary.json" in text
     assert "rollouts" not in text
     assert "hgpo inspect" not in text

@@ -9,7 +9,11 @@ function heldOutBox(run) {
   const [first, last] = [run.heldOut[0], run.heldOut[run.heldOut.length - 1]];
   const entries = [heldOutEntry(first)];
   if (last !== first) entries.push(heldOutEntry(last));
-  if (run.gain) entries.push(["gain", `${points(run.gain.mean)} points`, `95 % interval ${points(run.gain.low)} to ${points(run.gain.high)}`]);
+  if (run.gain) {
+    const { mean, low, high, tasks, detectable } = run.gain;
+    const interval = `95 % interval ${points(low)} to ${points(high)}; ${tasks} tasks detect ≥ ${(100 * detectable).toFixed(1)}`;
+    entries.push(["gain", `${points(mean)} points`, interval]);
+  }
   return h("section", { class: "box", id: "held-out" },
     h("h2", {}, "Success on held-out tasks"),
     h("dl", { class: "facts" }, entries.map(([name, value, interval]) =>
