@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hgpo.agents.prompts import AgentContext
+from hgpo.cli.main import main
 from hgpo.config import read_config
 from hgpo.config.recipes import starters
 from hgpo.envs import make
@@ -217,3 +218,23 @@ def test_the_package_brings_its_recipes() -> None:
 def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
     suite = suites.babyai_suite(**read_config(recipe).environment.options)
     assert suite.splits == tuple(COUNTS)
+
+
+@pytest.mark.slow
+def test_a_tiny_policy_trains(tmp_path: Path) -> None:
+    words = [
+        "babyai-tiny",
+        "--quiet",
+        f"run.directory={tmp_path}",
+        "policy.tiny.hidden_size=16",
+        "policy.tiny.layers=1",
+    ]
+    words += [
+        "policy.tiny.layers=1",
+        "policy.tiny.attention_heads=2",
+        "warm_start.demonstrations=20",
+        "warm_start.probe_games=2",
+    ]
+    words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "training.updates=1"]
+    assert main(["train", *words, "rollout.state=simulator", "evaluation.games=2"]) == 0
+    assert (tmp_path / "babyai-tiny" / "summary.json").exists()

@@ -22,10 +22,12 @@ COMMANDS = {
     "toggle": Actions.toggle,
 }
 DOOR_STATES = ("open", "closed", "locked")
-_logger = logging.getLogger(__name__)
+_PLACES = [(ahead, right) for ahead in range(7) for right in range(-3, 4)]
+_PLACES.sort(key=lambda place: (place[0] + abs(place[1]), abs(place[1]), place[1]))
+"""Steps ahead and to the right of the cells in view, nearest first."""
 
 # minigrid prints each draft of a level that it rejects.
-roomgrid_level.print = lambda *words: _logger.debug("%s", " ".join(map(str, words)))
+roomgrid_level.print = lambda *words: logging.getLogger(__name__).debug("%s", " ".join(map(str, words)))
 
 
 def make_world(level: str) -> Any:
@@ -120,15 +122,14 @@ def view_text(image_XY3: NDArray[np.uint8]) -> str:
     """The view as two sentences, nearest cells first; of walls, the nearest one ahead, left and right.
 
     Args:
-        image_XY3: minigrid's view: type, colour and state of each cell, by column from the left and row from the
+        image_XY3: minigrid's view of 7 x 7 cells: type, colour and state, by column from the left and row from the
             farthest. The agent is in the middle of the last row and looks up; its cell shows what it carries.
     """
-    width, height, _ = image_XY3.shape
-    places = [(height - 1 - row, column - width // 2) for column, row in np.ndindex(width, height)]
+    cells = image_XY3.tolist()
     shown, walls = [], set()
-    for ahead, right in sorted(places, key=lambda place: (place[0] + abs(place[1]), abs(place[1]), place[1])):
-        name = _cell_name(*map(int, image_XY3[right + width // 2, height - 1 - ahead]))
-        side = int(np.sign(right))
+    for ahead, right in _PLACES:
+        name = _cell_name(*cells[right + 3][6 - ahead])
+        side = (right > 0) - (right < 0)
         if name == "a wall" and ((ahead and right) or side in walls):
             continue
         if name == "a wall":
@@ -149,7 +150,5 @@ def _cell_name(kind: int, colour: int, state: int) -> str:
 
 def _where(ahead: int, right: int) -> str:
     """Such as `2 ahead and 1 left`; "" for the agent's own cell."""
-    parts = [f"{ahead} ahead"] if ahead else []
-    if right:
-        parts.append(f"{abs(right)} {'right' if right > 0 else 'left'}")
-    return " and ".join(parts)
+    sideways = f"{abs(right)} {'right' if right > 0 else 'left'}" if right else ""
+    return " and ".join(filter(None, [f"{ahead} ahead" if ahead else "", sideways]))

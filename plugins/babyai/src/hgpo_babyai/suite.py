@@ -99,7 +99,7 @@ class BabyAIExpert:
         """The bot's command after all commands of the episode, which may be another policy's."""
         for command in info["session"]["commands"][self._repeated :]:
             self._repeat(COMMANDS.get(command, Actions.done))
-        return _NAMES.get(self._next, info["admissible_commands"][0])
+        return str(_NAMES.get(self._next, info["admissible_commands"][0]))
 
     def _repeat(self, action: Actions) -> None:
         self._repeated += 1
