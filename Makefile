@@ -3,10 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PLUGINS := plugins/backoffice plugins/sokoban plugins/textcraft
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow torture torture-short torture-verl vulnerabilities lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test docs clean
+.PHONY: quickstart test test-slow torture torture-short torture-verl vulnerabilities lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test babyai-test docs clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -95,6 +96,14 @@ openenv-test: $(INSTALLED) .venv-openenv/.installed
 	@.venv-openenv/bin/python -m pip install --quiet --disable-pip-version-check "openenv-core==0.3.0"
 	@touch $@
 
+# minigrid brings pygame, 40 MB that nothing else needs, so that plugins/babyai is installed here and not by $(INSTALLED).
+babyai-test: .venv/.babyai
+	@$(BIN)/python -m pytest -m "slow or not slow" plugins/babyai
+
+.venv/.babyai: $(INSTALLED) plugins/babyai/pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e plugins/babyai
+	@touch $@
+
 # The documentation as a site, in an environment of its own: site/index.html opens by a double-click.
 docs: .venv-docs/.installed
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
@@ -108,9 +117,9 @@ docs: .venv-docs/.installed
 clean:
 	rm -rf .venv .venv-verl .venv-vllm .venv-openenv .venv-vulnerabilities .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
-$(INSTALLED): pyproject.toml constraints.txt plugins/backoffice/pyproject.toml plugins/textcraft/pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt $(PLUGINS:=/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing pinned dependencies into .venv (once; PyTorch is the large one) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,report,dev]" -e plugins/backoffice -e plugins/textcraft
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,report,dev]" $(PLUGINS:%=-e %)
 	@touch $@

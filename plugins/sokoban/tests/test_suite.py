@@ -1,0 +1,181 @@
+"""Episodes, splits and the template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hgpo.agents.prompts import AgentContext, get_template
+from hgpo.cli.main import main
+from hgpo.config import read_config
+from hgpo.config.recipes import starters
+from hgpo.envs import make
+from hgpo.envs.wrappers import LimitedSuite
+from hgpo_sokoban import SokobanEnv, sokoban_suite
+
+RECIPES = Path(__file__).parents[1] / "src" / "hgpo_sokoban" / "recipes"
+COUNTS = {"train": 40, "valid_seen": 16, "valid_unseen": 16}
+BOARDS: dict[str, Any] = {f"{split}_boards": count for split, count in COUNTS.items()}
+
+
+def played(split: str, noise: float = 0.0) -> int:
+    """How many tasks of a split the expert solves, with a share of its moves replaced by others."""
+    limited, won = LimitedSuite(sokoban_suite(**BOARDS), 60), 0
+    rng = np.random.default_rng(0)
+    for task in limited.tasks(split):
+        environment, expert = task.make(), limited.expert()
+        assert expert is not None
+        observation, info = environment.reset(seed=1)
+        expert.reset(observation, info)
+        ended = False
+        while not ended:
+            command = expert.act(observation, info)
+            assert command in info["admissible_commands"]
+            moves = [one for one in info["admissible_commands"] if one.startswith("move")]
+            if moves and rng.random() < noise:
+                command = str(rng.choice(moves))
+            observation, reward, terminated, cut, info = environment.step(command)
+            assert reward == float(info["won"]) == float(terminated)
+            ended = terminated or cut
+        won += info["won"]
+    return won
+
+
+@pytest.mark.parametrize("split", COUNTS)
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_expert_solves_every_board_also_from_where_others_walked(split: str, noise: float) -> None:
+    assert played(split, noise) == COUNTS[split]
+
+
+def starts(split: str, **options: Any) -> list[str]:
+    return [task.make().reset()[0] for task in sokoban_suite(**BOARDS, **options).tasks(split)]
+
+
+@pytest.mark.parametrize("split", COUNTS)
+def test_a_seed_gives_the_same_boards_and_another_gives_others(split: str) -> None:
+    assert starts(split) == starts(split)
+    assert not set(starts(split)) & set(starts(split, seed=1))
+
+
+def turned(state: str) -> set[str]:
+    """The floor, boxes and goals of a map, turned and mirrored in all eight ways."""
+    grid = np.array([list(row) for row in state.replace("@", "-").replace("+", ".").split("\n")])
+    views = [np.rot90(one, times) for one in (grid, grid.T) for times in range(4)]
+    return {"\n".join(map("".join, view)) for view in views}
+
+
+def test_no_board_of_training_is_in_another_split_turned_or_mirrored() -> None:
+    size = {"rows": 3, "columns": 3, "boxes": 1, "walls": 0, "pulls": 4}  # few boards: some are drawn again
+    suite = sokoban_suite(**size, **BOARDS)
+    boards = {
+        split: set().union(*(turned(task.make().state_key()) for task in suite.tasks(split))) for split in suite.splits
+    }
+    assert len({task.make().state_key() for task in suite.tasks("train")}) < COUNTS["train"]
+    assert not boards["train"] & boards["valid_seen"]
+    assert not (boards["train"] | boards["valid_seen"]) & boards["valid_unseen"]
+
+
+def test_unseen_boards_have_other_sizes_or_one_box_more() -> None:
+    suite = sokoban_suite(**BOARDS)
+    kinds = {split: {task.kind for task in suite.tasks(split)} for split in suite.splits}
+    assert kinds == {
+        "train": {"4x4, 2 boxes"},
+        "valid_seen": {"4x4, 2 boxes"},
+        "valid_unseen": {"5x5, 2 boxes", "4x4, 3 boxes"},
+    }
+    ids = [task.id for split in suite.splits for task in suite.tasks(split)]
+    assert len(ids) == len(set(ids)) == sum(COUNTS.values())
+
+
+def test_the_observation_names_what_is_next_to_the_player() -> None:
+    environment = SokobanEnv("#####\n#.*-#\n#-@$#\n#####")
+    observation, info = environment.reset()
+    assert observation == "#####\n#.*-#\n#-@$#\n#####\nBeside you: up box on a goal, down wall, left floor, right box."
+    assert info["admissible_commands"] == ["move left"]
+    assert environment.state_key() == "#####\n#.*-#\n#-@$#\n#####"
+    observation, *_, info = environment.step("push right")
+    assert environment.state_key() == "#####\n#.*-#\n#-@$#\n#####"
+    assert not info["won"]
+
+
+def test_the_identity_is_that_of_the_start() -> None:
+    first, second = (task.make() for task in sokoban_suite(**BOARDS).tasks("train")[:2])
+    first.reset()
+    known = first.identity()
+    first.step(first.solution[0])
+    assert first.identity() == known != second.identity()
+
+
+def test_an_episode_ends_once() -> None:
+    environment = SokobanEnv("######\n#@$.-#\n######")
+    with pytest.raises(RuntimeError, match="reset"):
+        environment.step("push right")
+    environment.reset()
+    assert environment.step("push right")[1:4] == (1.0, True, False)
+    with pytest.raises(RuntimeError, match="reset"):
+        environment.step("push right")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"boxes": 0}, "a box or more"),
+        ({"rows": 30, "columns": 30}, "400 cells"),
+        ({"height": 3}, "no option height"),
+        ({"seed": -1}, "seed = -1"),
+    ],
+)
+def test_wrong_options_are_rejected_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make("sokoban", **options)
+
+
+def test_a_prompt_has_places_as_seen_from_the_player() -> None:
+    template = get_template("sokoban-compact")
+    context = AgentContext(
+        task="push",
+        observation="#####\n#.-$#\n#-@-#\n#####\nBeside you: up floor, down wall, left floor, right floor.",
+        step=1,
+        history=(("a map", "move up"), ("another map", "move down")),
+        admissible=("move up", "move left"),
+    )
+    assert template.render(context) == (
+        "past : move up ; move down now : box up 1 right 1 goal up 1 left 1 ##### #.-$# #-@-# ##### "
+        "can : move up ; move left"
+    )
+    assert template.render(AgentContext(task="", observation="no  map", step=0, admissible=("go",))) == (
+        "now : no map can : go"
+    )
+
+
+def test_the_package_brings_its_recipes() -> None:
+    assert starters()["sokoban"] == ("sokoban-tiny", "sokoban-language-model")
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
+    suite = sokoban_suite(**read_config(recipe).environment.options)
+    assert suite.splits == tuple(COUNTS)
+
+
+@pytest.mark.slow
+def test_a_tiny_policy_trains(tmp_path: Path) -> None:
+    words = [
+        "sokoban-tiny",
+        "--quiet",
+        f"run.directory={tmp_path}",
+        "policy.tiny.hidden_size=16",
+        "policy.tiny.layers=1",
+    ]
+    words += [
+        "policy.tiny.layers=1",
+        "policy.tiny.attention_heads=2",
+        "warm_start.demonstrations=20",
+        "warm_start.probe_games=2",
+    ]
+    words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "training.updates=1"]
+    assert main(["train", *words, "rollout.state=simulator", "evaluation.games=2"]) == 0
+    assert (tmp_path / "sokoban-tiny" / "summary.json").exists()
