@@ -150,7 +150,9 @@ def rates_line(settings: str) -> str:
     by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
     chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
     updates = {one.updates for one in trials}.pop()
-    length, judge = (f" of {updates} updates", "rollouts, in the last third of the updates,") if updates else ("", "`valid_seen`")
+    length, judge = (
+        (f" of {updates} updates", "rollouts, in the last third of the updates,") if updates else ("", "`valid_seen`")
+    )
     starts = " Not all of these began with the same start policy." if len({one.start for one in trials}) > 1 else ""
     return (
         f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed of its own; that with the highest success on "
