@@ -59,8 +59,10 @@ _ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
 _cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
 
-def put_correction(batch: Any, settings: Mapping[str, Any], cap: float | None) -> dict[str, float]:
-    """Write the tokens' importance weights, and the mask without rejected tokens, into the queue.
+def correction(
+    batch: Any, settings: Mapping[str, Any], cap: float | None
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """The tokens' importance weights and the mask without rejected tokens, as columns for the queue, and the metrics.
 
     Args:
         batch: verl's, whose rows have old log-probs of the trainer.
@@ -68,14 +70,11 @@ def put_correction(batch: Any, settings: Mapping[str, Any], cap: float | None) -
         cap: `training.importance_cap`, for the metrics.
 
     Returns:
-        The metrics of `hgpo.training.losses.sampler_mismatch` over all steps, and verl's own, `rollout_corr/…`.
+        Columns that the correction adds or changes; the metrics of `hgpo.training.losses.sampler_mismatch` over all
+        steps, and verl's own, `rollout_corr/…`.
     """
     nested = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_FIELDS))
-    columns, metrics = corrected(nested, [is_padding(tag) for tag in batch.tags], settings, cap)
-    transfer_queue.kv_batch_put(
-        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
-    )
-    return metrics
+    return corrected(nested, [is_padding(tag) for tag in batch.tags], settings, cap)
 
 
 def corrected(
@@ -86,8 +85,8 @@ def corrected(
     Args:
         nested: response_mask, old_log_probs and rollout_log_probs, rows of different lengths.
         padding_B: rows that are no steps; this project's metrics leave them out.
-        settings: as for `put_correction`.
-        cap: as for `put_correction`.
+        settings: as for `correction`.
+        cap: as for `correction`.
     """
     mask = nested["response_mask"]
     padded = DataProto(batch=nested.to_padded_tensor())

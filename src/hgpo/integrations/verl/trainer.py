@@ -53,7 +53,7 @@ from hgpo.integrations.verl.checkpoints import (
 from hgpo.integrations.verl.config import TRAINER_MODE, validation_batch
 from hgpo.integrations.verl.critic import VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker
-from hgpo.integrations.verl.engine import aggregation_facts, put_correction
+from hgpo.integrations.verl.engine import aggregation_facts, correction
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
@@ -68,7 +68,9 @@ from hgpo.integrations.verl.queue import (
     read_steps,
     skipped,
     steps_that_count,
+    wait_for_a_group,
 )
+from hgpo.integrations.verl.tracked_metrics import tracked_metrics
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
@@ -135,6 +137,7 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_SECONDS
+        wait_for_a_group(buffer)
         return buffer
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
@@ -200,10 +203,12 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         state = self.update_state
-        answer = put_advantages(batch, state.steps, state.advantages, state.batch.value)
+        columns: dict[str, Any] = {}
         if self.recipe.recomputes_log_probs and state.trained:
             settings = self.config.algorithm.rollout_correction
-            metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
+            columns, figures = correction(batch, settings, self.recipe.training.importance_cap)
+            metrics.update(figures)
+        answer = put_advantages(batch, state.steps, state.advantages, columns)
         store = RolloutStore(self.run, self.recipe.rollout.store_every)
         store.store(self.global_steps, state.steps.records, state.advantages, state.batch)
         return answer
@@ -265,6 +270,12 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             peak_memory_gib=peak_memory_gib(metrics),
             engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding},
         )
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
+        """The metrics that verl sends to trackers, besides those of `metrics.jsonl`."""
+        state, gpus = self.update_state, self._get_n_gpus_for_throughput()
+        metrics["training/global_step"] = self.global_steps
+        metrics.update(tracked_metrics(batch, state.steps, state.advantages, state.batch.value, self.timing_raw, gpus))
 
     # ---- the critic --------------------------------------------------------------------------------------------
 
