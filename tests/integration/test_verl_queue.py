@@ -197,11 +197,14 @@ def trainer_of(path: Path, recompute: bool, prefix: str, padding: int = 2) -> tu
     training = TrainingSettings(recompute_log_probs=recompute, entropy_coefficient=0.0)
     config = settings("hgpo").model_copy(update={"training": training})
     batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=padding)
-    old = [torch.full(mask.shape, -0.5) for mask in column(batch, "response_mask")]
-    fields = {"old_log_probs": torch.nested.as_nested_tensor(old, layout=torch.jagged)}
-    transfer_queue.kv_batch_put(
-        keys=batch.keys, partition_id=PARTITION, fields=TensorDict(fields, batch_size=len(batch.keys))
+    mask, log_probs = (nested_column(batch, name) for name in ("response_mask", "rollout_log_probs"))
+    old = torch.nested.as_nested_tensor([torch.full(row.shape, -0.5) for row in mask.unbind()], layout=torch.jagged)
+    scored = TensorDict(
+        {"old_log_probs": old, "rollout_log_probs": log_probs, "response_mask": mask}, batch_size=len(batch.keys)
     )
+    if not recompute:
+        fields = TensorDict({"old_log_probs": old}, batch_size=len(batch.keys))
+        transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
     trainer = object.__new__(HgpoTrainer)
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
     trainer.config = OmegaConf.create()
@@ -212,7 +215,9 @@ def trainer_of(path: Path, recompute: bool, prefix: str, padding: int = 2) -> tu
     step_batch = to_step_batch(steps.records)
     advantages = build_estimator(config.advantage, config.estimator_options)(step_batch)
     whole = Cut(1, len(batch.keys), padding)
-    trainer.update_state = UpdateState(steps, step_batch, advantages, steps.records, len(batch.keys), whole)
+    trainer.update_state = UpdateState(
+        steps, step_batch, advantages, steps.records, len(batch.keys), cut=whole, scored=scored if recompute else None
+    )
     return trainer, batch
 
 
@@ -221,9 +226,9 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
     tmp_path: Path, recompute: bool
 ) -> None:
     trainer, batch = trainer_of(tmp_path, recompute, f"w{recompute}")
-    old = column(batch, "old_log_probs")
     metrics: dict[str, Any] = {}
     trainer._compute_advantage(batch, metrics)
+    old = column(batch, "old_log_probs")
     assert len(column(batch, "advantages")) == len(batch.keys)
     assert ("sampler_gap_mean" in metrics) is recompute
     if recompute:
@@ -338,8 +343,55 @@ def test_the_ranks_score_without_the_records(tmp_path: Path, score: Any) -> None
 
 
 def column(batch: KVBatchMeta, name: str) -> list[torch.Tensor]:
+    return list(nested_column(batch, name).unbind())
+
+
+def nested_column(batch: KVBatchMeta, name: str) -> Any:
     found = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=PARTITION, select_fields=["prompts", name])
-    return list(found[name].unbind())
+    return found[name]
+
+
+class ScoringRanks:
+    """Stands for the training processes; number t of a row is that of the token after t, as verl's are."""
+
+    def __init__(self, offset: float) -> None:
+        self._offset = offset
+
+    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        rows = [self._offset - torch.arange(tag["seq_len"], dtype=torch.float32) for tag in batch.tags]
+        nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        fields = TensorDict({"log_probs": nested, "entropy": nested}, batch_size=len(rows))
+        transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
+        return batch
+
+    compute_ref_log_prob = compute_log_prob
+
+
+def test_log_probs_are_those_that_verls_trainer_writes(tmp_path: Path) -> None:
+    trainer, batch = trainer_of(tmp_path, True, "scored")
+    trainer.actor_rollout_wg, trainer.ref_policy_wg, trainer.ref_in_actor = (
+        ScoringRanks(-1.0),
+        ScoringRanks(-2.0),
+        False,
+    )
+    metrics: dict[str, Any] = {}
+    for score in ("_compute_old_log_prob", "_compute_ref_log_prob"):
+        getattr(trainer, score)(batch, metrics)
+    trainer._compute_advantage(batch, metrics)
+    written = {name: column(batch, name) for name in ("old_log_probs", "ref_log_prob")}
+    OmegaConf.update(trainer.config, "actor_rollout_ref.actor.loss_scale_factor", None, force_add=True)
+    of_verl: dict[str, Any] = {}
+    for score in ("_compute_old_log_prob", "_compute_ref_log_prob"):
+        getattr(PPOTrainer, score)(trainer, batch, of_verl)
+    for name, rows in written.items():
+        for row, expected in zip(rows, column(batch, name), strict=True):
+            torch.testing.assert_close(row, expected, rtol=0, atol=0)
+    difference = "training/rollout_probs_diff_mean"
+    assert metrics[difference] == pytest.approx(of_verl[difference])
+    tags = [tag for tag in batch.tags if not tag.get("is_padding")]
+    entropies = [-1.0 - t for tag in tags for t in range(tag["prompt_len"] - 1, tag["seq_len"] - 1)]
+    assert metrics["actor/entropy"] == pytest.approx(np.mean(entropies))
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
 def test_nothing_is_left_out_unless_asked() -> None:

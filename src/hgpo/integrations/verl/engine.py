@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transfer_queue
 import verl.trainer.ppo.core_algos as core_algos
 import verl.utils.fsdp_utils as fsdp_utils
 import verl.utils.torch_functional as torch_functional
@@ -43,7 +42,6 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
 from hgpo.config import Config
-from hgpo.integrations.verl.queue import is_padding
 from hgpo.policies.weights import restore_rotary
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
@@ -59,34 +57,20 @@ _ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
 _cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
 
-def correction(
-    batch: Any, settings: Mapping[str, Any], cap: float | None
-) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """The tokens' importance weights and the mask without rejected tokens, as columns for the queue, and the metrics.
-
-    Args:
-        batch: verl's, whose rows have old log-probs of the trainer.
-        settings: verl's `algorithm.rollout_correction`.
-        cap: `training.importance_cap`, for the metrics.
-
-    Returns:
-        Columns that the correction adds or changes; the metrics of `hgpo.training.losses.sampler_mismatch` over all
-        steps, and verl's own, `rollout_corr/…`.
-    """
-    nested = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_FIELDS))
-    return corrected(nested, [is_padding(tag) for tag in batch.tags], settings, cap)
-
-
 def corrected(
     nested: TensorDict, padding_B: Sequence[bool], settings: Mapping[str, Any], cap: float | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """The columns that verl's correction adds or changes, nested as the given ones, and the metrics.
+    """The tokens' importance weights, the mask without rejected tokens, both nested as the given columns, and metrics.
 
     Args:
         nested: response_mask, old_log_probs and rollout_log_probs, rows of different lengths.
         padding_B: rows that are no steps; this project's metrics leave them out.
-        settings: as for `correction`.
-        cap: as for `correction`.
+        settings: verl's `algorithm.rollout_correction`.
+        cap: `training.importance_cap`, for the metrics.
+
+    Returns:
+        The columns that the correction adds or changes; the metrics of `hgpo.training.losses.sampler_mismatch` over all
+        steps, and verl's own, `rollout_corr/…`.
     """
     mask = nested["response_mask"]
     padded = DataProto(batch=nested.to_padded_tensor())

@@ -9,7 +9,7 @@ Shape suffix: N steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -24,6 +24,7 @@ from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.rows import RECORD, column, unpack_records
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
+from hgpo.steps import StepBatch
 
 SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
 """Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
@@ -98,8 +99,8 @@ def put_advantages(
 ) -> Any:
     """Write the advantage of every step, cast to float32, to every response token; returns TransferQueue's answer.
 
-    The batch may be in another order than the steps and lack some. Padding rows get 0. `columns` are written with it,
-    since each request transfers the descriptions of all columns of all rows.
+    The batch may be in another order than the steps and lack some. Padding rows get 0. `columns`, nested like the
+    responses, are written with it, since each request transfers the descriptions of all columns of all rows.
     """
     row_of = {key: row for row, key in enumerate(batch.keys)}
     row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
@@ -109,7 +110,9 @@ def put_advantages(
         advantages.values[in_batch_N], torch.ones(len(lengths_B), 1, dtype=torch.bool), row_N[in_batch_N]
     )
     advantage_tokens = advantage_B1[:, 0].repeat_interleave(torch.tensor(lengths_B))
-    fields = {"advantages": column(advantage_tokens.numpy(), lengths_B), **(columns or {})}
+    fields = {"advantages": column(advantage_tokens.numpy(), lengths_B)}
+    for name, nested in (columns or {}).items():
+        fields[name] = column(nested.values().numpy(), lengths_B)  # type: ignore[attr-defined]  # of nested ones
     return transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch.keys))
     )
@@ -179,6 +182,34 @@ def wait_for_a_group(buffer: Any) -> None:
 def _unfinished(tasks: list[str], partition_id: str) -> int:
     found = transfer_queue.get_client().kv_retrieve_meta(keys=tasks, partition_id=partition_id, create=False)
     return sum(tag.get("status") in ("pending", "running") for tag in found.custom_meta)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """The data of one update, from the end of its rollouts to its row of metrics.
+
+    Attributes:
+        steps: all steps that were collected, and their keys in verl's queue.
+        batch: the same steps as the estimator takes them.
+        advantages: of all steps.
+        trained: the steps that the update of the policy trains on; empty where all are skipped, and where the critic is
+            trained alone.
+        rows: rows of verl's batch without padding.
+        lost: trajectories that were started and did not return.
+        cut: how the batch is cut; known once verl has set the number of ranks.
+        scored: `hgpo.integrations.verl.log_probs.old_log_probs` of the batch, if the trainer computes them.
+        reference: the reference's log-probs, nested, if there is one.
+    """
+
+    steps: BatchSteps
+    batch: StepBatch
+    advantages: Advantages
+    trained: list[StepRecord]
+    rows: int
+    lost: int = 0
+    cut: Cut = field(default=Cut(0, 0, 0))
+    scored: Any = None
+    reference: Any = None
 
 
 def lost_trajectories(steps: BatchSteps, started: int) -> int:
