@@ -67,22 +67,20 @@ def main() -> None:
 def recipe(folder: Path, max_steps: int, tasks: int) -> Config:
     """The published recipe on a CPU, with a model whose tokenizer knows the games' words."""
     games = {"size": "full", "train_games": 64, "valid_seen_games": 1, "valid_unseen_games": 1}
-    config = load_config(
-        RECIPE,
-        [
-            f"run.directory={folder}",
-            "run.threads=1",
-            f"environment.max_steps={max_steps}",
-            f"policy.system_prompt={' '.join([THOUGHT] * 10)}",  # brings prompts to the length of the published model's
-            f"environment.options={json.dumps(games).replace(':', '=')}",
-            f"policy.model={folder / 'model'}",
-            "policy.device=cpu",
-            "policy.precision=float32",
-            f"rollout.tasks_per_update={tasks}",
-            "verl.agent_workers=2",
-            "verl.ray_cpus=6",
-        ],
-    )
+    changed = {
+        "run.directory": folder,
+        "run.threads": 1,
+        "environment.max_steps": max_steps,
+        "environment.options": json.dumps(games).replace(":", "="),
+        "policy.system_prompt": " ".join([THOUGHT] * 10),  # brings prompts to the length of the published model's
+        "policy.model": folder / "model",
+        "policy.device": "cpu",
+        "policy.precision": "float32",
+        "rollout.tasks_per_update": tasks,
+        "verl.agent_workers": 2,
+        "verl.ray_cpus": 6,
+    }
+    config = load_config(RECIPE, [f"{name}={value}" for name, value in changed.items()])
     suite = training_suite(config.environment, config.evaluation, config.warm_start)
     texts = [THOUGHT, HOUSEHOLD_REASONING.respond("look")]
     for task in suite.tasks("train"):
@@ -108,13 +106,9 @@ class ScriptedServer:
         from verl.workers.rollout.replica import TokenOutput
 
         offered = self._tokenizer.decode(prompt_ids).partition("these actions:")[2].partition("first reason")[0]
-        action, thought = (
-            self._rng.choice(offered.split("-")[1:]),
-            self._rng.choice(THOUGHT.split(), self._rng.integers(15, 86)),
-        )
-        text = (
-            f"<think>{' '.join(thought)}</think>{HOUSEHOLD_REASONING.respond(action.strip()).partition('</think>')[2]}"
-        )
+        action = self._rng.choice(offered.split("-")[1:]).strip()
+        thought = " ".join(self._rng.choice(THOUGHT.split(), self._rng.integers(15, 86)))
+        text = HOUSEHOLD_REASONING.respond(action).replace("<think>", f"<think>{thought}")
         tokens = [*self._tokenizer(text)["input_ids"], self._tokenizer.eos_token_id]
         log_probs = (-self._rng.random(len(tokens))).tolist()
         return TokenOutput(token_ids=tokens, log_probs=log_probs, extra_fields={"global_steps": 0})

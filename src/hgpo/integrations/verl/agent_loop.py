@@ -171,7 +171,7 @@ class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
     """verl's client for the requests of one episode: asks the router once, and counts as one request until its end."""
 
     def __init__(self, client: LLMServerClient) -> None:
-        vars(self).update(vars(client))
+        self.__dict__.update(vars(client))
         self._client = client
         self._held: tuple[str, Any] | None = None  # the server's name and the server
         self._request_id = ""

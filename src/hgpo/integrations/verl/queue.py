@@ -112,7 +112,7 @@ def put_advantages(
     advantage_tokens = advantage_B1[:, 0].repeat_interleave(torch.tensor(lengths_B))
     fields = {"advantages": column(advantage_tokens.numpy(), lengths_B)}
     for name, nested in (columns or {}).items():
-        fields[name] = column(nested.values().numpy(), lengths_B)  # type: ignore[attr-defined]  # of nested ones
+        fields[name] = column(nested.values().numpy(), lengths_B)
     return transfer_queue.kv_batch_put(
         keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch.keys))
     )

@@ -99,5 +99,5 @@ def column(values: np.ndarray, lengths_N: Sequence[int]) -> torch.Tensor:
     Strided, since the queue takes a column apart five times, which takes ten times as long with layout jagged. What it
     returns is jagged.
     """
-    rows = torch.from_numpy(values).split(list(lengths_N))
+    rows = torch.from_numpy(values).split(list(lengths_N))  # type: ignore[no-untyped-call]
     return torch.nested.as_nested_tensor(list(rows), layout=torch.strided)
