@@ -29,6 +29,8 @@ from verl.trainer.ppo.v1 import PPOTrainer
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 
 from hgpo.assemble import build_estimator
+from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
+from hgpo.integrations.verl.agent_workers import EpisodeWorker
 from hgpo.integrations.verl.config import mapped_settings
 from hgpo.integrations.verl.queue import (
     BatchSteps,
@@ -51,7 +53,7 @@ pytestmark = pytest.mark.slow
 
 PARTITION = "train"
 RESPONSE = Response("", np.zeros(0), np.zeros(0), np.zeros(0), True, {"min_global_steps": 0, "max_global_steps": 0})
-READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask"}
+READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -421,6 +423,34 @@ def test_steps_come_back_as_they_were_played() -> None:
         for item in fields(StepRecord):
             np.testing.assert_array_equal(getattr(record, item.name), getattr(expected, item.name), strict=True)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_an_agent_worker_stores_an_episode_with_its_keys_and_tags(
+    partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = records(groups=1, members=1, seed=3)
+    played = {"episode": episode_rows([(record, RESPONSE) for record in steps]), "lost": None}
+
+    async def run(loop: StepwiseAgentLoop, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
+        return played[row["uid"]]
+
+    monkeypatch.setattr(StepwiseAgentLoop, "run", run)
+    worker = object.__new__(EpisodeWorker)
+    worker.config = worker.llm_client = worker.tokenizer = None
+    for uid in played:
+        trajectory, row = {"validate": partition == "val"}, {"uid": uid, "session_id": 2, "global_steps": 5}
+        work = worker._run_agent_loop({}, trajectory, agent_name="hgpo", **row)
+        transfer_queue.get_client()._run_coroutine(work)
+    stored = transfer_queue.kv_list(partition)[partition]
+    assert list(stored) == [f"episode_2_{record.step}" for record in steps]
+    for tag, record in zip(stored.values(), steps, strict=True):
+        lengths = {"prompt_len": len(record.prompt_ids), "response_len": len(record.token_ids)}
+        versions = {"global_steps": 5, "min_global_steps": 0, "max_global_steps": 0}
+        assert tag == {"status": "success", "seq_len": sum(lengths.values()), **lengths, **versions}
+    batch = KVBatchMeta(partition_id=partition, keys=list(stored), tags=list(stored.values()))
+    assert [record.step for record in read_steps(batch).records] == [record.step for record in steps]
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=partition)
 
 
 def test_a_row_whose_key_and_record_disagree_is_refused() -> None:

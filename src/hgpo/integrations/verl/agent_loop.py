@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -172,6 +173,10 @@ class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
 
     def __init__(self, client: LLMServerClient) -> None:
         self.__dict__.update(vars(client))
+        rollout = client.config.actor_rollout_ref.rollout
+        # verl reads both for each request, which takes OmegaConf longer than the rest of the method takes.
+        read = SimpleNamespace(name=rollout.name, full_determinism=rollout.get("full_determinism", False))
+        self.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=read))
         self._client = client
         self._held: tuple[str, Any] | None = None  # the server's name and the server
         self._request_id = ""

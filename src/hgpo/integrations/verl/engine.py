@@ -97,6 +97,8 @@ def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, fo
     facts = [tensordict_utils.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
     if not forward_only and None not in facts:
         data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
+    if "loss_mask" not in data:  # which verl counts, and which is not sent through the queue
+        data["loss_mask"] = data["response_mask"]
     return _forward_backward_batch(engine, data, loss_function, forward_only)
 
 

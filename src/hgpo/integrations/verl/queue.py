@@ -26,7 +26,7 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.steps import StepBatch
 
-SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
+SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask")
 """Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
 
 TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")

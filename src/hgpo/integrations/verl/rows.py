@@ -79,12 +79,10 @@ def _columns(
     lengths_N = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
     response_lengths_N = [len(response) for response in responses]
     packed = [np.frombuffer(pickle.dumps(one, protocol=pickle.HIGHEST_PROTOCOL), dtype=np.uint8) for one in stored]
-    ones = column(np.ones(sum(response_lengths_N), dtype=np.int64), response_lengths_N)
     columns = {
         "prompts": column(np.concatenate(prompts).astype(np.int64), [len(prompt) for prompt in prompts]),
         "responses": column(np.concatenate(responses).astype(np.int64), response_lengths_N),
-        "response_mask": ones,
-        "loss_mask": ones,
+        "response_mask": column(np.ones(sum(response_lengths_N), dtype=np.int64), response_lengths_N),
         "input_ids": column(np.concatenate(inputs).astype(np.int64), lengths_N),
         "position_ids": column(np.concatenate([np.arange(length) for length in lengths_N]), lengths_N),
         "rollout_log_probs": column(np.concatenate(log_probs), response_lengths_N),

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+import torch
 import transfer_queue
 from omegaconf import open_dict
 from verl.trainer.ppo.utils import Role
@@ -203,6 +204,8 @@ class HgpoTrainer(PPOTrainerSync):  # type: ignore[misc]
             padding_B = [is_padding(tag) for tag in batch.tags]
             settings, cap = self.config.algorithm.rollout_correction, self.recipe.training.importance_cap
             changed, figures = corrected(state.scored, padding_B, settings, cap)
+            if torch.equal(changed["response_mask"].values(), state.scored["response_mask"].values()):
+                del changed["response_mask"]  # no token was rejected
             columns |= changed
             metrics.update(figures)
         answer = put_advantages(batch, state.steps, state.advantages, columns)

@@ -109,7 +109,7 @@ def test_an_episode_comes_back_as_one_row_a_step() -> None:
     assert column(rows, "input_ids") == [[*prompt, 5] for prompt in engine.prompts]
     assert column(rows, "position_ids") == [list(range(len(prompt) + 1)) for prompt in engine.prompts]
     assert column(rows, "responses") == [[5], [5]]
-    assert column(rows, "response_mask") == column(rows, "loss_mask") == [[1], [1]]
+    assert column(rows, "response_mask") == [[1], [1]]
     assert column(rows, "rollout_log_probs") == [[pytest.approx(-0.1)], [pytest.approx(-0.1)]]
     lengths = [(tag["prompt_len"], tag["response_len"], tag["seq_len"]) for tag in rows.tags]
     assert lengths == [(len(prompt), 1, len(prompt) + 1) for prompt in engine.prompts]
