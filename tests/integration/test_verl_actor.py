@@ -105,7 +105,6 @@ def samples() -> list[dict[str, torch.Tensor]]:
                 "input_ids": torch.cat([prompt, response]),
                 "position_ids": torch.arange(len(prompt) + len(response)),
                 "response_mask": mask,
-                "loss_mask": mask,
                 "advantages": torch.full((len(response),), rng.normal(), dtype=torch.float32),
             }
         )

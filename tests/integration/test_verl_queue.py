@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,15 +22,16 @@ import ray
 import torch
 import transfer_queue
 from omegaconf import OmegaConf
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.v1 import PPOTrainer
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 
 from hgpo.assemble import build_estimator
-from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
+from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
+from hgpo.integrations.verl.agent_workers import EpisodeWorker
 from hgpo.integrations.verl.config import mapped_settings
-from hgpo.integrations.verl.env_pool import plain_fields
 from hgpo.integrations.verl.queue import (
     BatchSteps,
     Cut,
@@ -37,9 +40,12 @@ from hgpo.integrations.verl.queue import (
     put_advantages,
     read_steps,
     skipped,
+    wait_for_a_group,
 )
+from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
 from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from hgpo.integrations.verl.trainers import SyncTrainer
+from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.losses import importance_weights
@@ -47,7 +53,8 @@ from hgpo.training.losses import importance_weights
 pytestmark = pytest.mark.slow
 
 PARTITION = "train"
-READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask"}
+RESPONSE = Response("", np.zeros(0), np.zeros(0), np.zeros(0), True, {"min_global_steps": 0, "max_global_steps": 0})
+READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -108,35 +115,18 @@ def records(groups: int, members: int, seed: int) -> list[StepRecord]:
 
 def put(steps: list[StepRecord], uid_prefix: str, seed: int, padding: int = 0) -> KVBatchMeta:
     """Steps as the agent workers store them, in an order that says nothing, with padding as verl adds it."""
-    keys, fields, tags = [], [], []
-    for record in steps:
-        keys.append(key_of(record, uid_prefix))
-        fields.append(row(record))
-        tags.append({"status": "success"})
-    for number in range(padding):
-        keys.append(f"pad{uid_prefix}_{number}_0")
-        fields.append({**row(steps[0]), "response_mask": torch.zeros(1, dtype=torch.int64)})
-        tags.append({"status": "success", "is_padding": True})
-    order = np.random.default_rng(seed).permutation(len(keys))
-    keys, fields, tags = [keys[i] for i in order], [fields[i] for i in order], [tags[i] for i in order]
-    transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=list_of_dict_to_tensordict(fields), tags=tags)
-    return KVBatchMeta(partition_id=PARTITION, keys=keys, tags=tags)
+    order = np.random.default_rng(seed).permutation(len(steps))
+    shuffled = [steps[number] for number in order]
+    rows = episode_rows([(record, RESPONSE) for record in shuffled])
+    keys = [key_of(record, uid_prefix) for record in shuffled]
+    transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=rows.columns, tags=rows.tags)
+    batch = KVBatchMeta(partition_id=PARTITION, keys=keys, tags=rows.tags)
+    return upsample_batch_to_divisible_size(batch, len(steps) + padding, eos_token_id=1)
 
 
 def key_of(record: StepRecord, uid_prefix: str) -> str:
     group, member = record.group.split("/")[1], record.trajectory.rsplit("#", 1)[1]
     return f"{uid_prefix}{group}_{member}_{record.step}"
-
-
-def row(record: StepRecord) -> dict[str, Any]:
-    return {
-        "prompts": torch.from_numpy(record.prompt_ids.astype(np.int64)),
-        "responses": torch.from_numpy(record.token_ids.astype(np.int64)),
-        "rollout_log_probs": torch.from_numpy(record.log_probs),
-        "response_mask": torch.ones(len(record.token_ids), dtype=torch.int64),
-        **{name: torch.ones(1, dtype=torch.int64) for name in ("input_ids", "position_ids", "loss_mask")},
-        "extra_fields": {RECORD_KEY: plain_fields(record)},
-    }
 
 
 def settings(estimator: str, **options: Any) -> Config:
@@ -162,9 +152,7 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
     )
     prefix = f"w{estimator}{len(options)}x"
     by_key = {key_of(record, prefix): value for record, value in zip(steps, expected, strict=True)}
-    stored = transfer_queue.kv_batch_get(
-        keys=batch.keys, partition_id=PARTITION, select_fields=["advantages", "returns"]
-    )
+    stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=PARTITION, select_fields=["advantages"])
     assert np.count_nonzero(expected)
     for key, tag, advantage in zip(batch.keys, batch.tags, stored["advantages"].unbind(), strict=True):
         assert advantage.dtype == torch.float32
@@ -176,9 +164,7 @@ def test_what_is_written_back_is_the_cores_after_the_cast_to_float32(estimator: 
 
 
 def stored_advantages(batch: KVBatchMeta) -> dict[str, list[float]]:
-    columns = transfer_queue.kv_batch_get(
-        keys=batch.keys, partition_id=PARTITION, select_fields=["advantages", "returns"]
-    )
+    columns = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=PARTITION, select_fields=["advantages"])
     return {key: row.tolist() for key, row in zip(batch.keys, columns["advantages"].unbind(), strict=True)}
 
 
@@ -209,16 +195,19 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
-def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, KVBatchMeta]:
+def trainer_of(path: Path, recompute: bool, prefix: str, padding: int = 2) -> tuple[HgpoTrainer, KVBatchMeta]:
     """A trainer before it writes advantages, and its batch in the queue."""
     training = TrainingSettings(recompute_log_probs=recompute, entropy_coefficient=0.0)
     config = settings("hgpo").model_copy(update={"training": training})
-    batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=2)
-    old = [torch.full(mask.shape, -0.5) for mask in column(batch, "response_mask")]
-    fields = {"old_log_probs": torch.nested.as_nested_tensor(old, layout=torch.jagged)}
-    transfer_queue.kv_batch_put(
-        keys=batch.keys, partition_id=PARTITION, fields=TensorDict(fields, batch_size=len(batch.keys))
+    batch = put(records(groups=2, members=2, seed=1), prefix, seed=2, padding=padding)
+    mask, log_probs = (nested_column(batch, name) for name in ("response_mask", "rollout_log_probs"))
+    old = torch.nested.as_nested_tensor([torch.full(row.shape, -0.5) for row in mask.unbind()], layout=torch.jagged)
+    scored = TensorDict(
+        {"old_log_probs": old, "rollout_log_probs": log_probs, "response_mask": mask}, batch_size=len(batch.keys)
     )
+    if not recompute:
+        fields = TensorDict({"old_log_probs": old}, batch_size=len(batch.keys))
+        transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
     trainer = object.__new__(SyncTrainer)
     trainer.recipe, trainer.run, trainer.global_steps = config, RunDirectory(path), 1
     trainer.config = OmegaConf.create()
@@ -228,8 +217,10 @@ def trainer_of(path: Path, recompute: bool, prefix: str) -> tuple[HgpoTrainer, K
     steps = read_steps(batch)
     step_batch = to_step_batch(steps.records)
     advantages = build_estimator(config.advantage, config.estimator_options)(step_batch)
-    whole = Cut(1, len(batch.keys), 2)
-    trainer.update_state = UpdateState(steps, step_batch, advantages, steps.records, len(batch.keys), whole)
+    whole = Cut(1, len(batch.keys), padding)
+    trainer.update_state = UpdateState(
+        steps, step_batch, advantages, steps.records, len(batch.keys), cut=whole, scored=scored if recompute else None
+    )
     return trainer, batch
 
 
@@ -238,9 +229,9 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
     tmp_path: Path, recompute: bool
 ) -> None:
     trainer, batch = trainer_of(tmp_path, recompute, f"w{recompute}")
-    old = column(batch, "old_log_probs")
     metrics: dict[str, Any] = {}
     trainer._compute_advantage(batch, metrics)
+    old = column(batch, "old_log_probs")
     assert len(column(batch, "advantages")) == len(batch.keys)
     assert ("sampler_gap_mean" in metrics) is recompute
     if recompute:
@@ -253,6 +244,69 @@ def test_the_trainer_writes_the_weights_of_the_correction_beside_the_advantages(
                     weight_N, importance_weights(trainer_N.numpy(), engine_N.numpy(), 2.0), rtol=1e-6
                 )
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_trackers_are_sent_verls_metrics_without_reading_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, batch = trainer_of(tmp_path, True, "tracked", padding=0)
+    trainer._compute_advantage(batch, {})
+    trainer.timing_raw = {"step": 8.0, "gen": 3.0, "adv": 1.0}
+    trainer.resource_pool_manager, trainer.use_critic = SimpleNamespace(get_n_gpus=lambda: 2), False
+    trainer._rollout_moe_lb_metrics_accumulator = None
+    totals = Counter[str]()
+    for record in trainer.update_state.steps.records:
+        totals[record.trajectory] += record.reward
+    order = [trainer.update_state.steps.records[trainer.update_state.steps.keys.index(key)] for key in batch.keys]
+    scores = [
+        torch.tensor([0.0] * (len(record.token_ids) - 1) + [totals[record.trajectory]], dtype=torch.float32)
+        for record in order
+    ]
+    returns = dict(zip(trainer.update_state.steps.keys, trainer.update_state.advantages.returns, strict=True))
+    columns = {
+        "returns": torch.nested.as_nested_tensor(
+            [torch.full(row.shape, float(returns[key])) for key, row in zip(batch.keys, scores, strict=True)],
+            layout=torch.jagged,
+        ),
+        "rm_scores": torch.nested.as_nested_tensor(scores, layout=torch.jagged),
+        "num_turns": NonTensorStack(*[2] * len(batch.keys)),
+    }
+    fields = TensorDict(columns, batch_size=len(batch.keys))
+    transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
+    of_verl: dict[str, Any] = {}
+    PPOTrainer._compute_metrics(trainer, batch, of_verl, trainer.timing_raw, global_steps=1, epoch=0)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+    monkeypatch.setattr(transfer_queue, "kv_batch_get", None)
+    ours: dict[str, Any] = {}
+    trainer._compute_metrics(batch, ours, trainer.timing_raw, global_steps=1, epoch=0)
+    assert {"critic/score/mean", "critic/advantages/max", "prompt_length/min", "perf/throughput"} <= set(ours)
+    assert ours == {name: pytest.approx(of_verl[name], abs=1e-6) for name in ours}
+
+
+class Polled:
+    """verl's replay buffer while it waits; the second wait sees the first group's end."""
+
+    poll_interval = 0.0
+
+    def __init__(self, tasks: list[str]) -> None:
+        self.pending_keys, self.running_keys = {PARTITION: {tasks[0]}}, {PARTITION: {tasks[1]}}
+        self.waits = 0
+
+    def _wait_for_next_poll(self, partition_id: str, last_message: float) -> float:
+        self.waits += 1
+        if self.waits == 3:
+            transfer_queue.kv_batch_put(keys=["task1"], partition_id=partition_id, tags=[{"status": "finished"}])
+        return last_message + 1
+
+
+def test_the_trainer_looks_at_all_rows_again_once_a_group_has_ended() -> None:
+    tasks = ["task0", "task1"]
+    statuses = [{"status": "pending", "is_prompt": True}, {"status": "running", "is_prompt": True}]
+    transfer_queue.kv_batch_put(keys=tasks, partition_id=PARTITION, tags=statuses)
+    wait_for_a_group(buffer := Polled(tasks))
+    assert buffer._wait_for_next_poll(PARTITION, 0.0) == buffer.waits == 3
+    assert buffer._wait_for_next_poll(PARTITION, 0.0) == 1  # `sample` has not looked since
+    transfer_queue.kv_clear(keys=tasks, partition_id=PARTITION)
 
 
 class Seen(Exception):
@@ -292,8 +346,55 @@ def test_the_ranks_score_without_the_records(tmp_path: Path, score: Any) -> None
 
 
 def column(batch: KVBatchMeta, name: str) -> list[torch.Tensor]:
+    return list(nested_column(batch, name).unbind())
+
+
+def nested_column(batch: KVBatchMeta, name: str) -> Any:
     found = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=PARTITION, select_fields=["prompts", name])
-    return list(found[name].unbind())
+    return found[name]
+
+
+class ScoringRanks:
+    """Stands for the training processes; number t of a row is that of the token after t, as verl's are."""
+
+    def __init__(self, offset: float) -> None:
+        self._offset = offset
+
+    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        rows = [self._offset - torch.arange(tag["seq_len"], dtype=torch.float32) for tag in batch.tags]
+        nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        fields = TensorDict({"log_probs": nested, "entropy": nested}, batch_size=len(rows))
+        transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
+        return batch
+
+    compute_ref_log_prob = compute_log_prob
+
+
+def test_log_probs_are_those_that_verls_trainer_writes(tmp_path: Path) -> None:
+    trainer, batch = trainer_of(tmp_path, True, "scored")
+    trainer.actor_rollout_wg, trainer.ref_policy_wg, trainer.ref_in_actor = (
+        ScoringRanks(-1.0),
+        ScoringRanks(-2.0),
+        False,
+    )
+    metrics: dict[str, Any] = {}
+    for score in ("_compute_old_log_prob", "_compute_ref_log_prob"):
+        getattr(trainer, score)(batch, metrics)
+    trainer._compute_advantage(batch, metrics)
+    written = {name: column(batch, name) for name in ("old_log_probs", "ref_log_prob")}
+    OmegaConf.update(trainer.config, "actor_rollout_ref.actor.loss_scale_factor", None, force_add=True)
+    of_verl: dict[str, Any] = {}
+    for score in ("_compute_old_log_prob", "_compute_ref_log_prob"):
+        getattr(PPOTrainer, score)(trainer, batch, of_verl)
+    for name, rows in written.items():
+        for row, expected in zip(rows, column(batch, name), strict=True):
+            torch.testing.assert_close(row, expected, rtol=0, atol=0)
+    difference = "training/rollout_probs_diff_mean"
+    assert metrics[difference] == pytest.approx(of_verl[difference])
+    tags = [tag for tag in batch.tags if not tag.get("is_padding")]
+    entropies = [-1.0 - t for tag in tags for t in range(tag["prompt_len"] - 1, tag["seq_len"] - 1)]
+    assert metrics["actor/entropy"] == pytest.approx(np.mean(entropies))
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
 def test_nothing_is_left_out_unless_asked() -> None:
@@ -320,36 +421,57 @@ def test_steps_come_back_as_they_were_played() -> None:
     known = {(record.trajectory, record.step): record for record in steps}
     for record in found.records:
         expected = known[record.trajectory, record.step]
-        assert plain_fields(record) == plain_fields(expected)
-        np.testing.assert_array_equal(record.token_ids, expected.token_ids)
-        np.testing.assert_array_equal(record.prompt_ids, expected.prompt_ids)
-        np.testing.assert_array_equal(record.log_probs, expected.log_probs)
+        for item in fields(StepRecord):
+            np.testing.assert_array_equal(getattr(record, item.name), getattr(expected, item.name), strict=True)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_an_agent_worker_stores_an_episode_with_its_keys_and_tags(
+    partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = records(groups=1, members=1, seed=3)
+    played = {"episode": episode_rows([(record, RESPONSE) for record in steps]), "lost": None}
+
+    async def run(loop: StepwiseAgentLoop, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
+        return played[row["uid"]]
+
+    monkeypatch.setattr(StepwiseAgentLoop, "run", run)
+    worker = object.__new__(EpisodeWorker)
+    worker.config = worker.llm_client = worker.tokenizer = None
+    for uid in played:
+        trajectory, row = {"validate": partition == "val"}, {"uid": uid, "session_id": 2, "global_steps": 5}
+        work = worker._run_agent_loop({}, trajectory, agent_name="hgpo", **row)
+        transfer_queue.get_client()._run_coroutine(work)
+    stored = transfer_queue.kv_list(partition)[partition]
+    assert list(stored) == [f"episode_2_{record.step}" for record in steps]
+    for tag, record in zip(stored.values(), steps, strict=True):
+        lengths = {"prompt_len": len(record.prompt_ids), "response_len": len(record.token_ids)}
+        versions = {"global_steps": 5, "min_global_steps": 0, "max_global_steps": 0}
+        assert tag == {"status": "success", "seq_len": sum(lengths.values()), **lengths, **versions}
+    batch = KVBatchMeta(partition_id=partition, keys=list(stored), tags=list(stored.values()))
+    assert [record.step for record in read_steps(batch).records] == [record.step for record in steps]
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=partition)
 
 
 def test_a_row_whose_key_and_record_disagree_is_refused() -> None:
     steps = records(groups=1, members=1, seed=3)
     batch = put(steps, "odd", seed=0)
-    wrong = KVBatchMeta(partition_id=PARTITION, keys=list(batch.keys), tags=list(batch.tags))
-    fields = [row(steps[0])]
-    transfer_queue.kv_batch_put(
-        keys=["odd0_0_9"], partition_id=PARTITION, fields=list_of_dict_to_tensordict(fields), tags=[{}]
-    )
-    wrong.keys.append("odd0_0_9")
-    wrong.tags.append({})
+    add(batch, "odd0_0_9", episode_rows([(steps[0], RESPONSE)]))
     with pytest.raises(ValueError, match="row odd0_0_9 holds step 0"):
-        read_steps(wrong)
-    transfer_queue.kv_clear(keys=wrong.keys, partition_id=PARTITION)
+        read_steps(batch)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def add(batch: KVBatchMeta, key: str, rows: EpisodeRows) -> None:
+    transfer_queue.kv_batch_put(keys=[key], partition_id=PARTITION, fields=rows.columns, tags=rows.tags)
+    batch.keys.append(key)
+    batch.tags += rows.tags
 
 
 def test_an_error_that_an_episode_met_ends_the_run_in_its_own_words() -> None:
     batch = put(records(groups=1, members=1, seed=3), "fail", seed=0)
-    failed = {**row(records(groups=1, members=1, seed=3)[0]), "extra_fields": {FAILURE_KEY: "a prompt takes 9 tokens"}}
-    transfer_queue.kv_batch_put(
-        keys=["fail0_1_0"], partition_id=PARTITION, fields=list_of_dict_to_tensordict([failed]), tags=[{}]
-    )
-    batch.keys.append("fail0_1_0")
-    batch.tags.append({})
+    add(batch, "fail0_1_0", failure_row("a prompt takes 9 tokens"))
     with pytest.raises(RolloutError, match="a prompt takes 9 tokens"):
         read_steps(batch)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)

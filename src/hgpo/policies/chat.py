@@ -133,7 +133,7 @@ class PromptEncoder:
     def decode(self, responses: Sequence[TokenIds]) -> list[str]:
         """The text of each response without control tokens."""
         texts: list[str] = self.tokenizer.batch_decode(
-            [ids.tolist() for ids in responses], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            list(responses), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return texts
 

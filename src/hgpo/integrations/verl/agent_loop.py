@@ -7,13 +7,16 @@ loop, and its episodes share them. Needs verl.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 from torch.utils.data import Dataset
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
@@ -25,22 +28,18 @@ from hgpo.integrations.verl.env_pool import (
     EnvironmentPool,
     EpisodeLost,
     WorkerSettings,
-    plain_fields,
     play_remotely,
 )
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.policies.base import Response
+from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.eval_tasks import evaluation_randomness
 from hgpo.rollout.prompts import RolloutError
-from hgpo.rollout.records import StepRecord
 from hgpo.rollout.sampling import task_indices
 from hgpo.training.load import chat_of
 
 logger = logging.getLogger(__name__)
-RECORD_KEY = "hgpo"
-FAILURE_KEY = "hgpo_failure"
 _SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a run
 
 
@@ -128,7 +127,7 @@ class _Shared:
 
 @register(AGENT_LOOP)
 class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays an episode to its end and returns its steps; none if the episode was lost, which is logged.
+    """Plays an episode to its end and returns its rows; None if the episode was lost, which is logged.
 
     Any other error ends the run, as in the built-in trainer: a prompt that is too long even without memory, for
     example. verl would drop the group and continue, so a row carries the error to the trainer (`queue.read_steps`).
@@ -141,24 +140,26 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
         # each step has its own prompt.
         self.config, self.server_manager, self.tokenizer = trainer_config.config, server_manager, tokenizer
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
         """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
         try:
-            return _outputs(await self._play(sampling_params, row))
+            return await self._play(sampling_params, row)
         except EpisodeLost as error:
             logger.error("trajectory %s is left out of the update: %s", _assignment(row).ids.trajectory, error)
-            return []
+            return None
         except Exception as error:
             logger.exception("trajectory %s ends the run", _assignment(row).ids.trajectory)
-            return [_failure(error)]
+            expected = isinstance(error, EnvContractError | RolloutError)
+            return failure_row(str(error) if expected else f"{type(error).__name__}: {error}")
 
-    async def _play(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> list[tuple[StepRecord, Response]]:
+    async def _play(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
-        policy = EnginePolicy(self.server_manager, shared.encoder, sampling_params, shared.max_response_tokens)
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
-        return await play_remotely(_assignment(row), shared.pool, policy, rules)
+        with one_server(self.server_manager) as client:
+            policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
+            return episode_rows(await play_remotely(_assignment(row), shared.pool, policy, rules))
 
 
 def _assignment(row: dict[str, Any]) -> Assignment:
@@ -167,40 +168,45 @@ def _assignment(row: dict[str, Any]) -> Assignment:
     return Assignment(ids, row["split"], int(row["task_index"]), int(row["seed"]))
 
 
-def _outputs(turns: list[tuple[StepRecord, Response]]) -> list[AgentLoopOutput]:
-    """One of verl's samples for each step."""
-    total = sum(record.reward for record, _ in turns)
-    last = turns[-1][0]
-    return [
-        AgentLoopOutput(
-            prompt_ids=record.prompt_ids.tolist(),
-            response_ids=record.token_ids.tolist(),
-            response_mask=[1] * len(record.token_ids),
-            response_logprobs=record.log_probs.tolist(),
-            reward_score=total,  # for verl's own metrics; training reads the rewards of the records
-            num_turns=2,
-            metrics={},
-            extra_fields={
-                **response.details,
-                RECORD_KEY: plain_fields(record),
-                "reward_extra_info": {"won": float(last.won), "score": last.score},
-            },
-        )
-        for record, response in turns
-    ]
+class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
+    """verl's client for the requests of one episode: asks the router once, and counts as one request until its end."""
+
+    def __init__(self, client: LLMServerClient) -> None:
+        self.__dict__.update(vars(client))
+        rollout = client.config.actor_rollout_ref.rollout
+        # verl reads both for each request, which takes OmegaConf longer than the rest of the method takes.
+        read = SimpleNamespace(name=rollout.name, full_determinism=rollout.get("full_determinism", False))
+        self.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=read))
+        self._client = client
+        self._held: tuple[str, Any] | None = None  # the server's name and the server
+        self._request_id = ""
+
+    async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
+        if self._held is None:
+            self._held, self._request_id = await self._client._acquire_server(request_id, **extra), request_id
+        return self._held
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        """Keeps the server, until `release`."""
+
+    def release(self) -> None:
+        """The episode is over."""
+        if self._held is not None:
+            self._client._release_server(self._held[0], request_id=self._request_id)
 
 
-def _failure(error: Exception) -> AgentLoopOutput:
-    """A row without a step; its message ends the run."""
-    expected = isinstance(error, EnvContractError | RolloutError)
-    said = str(error) if expected else f"{type(error).__name__}: {error}"
-    return AgentLoopOutput(
-        prompt_ids=[0],
-        response_ids=[0],
-        response_mask=[1],
-        response_logprobs=[0.0],
-        reward_score=0.0,
-        num_turns=2,
-        metrics={},
-        extra_fields={FAILURE_KEY: said, "reward_extra_info": {"won": 0.0, "score": 0.0}},
-    )
+@contextmanager
+def one_server(client: Any) -> Iterator[Any]:
+    """A client for one episode, whose requests verl sends to the same server anyway.
+
+    verl asks its router, one process for the whole run, before and after each request. Clients of other classes, such
+    as verl's asynchronous ones, whose servers come and go, are left as they are.
+    """
+    if type(client) is not LLMServerClient:
+        yield client
+        return
+    own = _EpisodeClient(client)
+    try:
+        yield own
+    finally:
+        own.release()

@@ -239,6 +239,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.val_kwargs.top_p": Mapped(1.0),
         f"{_ROLLOUT}.agent.num_workers": Mapped(verl.agent_workers, "verl.agent_workers"),
         f"{_ROLLOUT}.agent.default_agent_loop": Mapped(AGENT_LOOP),
+        f"{_ROLLOUT}.agent.agent_loop_manager_class": Mapped("hgpo.integrations.verl.agent_workers.EpisodeManager"),
         # Never called, since the trainer computes advantages itself.
         "algorithm.adv_estimator": Mapped("grpo", "advantage.estimator"),
         "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),

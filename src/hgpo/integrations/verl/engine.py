@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transfer_queue
 import verl.trainer.ppo.core_algos as core_algos
 import verl.utils.fsdp_utils as fsdp_utils
 import verl.utils.torch_functional as torch_functional
@@ -47,7 +46,6 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import response_to_nested
 
 from hgpo.config import Config
-from hgpo.integrations.verl.queue import is_padding
 from hgpo.policies.weights import restore_rotary, save_adapter
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
@@ -64,35 +62,20 @@ _ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
 _cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
 
-def put_correction(batch: Any, settings: Mapping[str, Any], cap: float | None) -> dict[str, float]:
-    """Write the tokens' importance weights, and the mask without rejected tokens, into the queue.
-
-    Args:
-        batch: verl's, whose rows have old log-probs of the trainer.
-        settings: verl's `algorithm.rollout_correction`.
-        cap: `training.importance_cap`, for the metrics.
-
-    Returns:
-        The metrics of `hgpo.training.losses.sampler_mismatch` over all steps, and verl's own, `rollout_corr/…`.
-    """
-    nested = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_FIELDS))
-    columns, metrics = corrected(nested, [is_padding(tag) for tag in batch.tags], settings, cap)
-    transfer_queue.kv_batch_put(
-        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
-    )
-    return metrics
-
-
 def corrected(
     nested: TensorDict, padding_B: Sequence[bool], settings: Mapping[str, Any], cap: float | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """The columns that verl's correction adds or changes, nested as the given ones, and the metrics.
+    """The tokens' importance weights, the mask without rejected tokens, both nested as the given columns, and metrics.
 
     Args:
         nested: response_mask, old_log_probs and rollout_log_probs, rows of different lengths.
         padding_B: rows that are no steps; this project's metrics leave them out.
-        settings: as for `put_correction`.
-        cap: as for `put_correction`.
+        settings: verl's `algorithm.rollout_correction`.
+        cap: `training.importance_cap`, for the metrics.
+
+    Returns:
+        The columns that the correction adds or changes; the metrics of `hgpo.training.losses.sampler_mismatch` over all
+        steps, and verl's own, `rollout_corr/…`.
     """
     mask = nested["response_mask"]
     padded = DataProto(batch=nested.to_padded_tensor())
@@ -119,6 +102,8 @@ def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, fo
     facts = [tensordict_utils.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
     if not forward_only and None not in facts:
         data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
+    if "loss_mask" not in data:  # which verl counts, and which is not sent through the queue
+        data["loss_mask"] = data["response_mask"]
     return _forward_backward_batch(engine, data, loss_function, forward_only)
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from hgpo.envs.base import StepResult
 from hgpo.messages import Conversation
-from hgpo.policies.base import AsyncPolicy, Request, Response, TokenIds
+from hgpo.policies.base import AsyncPolicy, Request, Response
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import RolloutRules
@@ -37,7 +37,6 @@ from hgpo.rollout.runner import play
 
 logger = logging.getLogger(__name__)
 
-_ARRAYS = ("prompt_ids", "token_ids", "log_probs")
 _LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
 _START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
 _ENDING_SECONDS = 5.0  # a process that left the group may keep the output open
@@ -68,19 +67,6 @@ async def play_remotely(
         return [turn async for turn in play(episode, environment.step, policy, rules)]
     finally:
         await environment.close()
-
-
-def plain_fields(record: StepRecord) -> dict[str, Any]:
-    """The fields of a record without the arrays that verl stores as tensors; `next_prompt_ids` as a list."""
-    plain = {item.name: getattr(record, item.name) for item in fields(StepRecord) if item.name not in _ARRAYS}
-    return {**plain, "next_prompt_ids": record.next_prompt_ids.tolist()}
-
-
-def record_from(plain: Mapping[str, Any], prompt_ids: TokenIds, token_ids: TokenIds, log_probs: Any) -> StepRecord:
-    """The inverse of `plain_fields`. `TypeError` for unknown and missing fields."""
-    arrays = {"prompt_ids": prompt_ids, "token_ids": token_ids, "log_probs": log_probs}
-    next_prompt_ids = np.asarray(plain["next_prompt_ids"], dtype=np.int32)
-    return StepRecord(**{**plain, **arrays, "next_prompt_ids": next_prompt_ids})
 
 
 class EnginePolicy:

@@ -86,7 +86,11 @@ _OPEN_TABLES = {
     "ray_init",
 }
 # In verl's classes, but not in its YAML files.
-_LEFT_OUT = {"actor_rollout_ref.actor.checkpoint.save_lora_only", "critic.ppo_infer_max_token_len_per_gpu"}
+_LEFT_OUT = {
+    "actor_rollout_ref.actor.checkpoint.save_lora_only",
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+    "critic.ppo_infer_max_token_len_per_gpu",
+}
 _REJECTIONS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
 
 

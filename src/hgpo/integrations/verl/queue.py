@@ -8,27 +8,25 @@ Shape suffix: N steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
 import transfer_queue
-from numpy.typing import NDArray
 from tensordict import TensorDict
 
-from hgpo.columns import FloatArray
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
 from hgpo.integrations.tokens import spread_over_tokens
-from hgpo.integrations.verl.agent_loop import FAILURE_KEY, RECORD_KEY
-from hgpo.integrations.verl.env_pool import record_from
+from hgpo.integrations.verl.rows import RECORD, column, unpack_records
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
+from hgpo.steps import StepBatch
 
-SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
+SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask")
 """Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
 
 TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
@@ -62,23 +60,14 @@ def read_steps(batch: Any) -> BatchSteps:
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
     if not keys:
         return BatchSteps([], [])
-    data = transfer_queue.kv_batch_get(
-        keys=keys,
-        partition_id=batch.partition_id,
-        select_fields=["prompts", "responses", "rollout_log_probs", "extra_fields"],
-    )
-    columns = [_rows_of(data[name]) for name in ("prompts", "responses", "rollout_log_probs")]
+    data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[RECORD])
     records = []
-    for key, extra, prompt, response, log_probs in zip(keys, list(data["extra_fields"]), *columns, strict=True):
-        stored = getattr(extra, "data", extra)
-        if FAILURE_KEY in stored:
-            raise RolloutError(stored[FAILURE_KEY])
-        plain = stored[RECORD_KEY]
-        if plain["step"] != int(key.rsplit("_", 1)[1]):
-            raise ValueError(f"row {key} holds step {plain['step']} of trajectory {plain['trajectory']!r}")
-        records.append(
-            record_from(plain, prompt.astype(np.int32), response.astype(np.int32), log_probs.astype(np.float32))
-        )
+    for key, record in zip(keys, unpack_records(data[RECORD]), strict=True):
+        if isinstance(record, str):
+            raise RolloutError(record)
+        if record.step != int(key.rsplit("_", 1)[1]):
+            raise ValueError(f"row {key} holds step {record.step} of trajectory {record.trajectory!r}")
+        records.append(record)
     return BatchSteps(records, keys)
 
 
@@ -109,26 +98,27 @@ def leave_out(batch: Any, keys: set[str]) -> None:
     batch._size = len(kept)  # counted when a batch is made; `reorder` compares with it
 
 
-def put_advantages(batch: Any, steps: BatchSteps, advantages: Advantages, value_N: FloatArray | None = None) -> Any:
+def put_advantages(
+    batch: Any, steps: BatchSteps, advantages: Advantages, columns: Mapping[str, torch.Tensor] | None = None
+) -> Any:
     """Write the advantage of every step, cast to float32, to every response token; returns TransferQueue's answer.
 
-    The batch may be in another order than the steps and lack some. Padding rows get 0. The returns, and the values of a
-    critic, are written for verl's own metrics.
+    The batch may be in another order than the steps and lack some. Padding rows get 0. `columns`, nested like the
+    responses, are written with it, since each request transfers the descriptions of all columns of all rows.
     """
     row_of = {key: row for row, key in enumerate(batch.keys)}
     row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
     in_batch_N = row_N >= 0
-    masks = transfer_queue.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
-    )["response_mask"]
-    columns = {
-        "advantages": spread_over_tokens(advantages.values[in_batch_N], masks, row_N[in_batch_N]),
-        "returns": spread_over_tokens(advantages.returns[in_batch_N], masks, row_N[in_batch_N]),
-    }
-    if value_N is not None:
-        columns["values"] = spread_over_tokens(value_N[in_batch_N], masks, row_N[in_batch_N])
+    lengths_B = [tag["response_len"] for tag in batch.tags]
+    advantage_B1 = spread_over_tokens(
+        advantages.values[in_batch_N], torch.ones(len(lengths_B), 1, dtype=torch.bool), row_N[in_batch_N]
+    )
+    advantage_tokens = advantage_B1[:, 0].repeat_interleave(torch.tensor(lengths_B))
+    fields = {"advantages": column(advantage_tokens.numpy(), lengths_B)}
+    for name, nested in (columns or {}).items():
+        fields[name] = column(nested.values().numpy(), lengths_B)
     return transfer_queue.kv_batch_put(
-        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
+        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch.keys))
     )
 
 
@@ -174,6 +164,58 @@ def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
         if padding < size:
             break
     return Cut(mini_batches, size, padding)
+
+
+def wait_for_a_group(buffer: Any) -> None:
+    """Make a replay buffer of verl look at the queue again only once a group has ended.
+
+    verl's look transfers the tags of all rows, five times a second; here the tags of the unfinished tasks are.
+    """
+    wait = buffer._wait_for_next_poll
+
+    def wait_longer(partition_id: str, last_message: float) -> float:
+        waiting = [*buffer.pending_keys[partition_id], *buffer.running_keys[partition_id]]
+        last_message = wait(partition_id, last_message)
+        while waiting and _unfinished(waiting, partition_id) == len(waiting):
+            last_message = wait(partition_id, last_message)
+        return last_message
+
+    buffer._wait_for_next_poll = wait_longer
+
+
+def _unfinished(tasks: list[str], partition_id: str) -> int:
+    found = transfer_queue.get_client().kv_retrieve_meta(keys=tasks, partition_id=partition_id, create=False)
+    return sum(tag.get("status") in ("pending", "running") for tag in found.custom_meta)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """The data of one update, from the end of its rollouts to its row of metrics.
+
+    Attributes:
+        steps: all steps that were collected, and their keys in verl's queue.
+        batch: the same steps as the estimator takes them.
+        advantages: of all steps.
+        trained: the steps that the update of the policy trains on; empty where all are skipped, and where the critic is
+            trained alone.
+        rows: rows of verl's batch without padding.
+        lost: trajectories that were started and did not return.
+        staleness: see `staleness`; empty where sampling is synchronous.
+        cut: how the batch is cut; known once verl has set the number of ranks.
+        scored: `hgpo.integrations.verl.log_probs.old_log_probs` of the batch, if the trainer computes them.
+        reference: the reference's log-probs, nested, if there is one.
+    """
+
+    steps: BatchSteps
+    batch: StepBatch
+    advantages: Advantages
+    trained: list[StepRecord]
+    rows: int
+    lost: int = 0
+    staleness: Mapping[str, float] = field(default_factory=dict)
+    cut: Cut = field(default=Cut(0, 0, 0))
+    scored: Any = None
+    reference: Any = None
 
 
 def lost_trajectories(steps: BatchSteps, started: int) -> int:
@@ -227,7 +269,3 @@ def clear_rows_without_task() -> None:
 def _training_tags() -> dict[str, dict[str, Any]]:
     tags: dict[str, dict[str, Any]] = (transfer_queue.kv_list(TRAINING) or {}).get(TRAINING, {})
     return tags
-
-
-def _rows_of(nested: torch.Tensor) -> Sequence[NDArray[Any]]:
-    return [row.cpu().numpy() for row in nested.unbind()]

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import ray
+import torch
 import transfer_queue
 from omegaconf import open_dict
 from verl.trainer.ppo.utils import Role
@@ -29,7 +30,6 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
-from hgpo.estimators import Advantages
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.manifests import recognise
@@ -53,16 +53,17 @@ from hgpo.integrations.verl.checkpoints import (
 from hgpo.integrations.verl.config import validation_batch
 from hgpo.integrations.verl.critic import VerlCritic
 from hgpo.integrations.verl.critic_worker import CriticWorker
-from hgpo.integrations.verl.engine import aggregation_facts, put_correction
+from hgpo.integrations.verl.engine import aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
+from hgpo.integrations.verl.log_probs import old_log_probs, reference_log_probs
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
-    BatchSteps,
-    Cut,
+    UpdateState,
     cut,
+    is_padding,
     leave_out,
     lost_trajectories,
     put_advantages,
@@ -70,14 +71,15 @@ from hgpo.integrations.verl.queue import (
     skipped,
     staleness,
     steps_that_count,
+    wait_for_a_group,
 )
+from hgpo.integrations.verl.tracked_metrics import tracked_metrics
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
 from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
-from hgpo.steps import StepBatch
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
@@ -85,32 +87,6 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay every update by up to 2 s
 _PANEL_ATTEMPTS = 3  # plays of an evaluation task whose environment was lost
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateState:
-    """The data of one update, from the end of its rollouts to its row of metrics.
-
-    Attributes:
-        steps: all steps that were collected, and their keys in verl's queue.
-        batch: the same steps as the estimator takes them.
-        advantages: of all steps.
-        trained: the steps that the update of the policy trains on; empty where all are skipped, and where the critic is
-            trained alone.
-        rows: rows of verl's batch without padding.
-        lost: trajectories that were started and did not return.
-        staleness: figures of `hgpo.integrations.verl.queue.staleness`; empty where sampling is synchronous.
-        cut: how the batch is cut; known once verl has set the number of ranks.
-    """
-
-    steps: BatchSteps
-    batch: StepBatch
-    advantages: Advantages
-    trained: list[StepRecord]
-    rows: int
-    lost: int = 0
-    staleness: Mapping[str, float] = field(default_factory=dict)
-    cut: Cut = field(default=Cut(0, 0, 0))
 
 
 class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
@@ -137,6 +113,7 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_SECONDS
+        wait_for_a_group(buffer)
         return buffer
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
@@ -193,20 +170,46 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
         if self._critic_alone:
             return batch
         batch.fields = [*SCORED]
-        return super()._compute_old_log_prob(batch, metrics)
+        if not self.recipe.recomputes_log_probs:
+            return super()._compute_old_log_prob(batch, metrics)
+        batch.extra_info.update(self._scoring(entropy=True))
+        self.actor_rollout_wg.compute_log_prob(batch)
+        scored, figures = old_log_probs(batch)
+        metrics.update(figures)
+        self.update_state = replace(self.update_state, scored=scored)
+        return batch
+
+    def _scoring(self, *, entropy: bool) -> dict[str, Any]:
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        return {"calculate_entropy": entropy, "compute_loss": False, "temperature": temperature}
 
     def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self._critic_alone:
             return batch
         batch.fields = [*SCORED]
-        return super()._compute_ref_log_prob(batch, metrics)
+        batch.extra_info.update(self._scoring(entropy=False))
+        if self.ref_in_actor:
+            batch.extra_info["no_lora_adapter"] = True
+            self.actor_rollout_wg.compute_log_prob(batch)
+        else:
+            self.ref_policy_wg.compute_ref_log_prob(batch)
+        self.update_state = replace(self.update_state, reference=reference_log_probs(batch))
+        return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         state = self.update_state
-        answer = put_advantages(batch, state.steps, state.advantages, state.batch.value)
-        if self.recipe.recomputes_log_probs and state.trained:
-            settings = self.config.algorithm.rollout_correction
-            metrics.update(put_correction(batch, settings, self.recipe.training.importance_cap))
+        columns = {} if state.reference is None else {"ref_log_prob": state.reference}
+        if state.scored is not None:
+            columns["old_log_probs"] = state.scored["old_log_probs"]
+        if state.scored is not None and state.trained:
+            padding_B = [is_padding(tag) for tag in batch.tags]
+            settings, cap = self.config.algorithm.rollout_correction, self.recipe.training.importance_cap
+            changed, figures = corrected(state.scored, padding_B, settings, cap)
+            if torch.equal(changed["response_mask"].values(), state.scored["response_mask"].values()):
+                del changed["response_mask"]  # no token was rejected
+            columns |= changed
+            metrics.update(figures)
+        answer = put_advantages(batch, state.steps, state.advantages, columns)
         store = RolloutStore(self.run, self.recipe.rollout.store_every)
         store.store(self.global_steps, state.steps.records, state.advantages, state.batch)
         return answer
@@ -268,6 +271,12 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
             peak_memory_gib=peak_memory_gib(metrics),
             engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding, **state.staleness},
         )
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
+        """The metrics that verl sends to trackers, besides those of `metrics.jsonl`."""
+        state, gpus = self.update_state, self._get_n_gpus_for_throughput()
+        metrics["training/global_step"] = self.global_steps
+        metrics.update(tracked_metrics(batch, state.steps, state.advantages, state.batch.value, self.timing_raw, gpus))
 
     # ---- the critic --------------------------------------------------------------------------------------------
 

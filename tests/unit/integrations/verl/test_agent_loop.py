@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,21 +17,26 @@ from hgpo.policies.tiny import build_tokenizer
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
+import torch
 from omegaconf import OmegaConf
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
 from corridor import CorridorSuite
 from hgpo.integrations.verl.agent_loop import (
-    FAILURE_KEY,
-    RECORD_KEY,
     StepwiseAgentLoop,
     as_columns,
+    one_server,
     panel_rows,
     training_rows,
 )
+from hgpo.integrations.verl.env_pool import EpisodeLost
 from hgpo.integrations.verl.launch import RECIPE_KEY
+from hgpo.integrations.verl.rows import RECORD, EpisodeRows, unpack_records
+from hgpo.rollout.records import StepRecord
 from hgpo.rollout.sampling import task_indices
 
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at now : > . go left right quietly aloud"
+VERSIONS = {"min_global_steps": 3, "max_global_steps": 4}
 ROW = {
     "group": "1/0/t",
     "task_id": "t",
@@ -51,7 +57,7 @@ class Engine:
 
     async def generate(self, *, prompt_ids: list[int], **_: Any) -> Any:
         self.prompts.append(prompt_ids)
-        return SimpleNamespace(token_ids=[5], log_probs=[-0.1], extra_fields={})
+        return SimpleNamespace(token_ids=[5], log_probs=[-0.1], extra_fields=VERSIONS)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +68,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     StepwiseAgentLoop.shared = None
 
 
-def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
+def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> EpisodeRows:
     recipe = Config.model_validate(
         {
             "run": {"engine": "verl"},
@@ -75,26 +81,45 @@ def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> list[Any]:
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
     loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
 
-    async def test() -> list[Any]:
+    async def test() -> EpisodeRows | None:
         try:
             return await loop.run({"temperature": 1.0}, **ROW)
         finally:
             if StepwiseAgentLoop.shared is not None:
                 await StepwiseAgentLoop.shared.pool.close()
 
-    return asyncio.run(asyncio.wait_for(test(), 120))
+    rows = asyncio.run(asyncio.wait_for(test(), 120))
+    assert rows is not None
+    return rows
 
 
-def test_an_episode_comes_back_as_one_sample_a_step() -> None:
-    outputs = played(engine := Engine())
-    assert [output.extra_fields[RECORD_KEY]["step"] for output in outputs] == [0, 1]
-    assert [output.prompt_ids for output in outputs] == engine.prompts
-    assert all(output.response_mask == [1] and output.response_logprobs == pytest.approx([-0.1]) for output in outputs)
+def column(rows: EpisodeRows, name: str) -> list[list[Any]]:
+    return [row.tolist() for row in rows.columns[name].unbind()]
+
+
+def stored(rows: EpisodeRows) -> list[StepRecord | str]:
+    return unpack_records(torch.nested.as_nested_tensor(rows.columns[RECORD].unbind(), layout=torch.jagged))
+
+
+def test_an_episode_comes_back_as_one_row_a_step() -> None:
+    rows = played(engine := Engine())
+    records = [record for record in stored(rows) if isinstance(record, StepRecord)]
+    assert [record.step for record in records] == [0, 1]
+    assert [record.prompt_ids.tolist() for record in records] == column(rows, "prompts") == engine.prompts
+    assert column(rows, "input_ids") == [[*prompt, 5] for prompt in engine.prompts]
+    assert column(rows, "position_ids") == [list(range(len(prompt) + 1)) for prompt in engine.prompts]
+    assert column(rows, "responses") == [[5], [5]]
+    assert column(rows, "response_mask") == [[1], [1]]
+    assert column(rows, "rollout_log_probs") == [[pytest.approx(-0.1)], [pytest.approx(-0.1)]]
+    lengths = [(tag["prompt_len"], tag["response_len"], tag["seq_len"]) for tag in rows.tags]
+    assert lengths == [(len(prompt), 1, len(prompt) + 1) for prompt in engine.prompts]
+    assert [(tag["min_global_steps"], tag["max_global_steps"]) for tag in rows.tags] == [(3, 4), (3, 4)]
 
 
 def test_a_prompt_that_is_too_long_without_memory_ends_the_run_as_in_the_built_in_trainer() -> None:
-    [output] = played(engine := Engine(), max_prompt_tokens=5)
-    assert "over policy.max_prompt_tokens = 5" in output.extra_fields[FAILURE_KEY]
+    [message] = stored(played(engine := Engine(), max_prompt_tokens=5))
+    assert isinstance(message, str)
+    assert "over policy.max_prompt_tokens = 5" in message
     assert engine.prompts == []
 
 
@@ -103,8 +128,56 @@ def test_an_error_of_the_engine_travels_with_its_kind() -> None:
         async def generate(self, **_: Any) -> Any:
             raise ConnectionError("nobody there")
 
-    [output] = played(Broken())
-    assert output.extra_fields[FAILURE_KEY] == "ConnectionError: nobody there"
+    assert stored(played(Broken())) == ["ConnectionError: nobody there"]
+
+
+class Router:
+    """verl's router as an actor's handle shows it; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str | None]] = []
+        self.acquire_server = self._method(self._acquire)
+        self.release_server = self._method(lambda server_id, request_id: self.log.append(("release", request_id)))
+        self.require_acquire_fields = self._method(list)
+        self.require_release_fields = self._method(lambda: ["request_id"])
+
+    def _method(self, function: Any) -> Any:
+        def remote(**arguments: Any) -> Any:
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_result(function(**arguments))
+            return answer
+
+        return SimpleNamespace(remote=remote)
+
+    def _acquire(self, request_id: str) -> tuple[str, Any]:
+        self.log.append(("acquire", request_id))
+        return "server", SimpleNamespace(generate=self._method(lambda **_: SimpleNamespace(extra_fields={})))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_episode_asks_the_router_once(fails: bool) -> None:
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"name": "vllm"}}})
+
+    async def episode(client: LLMServerClient) -> None:
+        with one_server(client) as own:
+            for _ in range(3):
+                await own.generate("episode", prompt_ids=[1], sampling_params={})
+            if fails:
+                raise EpisodeLost
+
+    async def test() -> list[tuple[str, str | None]]:
+        client = LLMServerClient(config, router := Router())
+        with contextlib.suppress(EpisodeLost):
+            await episode(client)
+        return router.log
+
+    assert asyncio.run(test()) == [("acquire", "episode"), ("release", "episode")]
+
+
+def test_a_client_whose_servers_come_and_go_is_left_as_it_is() -> None:
+    client = FullyAsyncLLMServerClient(OmegaConf.create(), None)
+    with one_server(client) as own:
+        assert own is client
 
 
 def test_what_the_chat_template_reads_reaches_it() -> None:

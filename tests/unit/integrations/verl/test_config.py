@@ -282,6 +282,7 @@ FIXED = {
     "actor_rollout_ref.rollout.top_k",
     "actor_rollout_ref.rollout.top_p",
     "actor_rollout_ref.rollout.calculate_log_probs",
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
     "actor_rollout_ref.rollout.agent.default_agent_loop",
     "trainer.use_v1",
     "trainer.val_before_train",
