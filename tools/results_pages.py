@@ -340,6 +340,12 @@ learn; they do not rank the engines.
 
     .venv-verl/bin/python benchmarks/engines.py FOLDER
 
+## CPU time of a step on verl
+
+{rows_section(read("verl_rows.json"))}
+
+    .venv-verl/bin/python benchmarks/verl_rows.py
+
 ## Samplers
 
 {samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens a response, two
@@ -355,6 +361,19 @@ model's forward and backward pass; all logits alone would take {memory["all_logi
 
     python benchmarks/vocabulary_memory.py
 """
+
+
+def rows_section(found: dict[str, Any]) -> str:
+    """CPU milliseconds a step by part, before and after rows went into the queue as columns."""
+    server, parts = "server (stand-in, unchanged)", dict(found["milliseconds"])
+    unchanged = parts.pop(server)
+    lines = {**parts, "sum": np.sum(list(parts.values()), axis=0), server: unchanged}
+    return (
+        "CPU milliseconds a step outside training ranks and rollout servers: the published ALFWorld recipe with generated games, "
+        f"{found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and {found['response_tokens']} response tokens a step; two "
+        f'cores beside other work, {found["measured_steps"]:,} steps each. Ranks and server are stand-ins without a model; the unchanged '
+        "server shows the effect of other work.\n\n| part | verl's own rows | columns |\n|---|---|---|\n"
+    ) + "\n".join(f"| {name} | {before:.2f} | {after:.2f} |" for name, (before, after) in lines.items())
 
 
 def samplers_table(found: dict[str, Any]) -> str:
