@@ -29,9 +29,11 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "g2po": ("advantage.estimator=g2po",),
     "graphgpo": ("advantage.estimator=graphgpo",),
     "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm"),
+    "nested_td": ("advantage.estimator=nested_td", "advantage.options.mode=batch_std"),
 }
 """What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
-IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": ("rollout.state=published_g2po",)}
+_G2PO_KEY = ("rollout.state=published_g2po",)
+IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY}
 """What belongs to a row in household games besides: the published G2PO has a state key of its own there alone."""
 FEWEST_SEEDS = 3
 """Of a table; two say nothing of a spread."""
