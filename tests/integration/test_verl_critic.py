@@ -40,7 +40,7 @@ STEPS, GAMMA = 5, 0.9
 
 @pytest.fixture(scope="module", autouse=True)
 def queue() -> Iterator[None]:
-    with ray_and_queue("cpu head critic_worker"):
+    with ray_and_queue("cpu engine head critic_worker"):
         yield
 
 
