@@ -165,5 +165,5 @@ def test_loss_and_gradient_are_those_of_plain_pytorch(workers: Any, start: Path,
     found = metrics["actor/pg_loss"][0] - ENTROPY * metrics["actor/entropy_loss"][0]
     assert found == pytest.approx(loss.item(), rel=1e-4)
     assert metrics["grad_norm"][0] == pytest.approx(norm, rel=1e-4)
-    assert all(abs(norm - other) > 1e-3 * norm for other in NORMS.values())  # the aggregations can be told apart
+    assert all(abs(norm - other) > 1e-3 * norm for other in NORMS.values())  # no two aggregations give one norm
     NORMS[aggregation] = norm
