@@ -371,7 +371,7 @@ def rows_section(found: dict[str, Any]) -> str:
     return (
         "CPU milliseconds a step outside training ranks and rollout servers: the published ALFWorld recipe with generated games, "
         f"{found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and {found['response_tokens']} response tokens a step; two "
-        f'cores beside other work, {found["measured_steps"]:,} steps each. Ranks and server are stand-ins without a model; the unchanged '
+        f"cores beside other work, {found['measured_steps']:,} steps each. Ranks and server are stand-ins without a model; the unchanged "
         "server shows the effect of other work.\n\n| part | verl's own rows | columns |\n|---|---|---|\n"
     ) + "\n".join(f"| {name} | {before:.2f} | {after:.2f} |" for name, (before, after) in lines.items())
 

@@ -60,6 +60,6 @@ def test_forgetting_drops_the_oldest_pair_only():
 def test_an_unknown_template_is_named_with_the_known_ones():
     with pytest.raises(
         ValueError,
-        match=r"unknown prompt template 'x'; known: (backoffice-compact, )?compact, (crafting-compact, )?household",
+        match=r"unknown prompt template 'x'; known: (.*, )?compact, (.*, )?household",
     ):
         get_template("x")
