@@ -27,7 +27,7 @@ from typing import Any
 
 from hgpo.evaluation.eval_history import evaluation_names, update_of
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
-from hgpo.runs.folder import RunDirectory, open_run_directory
+from hgpo.runs.folder import RunDirectory, lost_evaluations, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
 from hgpo.storage.tables import read_lines, read_parquet
@@ -145,6 +145,10 @@ _RECORDED = "as recorded"
 
 def _logs_of_run(path: Path) -> list[EpisodeLog]:
     run, config = open_run_directory(path)
+    if lost := lost_evaluations(run):
+        raise ValueError(
+            f"{lost[0]} is gone, which the run had: restore it, or audit the other files of its folder by name"
+        )
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
         stored = run_evaluation(run, name)

@@ -131,3 +131,12 @@ def test_games_are_those_of_the_set_where_sets_share_ids(name: str, tmp_path: Pa
     status, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
     assert (status, [one["kind"] for one in report["violations"]]) == (1, ["mixed"])
     assert list(report["violations"][0]["tasks"]) == [tasks[shared].id]
+
+
+def test_a_finished_run_that_lost_an_evaluation_is_not_audited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", {"before": panel({"put": [1.0]}), "after": panel({"put": [1.0]})})
+    (run / "summary.json").write_text(json.dumps({"evaluations": ["before", "update-1", "after"]}))
+    assert main(["audit", str(run)]) == 2
+    assert f"{run / 'evaluations' / 'update-1.json'} is gone, which the run had" in capsys.readouterr().err
