@@ -73,7 +73,7 @@ class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             self._store.set(_NAMES, json.dumps(names))
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        """The weights, once all are there."""
+        """The weights, after all of them have been sent."""
         assert self._store is not None, "`init_process_group` connects to the store"
         for name in json.loads(await asyncio.to_thread(self._store.get, _NAMES)):
             stored = await asyncio.to_thread(self._store.get, _key(name))

@@ -61,7 +61,7 @@ def failure_row(message: str) -> EpisodeRows:
 def unpack_records(stored: torch.Tensor) -> list[StepRecord | str]:
     """The rows of `RECORD`: records, and messages of `failure_row`."""
     values, ends = stored.values().numpy(), stored.offsets().tolist()  # type: ignore[attr-defined]  # of nested ones
-    return [pickle.loads(values[start:end].data) for start, end in pairwise(ends)]  # noqa: S301  # as the queue does
+    return [pickle.loads(values[start:end].data) for start, end in pairwise(ends)]  # noqa: S301  # written by this run's own workers
 
 
 def _lengths(record: StepRecord) -> dict[str, int]:
