@@ -168,9 +168,9 @@ def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -
     """Check option names against the keyword-only parameters of the function that receives them.
 
     Args:
-        what: The part, for the message.
-        make: The function.
-        options: Names of the options.
+        what: Subject of the error message, such as "agent 'react'".
+        make: The function that receives the options.
+        options: Names of the given options.
 
     Raises:
         ValueError: An option is unknown (the message lists the known ones), or a required one is missing.

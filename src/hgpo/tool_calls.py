@@ -141,7 +141,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_consta
 
 def _call(value: Mapping[str, Any], key: str) -> ToolCall:
     if set(value) != {key, "arguments"}:
-        raise ToolCallError(f'the keys are not "{key}" and "arguments"')
+        raise ToolCallError(f'the keys must be exactly "{key}" and "arguments"')
     if not isinstance(value[key], str) or not isinstance(value["arguments"], dict):
         raise ToolCallError(f'"{key}" is not text or "arguments" is not an object')
     return ToolCall(value[key], value["arguments"])

@@ -73,9 +73,9 @@ def test_a_tag_within_a_value_is_text() -> None:
         ('<tool_call>{"name": "look", "arguments": {}}</tool_call> I wait.', "text after </tool_call>"),
         (LOOK.tagged * 2, "more than one tool call"),
         ('<tool_call>["look"]</tool_call>', "not a JSON object"),
-        ('<tool_call>{"tool": "look", "arguments": {}}</tool_call>', 'the keys are not "name" and "arguments"'),
-        ('<tool_call>{"name": "look"}</tool_call>', 'the keys are not "name" and "arguments"'),
-        ('<tool_call>{"name": "look", "arguments": {}, "id": 1}</tool_call>', "the keys are not"),
+        ('<tool_call>{"tool": "look", "arguments": {}}</tool_call>', 'the keys must be exactly "name" and "arguments"'),
+        ('<tool_call>{"name": "look"}</tool_call>', 'the keys must be exactly "name" and "arguments"'),
+        ('<tool_call>{"name": "look", "arguments": {}, "id": 1}</tool_call>', "the keys must be exactly"),
         ('<tool_call>{"name": 3, "arguments": {}}</tool_call>', '"name" is not text'),
         (
             '<tool_call>{"name": "look", "arguments": "{}"}</tool_call>',

@@ -106,17 +106,18 @@ def _command(text: str) -> str:
 
 
 def remembered(response: str, action: str) -> str:
-    """A response as later prompts repeat it: up to its first action, since models then invent observations.
+    """A response as later prompts repeat it, cut after its first action: models invent observations after that.
 
-    Without thoughts, which chat templates leave out, too. A text that is too long is truncated, but its action is kept.
+    Thoughts are removed, as chat templates do. A text over `MAX_REMEMBERED_CHARACTERS` is truncated and ends with its
+    action. An empty text becomes `Action: {action}`.
     """
     answer = without_thoughts(response)
     found = _ACTION.search(answer)
     text = (answer[: found.end()] if found else answer).strip()
     command = f"Action: {action}"
-    if found and len(text) > MAX_REMEMBERED_CHARACTERS:
+    if len(text) > MAX_REMEMBERED_CHARACTERS:
         return f"{text[: MAX_REMEMBERED_CHARACTERS - len(command) - 1]}\n{command}"
-    return text[:MAX_REMEMBERED_CHARACTERS] or command
+    return text or command
 
 
 def as_example(example: WorkedExample) -> str:

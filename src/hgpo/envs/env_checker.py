@@ -73,7 +73,10 @@ def exact_state(info: Info) -> str:
     """
     key = info.get("state_key")
     if key is None:
-        raise EnvContractError("the environment gives no info['state_key'], which rollout.state = 'simulator' needs")
+        raise EnvContractError(
+            "rollout.state = 'simulator' needs info['state_key'] at every step, and the environment gave none; "
+            "give the environment a method state_key(), or set rollout.state = 'observation'"
+        )
     return str(key() if callable(key) else key)
 
 

@@ -147,7 +147,7 @@ class Level:
         """Why the level was not used for the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it was used.
 
         Raises:
-            ValueError: an episode level that was built without `batch_trajectory`.
+            ValueError: this is an episode level that was built without `batch_trajectory`.
         """
         runs = self.runs()
         if self.k is None:
@@ -330,7 +330,10 @@ class Estimator:
     def __post_init__(self) -> None:
         """Check the options' class, and fill in the label and the keywords."""
         if not (isinstance(self.options, type) and dataclasses.is_dataclass(self.options)):
-            raise ValueError(f"options of estimator {self.name!r} must be a dataclass")
+            raise ValueError(
+                f"estimator {self.name!r}: options must be a dataclass (the class, not an instance), got "
+                f"{self.options!r}"
+            )
         object.__setattr__(self, "label", self.label or self.name)
         fields = tuple(option.name for option in dataclasses.fields(self.options))
         object.__setattr__(self, "keywords", self.extra_keywords + fields)

@@ -37,14 +37,15 @@ class G2poOptions:
 
 
 def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
-    """A = A_episode + step_advantage_w * (A_node + A_edge).
+    """A = A_episode + step_advantage_w * (A_node + A_edge), for each step.
 
-        A_episode = (S - mean over the steps of the task) / (std + 1e-6)                          (see `episode_level`)
-        A_node    = V(next) - penalty, normalised over the steps taken in the same node; 0 for a single step
-        A_edge    = V(next) - V(here), normalised over all steps of the task
+        A_episode: x = sum of the trajectory's rewards, compared over the steps of the task (see `episode_level`)
+        A_node:    x = V(next node) - penalty, compared over the steps taken in the same node; 0 for a single step
+        A_edge:    x = V(next node) - V(current node), compared over all steps of the task
 
-    V is the mean discounted score of the visits to a node, see `node_values`. All std are unbiased (ddof 1);
-    "mean_norm" leaves them out. `levels[0]` is A_node; `levels[1]`, whose groups are the tasks, is A_edge.
+    Each term is (x - mean) / (std + 1e-6) with unbiased std (ddof 1); with mode="mean_norm" it is x - mean. `penalty`
+    is the step's `batch.penalty`, and V(node) the mean discounted score of the node's visits (see `node_values`).
+    `levels[0]` is A_node; `levels[1]`, whose groups are the tasks, is A_edge.
     """
     groups = group_steps(batch, history_length=0)
     graph = transition_graph(batch, ends="own")

@@ -147,7 +147,8 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     run, config = open_run_directory(path)
     if lost := lost_evaluations(run):
         raise ValueError(
-            f"{lost[0]} is gone, which the run had: restore it, or audit the other files of its folder by name"
+            f"{lost[0]} is missing, but the run's summary.json lists it: restore it, or audit the files that remain: "
+            f"hgpo audit {lost[0].parent}/*.json"
         )
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):

@@ -119,9 +119,9 @@ def _change(summary: Mapping[str, Any]) -> str:
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluation | None = None) -> None:
-    """Success per task type of one evaluation, with that of another one before it.
+    """Print success per task type with 95 % intervals; `before`, if given, adds a column with its success.
 
-    The environment's names of task types are escaped, not parsed as markup.
+    The names of task types come from the environment. They are escaped, so that rich does not parse them as markup.
     """
     title = f"Success on {visible(evaluation.split)} (temperature {evaluation.temperature:g})"
     table = Table("task type", title=Text(title, style="table.title"))

@@ -79,7 +79,7 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
         self.values = self.value_BHCD[self._window, :, self._start : self._end]
 
     def move_rows(self, source_M: torch.Tensor, target_M: torch.Tensor, rows: int) -> None:
-        """Copy the tokens of rows `source` to rows `target`, then set the window to the first `rows`."""
+        """Copy the cached tokens of rows `source_M` to rows `target_M`; then show the first `rows` rows only."""
         for buffer_BHCD in (self.key_BHCD, self.value_BHCD) if self.is_initialized else ():
             buffer_BHCD[target_M, :, : self._end] = buffer_BHCD[source_M, :, : self._end]
         self.show(slice(0, rows), self._start, self._end)

@@ -64,10 +64,10 @@ class ReportEstimator:
 
 
 def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
-    """The estimators of a report, the one that trained first.
+    """The estimators that a report compares. The estimator used for training, if known, comes first.
 
-    All take the history length and mode of the one that trained (else 2 and "mean_std_norm"), so that they differ in
-    what they compare and not in their units.
+    All use the history length and mode of the training (default: 2 and "mean_std_norm"), so that they differ in method
+    and not in units.
     """
     options = dict(training.options) if training else {}
     history = {"history_length": options.get("history_length", 2)}

@@ -148,7 +148,10 @@ def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfi
     parts = split_model(model) if config.prompt_ends or token_BT.numel() > config.chunk else None
     if parts is None:
         if config.prompt_ends:
-            raise ValueError(f"critic.shared needs the hidden states of {type(model).__name__}; set it to false")
+            raise ValueError(
+                f"critic.shared = true needs a model whose logits are head(hidden states), and {type(model).__name__} "
+                "is none; set critic.shared = false"
+            )
         with autocast(model, config.precision), config.layers(model):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1], **columns).logits
         return TokenLogProbs(*log_probs_of_logits(logits_BTV, token_BT, config.temperature, config.entropy), mask_BT)

@@ -50,7 +50,8 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
         f"Plan: {updates} updates, each of {rollout.tasks_per_update} tasks with {rollout.group_size} rollouts of at "
         f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
-        *(f"Note: {note}" for note in _notes(config, parameters)),
+        *(f"Note: {note}" for note in _learning_rate_notes(policy, config.training, config.warm_start, parameters)),
+        *(f"Note: {note}" for note in _response_length_notes(config.agent.template, policy.max_response_tokens)),
     ]
 
 
@@ -60,9 +61,10 @@ def on_device(device: torch.device) -> str:
     return f"on {device}{threads}"
 
 
-def _notes(config: Config, parameters: int) -> list[str]:
-    """Learning rates that are meant for a model of another size, and a template that needs longer responses."""
-    policy, training, start, template = config.policy, config.training, config.warm_start, config.agent.template
+def _learning_rate_notes(
+    policy: PolicySettings, training: TrainingSettings, start: WarmStartSettings, parameters: int
+) -> list[str]:
+    """Learning rates that are meant for a model of another size."""
     whole = not policy.lora.rank  # adapters take larger rates
     notes = []
     if parameters < _TINY and training.learning_rate < _SLOW:
@@ -79,13 +81,18 @@ def _notes(config: Config, parameters: int) -> list[str]:
         notes.append(
             f"warm_start.learning_rate = {start.learning_rate:g} is a tiny policy's: the recipe smollm2 has 4e-5"
         )
-    thinks = "<think>" in template or template.endswith("reasoning")
-    if thinks and policy.max_response_tokens < _REASONING_TOKENS:
-        notes.append(
-            f"agent.template = {label(template)} asks for thoughts, which policy.max_response_tokens = "
-            f"{policy.max_response_tokens} cuts off: the published recipe has 512"
-        )
     return notes
+
+
+def _response_length_notes(template: str, max_response_tokens: int) -> list[str]:
+    """A template that asks for thoughts which the response has no room for."""
+    thinks = "<think>" in template or template.endswith("reasoning")
+    if not thinks or max_response_tokens >= _REASONING_TOKENS:
+        return []
+    return [
+        f"agent.template = {label(template)} asks for thoughts, which policy.max_response_tokens = "
+        f"{max_response_tokens} cuts off: the published recipe has 512"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

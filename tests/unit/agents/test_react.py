@@ -101,6 +101,7 @@ def test_a_response_is_the_inverse_of_reading_it():
 def test_an_endless_response_is_remembered_in_part():
     assert len(remembered("x" * 10_000_000, "look")) == MAX_REMEMBERED_CHARACTERS
     assert remembered("", "look") == "Action: look"
+    assert remembered("x" * 10_000_000 + "\nlook", "look").endswith("\nAction: look")  # without the word "Action:"
 
 
 @pytest.mark.parametrize("response", ["action " * 200_000, "\n" * 100_000, " \n" * 50_000, "Action" + "\n" * 100_000])

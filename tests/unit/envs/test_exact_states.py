@@ -141,7 +141,7 @@ def test_a_state_is_in_the_info_or_asked_for() -> None:
     ("environment", "message"),
     [
         (Told(3), r"'t'.*info\['state_key'\] text.*3"),
-        (Told(None), r"gives no info\['state_key'\].*simulator"),
+        (Told(None), r"simulator.* needs info\['state_key'\]"),
         (Asked(3), r"'t': state_key\(\) has to return text, and returned 3"),
         (Asked(None), r"'t': state_key\(\) raised KeyError: 'lost' \(test_exact_states.py"),
     ],

@@ -104,10 +104,10 @@ class Size:
     def __post_init__(self) -> None:
         low, high = self.receptacles
         if not 3 <= low <= high <= _MOST_RECEPTACLES:
-            raise ValueError(f"size: receptacles={self.receptacles}; give (low, high) within 3 to {_MOST_RECEPTACLES}")
+            raise ValueError(f"size: receptacles={self.receptacles}; give 3 <= low <= high <= {_MOST_RECEPTACLES}")
         fewest, most = self.objects
         if not 1 <= fewest <= most <= 100:
-            raise ValueError(f"size: objects={self.objects}; give (low, high) within 1 to 100")
+            raise ValueError(f"size: objects={self.objects}; give 1 <= low <= high <= 100")
         if self.copies < 1:
             raise ValueError(f"size: copies={self.copies}; give at least 1")
 
