@@ -151,8 +151,7 @@ class RolloutSettings(Section):
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
     state: str = Field(
-        "observation",
-        description="How states are compared: a name (docs/concepts.md#state-keys) or `module:NAME`.",
+        "observation", description="How states are compared (docs/concepts.md#state-keys): a name or `module:NAME`."
     )
     resample_uniform_groups: Count = Field(
         0, description="Dynamic sampling: most times that groups with equal scores are replaced by new ones (0: never)."
