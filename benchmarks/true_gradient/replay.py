@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hgpo.envs.base import Env, Task
-from hgpo.rollout.prompts import make_key
 from hgpo.rollout.records import StepRecord
+from hgpo.rollout.state_keys import Visit, make_key
 
 KEYS = ("observation", "observation_and_commands", "published_g2po", "simulator")
 
@@ -70,9 +70,9 @@ def _states(trajectory: Sequence[StepRecord], environment: Env, keys: Collection
     """The keys of all states of one trajectory, one more than it has steps."""
     makers = {key: make_key(key) for key in keys}
     observation, info = environment.reset(seed=0)
-    found = {key: [make(observation, info)] for key, make in makers.items()}
+    found = {key: [make(Visit(observation, None, info))] for key, make in makers.items()}
     for step in trajectory:
         observation, _, _, _, info = environment.step(step.action)
         for key, make in makers.items():
-            found[key].append(make(observation, info))
+            found[key].append(make(Visit(observation, step.action, info)))
     return found

@@ -24,6 +24,7 @@ from hgpo.report.analysis import prompt_consistency
 from hgpo.report.estimator_comparison import Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
+from hgpo.rollout.state_keys import Visit
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 
@@ -477,4 +478,23 @@ def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
     assert "contains no rollouts" in watched.page.inner_text("#notices")
     for link in ("#compare", "#consistency", "#find=", "#step=1/a/0", "#task=1/a"):
         watched.open(link[1:].split("=")[0], link)
+    assert watched.noted == []
+
+
+def initial(visit: Visit) -> str:
+    return f"the initial {visit.observation[0]}"
+
+
+def test_a_state_key_is_shown_beside_the_observation(browser: Any, tmp_path: Path) -> None:
+    rows = rollouts(1, seed=1)
+    report = build_report(write(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
+    path = tmp_path / "report.html"
+    path.write_text(fitting_page(report)[0], encoding="utf-8")
+    watched = Watched(browser, path.as_uri())
+    assert watched.page.inner_text("#matching") == report.matching[0]
+    watched.open("step", step_link(rows[5]))
+    boxes = watched.page.locator(".box").all_inner_texts()
+    room = rows[5]["observation"]
+    assert boxes[0].split("\n")[-1] == room
+    assert boxes[1].split("\n")[-1] == f"the initial {room[0]}"
     assert watched.noted == []

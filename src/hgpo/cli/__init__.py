@@ -11,7 +11,7 @@ TRUST_HELP = "of a run from elsewhere: import the modules that its settings name
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--format`, `--trajectories` and `--column`, which select how files of steps are read."""
+    """Add `--format`, `--trajectories`, `--column` and `--state`, which select how files of steps are read."""
     from hgpo.storage.schema import FORMATS
 
     parser.add_argument(
@@ -26,6 +26,12 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
+    )
+    parser.add_argument(
+        "--state",
+        metavar="NAME",
+        help="compare states by this key: json, tool_call, or your own as package.module:attribute "
+        "(default: the stored observation; json for a run that was trained with it)",
     )
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +46,14 @@ with these columns added:
                         group), dropped (its advantage is 0), only_trajectory (of the task); empty: used
   episode_…             the same for the episode level, if the estimator has one
   update                number of the file, if there are several
+  state_key             what states are compared by, with --state
 
 examples:
   hgpo advantages runs/quickstart --estimator hgpo -o advantages.parquet
   hgpo advantages rollouts.jsonl --estimator hgpo --option preset=verl-agent --option history_length=4
   hgpo advantages rollouts.parquet --estimator gigpo --gamma 0.95
   hgpo advantages rollouts.parquet --estimator my_module:ESTIMATOR --json
-  hgpo advantages conversations.jsonl --trajectories
+  hgpo advantages conversations.jsonl --trajectories --state tool_call
   hgpo advantages verl_dumps/ --column observation=input --column final_reward=score --estimator grpo
 """
 
@@ -73,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit status."""
     from hgpo.estimators import compute_advantages, parse_options
     from hgpo.estimators.diagnostics import summarise_levels
+    from hgpo.rollout.keyed_steps import describe_matches, keyed_steps
+    from hgpo.runs.folder import state_to_apply
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import parse_columns, read_batch
@@ -82,11 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         suffix_of(arguments.output, written=True)
         check_output(arguments.output, overwrite=arguments.force)
-    options = parse_given(arguments.option)
+    options, state = parse_given(arguments.option), arguments.state or state_to_apply(arguments.rollouts)
     parse_options(arguments.estimator, **options)  # before files are read
     columns = parse_columns(arguments.column)
     files = find_step_files(arguments.rollouts, arguments.format, columns=columns)
     stored = [read_batch(file, columns) for file in files]
+    keyed = [keyed_steps(steps.batch, state) for steps in stored] if state else []
+    matches = [found for _, found in keyed]
+    if keyed:
+        stored = [replace(s, batch=batch, observed=s.batch) for s, (batch, _) in zip(stored, keyed, strict=True)]
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
     computed = [
@@ -102,11 +110,13 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
+        described |= {"state": state, "state_lines": describe_matches(matches)}
         batches = [
             {"update": update if files[0].unit else None} | summary.to_dict() for update, summary in summaries.items()
         ]
         sys.stdout.write(json.dumps(described | {"batches": batches}, indent=2) + "\n")
     else:
+        sys.stdout.writelines(f"{line}\n" for line in describe_matches(matches))
         print_summaries(arguments.estimator, summaries, files[0].unit)
     if arguments.output is not None:
         added = [name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)]
@@ -129,6 +139,8 @@ def with_advantages(stored: Sequence[StoredBatch], computed: Sequence[Advantages
     groups: Counter[int | None] = Counter()  # per level, those of earlier files
     for steps, advantages in zip(stored, computed, strict=True):
         added: dict[str, Any] = {} if has_update else {"update": [steps.update] * len(steps.batch)}
+        if steps.observed is not None:
+            added["state_key"] = [steps.batch.labels["observation"][code] for code in steps.batch.observation]
         added |= {"advantage": advantages.values, "return": advantages.returns}
         for level in advantages.terms:
             added |= level_columns(level, groups[level.k])
@@ -167,7 +179,9 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     """The table with the new columns, without those of an earlier call (which may have had more levels)."""
     import pyarrow as pa
 
-    table = table.drop_columns([name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)])
+    table = table.drop_columns(
+        [name for name in table.column_names if name in columns or _ADDED_COLUMNS.fullmatch(name)]
+    )
     for name, values in columns.items():
         table = table.append_column(name, pa.array(values))
     return table

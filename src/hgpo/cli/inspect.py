@@ -27,7 +27,7 @@ examples:
   hgpo inspect runs/quickstart
   hgpo inspect runs/quickstart --update 40 -o update-40.html
   hgpo inspect rollouts.parquet --estimator hgpo --option history_length=4 --gamma 0.95 -o report.html
-  hgpo inspect conversations.jsonl --trajectories -o report.html
+  hgpo inspect conversations.jsonl --trajectories --state tool_call -o report.html
   hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
   hgpo inspect runs/quickstart --figures out/
 """
@@ -97,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 def report_of(arguments: argparse.Namespace) -> Report:
     """Read and analyse the steps that the arguments select."""
     from hgpo.report.report import build_report
+    from hgpo.runs.folder import state_to_apply
     from hgpo.storage.reading import parse_columns
 
     training, notices = training_of(arguments)
@@ -108,6 +109,7 @@ def report_of(arguments: argparse.Namespace) -> Report:
         notices=notices,
         format=arguments.format,
         columns=parse_columns(arguments.column),
+        state=arguments.state or state_to_apply(arguments.path),
     )
 
 

@@ -24,6 +24,7 @@ from hgpo.envs.registry import SUITES, check_options
 from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
+from hgpo.rollout.state_keys import STATE_KEYS
 from hgpo.utils.text import did_you_mean, visible
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -198,10 +199,11 @@ def check_names(config: Config) -> None:
     template = "compact" if is_text(config.agent.template) else config.agent.template
     backend = config.policy.backend
     try:
-        import_named([environment.name, config.agent.name, template, estimator, backend])
+        import_named([environment.name, config.agent.name, template, estimator, backend, config.rollout.state])
         check_options(environment.name, SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
+        STATE_KEYS.check(config.rollout.state)
         if backend != AUTO:
             BACKENDS.check(backend)
         ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords

@@ -150,8 +150,8 @@ class RolloutSettings(Section):
     reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's reward.")
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
-    state: Literal["observation", "observation_and_commands", "published_g2po", "simulator"] = Field(
-        "observation", description="How states are compared; simulator: by the exact state that the environment gives."
+    state: str = Field(
+        "observation", description="How states are compared (docs/concepts.md#state-keys): a name or `module:NAME`."
     )
     resample_uniform_groups: Count = Field(
         0, description="Dynamic sampling: most times that groups with equal scores are replaced by new ones (0: never)."

@@ -60,6 +60,7 @@ def packed_report(report: Report) -> str:
         },
         "unit": report.unit,
         "wonRule": report.won_rule,
+        "matching": report.matching,
         "levelFigures": [[heading, name, name in SHARES] for name, heading in LEVEL_HEADINGS.items()],
         "unused": [reason.text for reason in Unused],
         "updates": [asdict(update) for update in report.updates],
@@ -105,7 +106,7 @@ def _steps(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
     for name in ("task", "trajectory", "step", "reward", "penalty", "return", "source", "target"):
         parts = [part.columns[name] for part in samples]
         stored[name] = columns.add(_offset(parts, counts[name]) if name in counts else _joined(parts))
-    for name in ("observation", "prompt", "response", "action", "fault"):
+    for name in ("observation", "state", "prompt", "response", "action", "fault"):
         stored[name] = columns.add_texts(
             texts, (t for part in samples for t in part.texts.get(name, (None,) * len(part)))
         )

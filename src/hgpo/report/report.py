@@ -12,6 +12,7 @@ from hgpo.columns import IntArray
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
 from hgpo.report.estimator_comparison import ReportEstimator, Training, level_estimator, report_estimators
 from hgpo.report.sampled import SampledSteps, sample_steps
+from hgpo.rollout.keyed_steps import Matches, describe_matches, keyed_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
 from hgpo.storage.reading import count_rows, read_intact
 from hgpo.storage.schema import Notice
@@ -36,6 +37,7 @@ class Report:
         notices: what was left out and why.
         steps, tasks: numbers of read steps and tasks over all updates.
         unit: what the numbers of the updates count, see `hgpo.storage.discover.StepFile`.
+        matching: what the state key matched, if one was applied, see `hgpo.rollout.keyed_steps.describe_matches`.
     """
 
     source: str
@@ -49,6 +51,7 @@ class Report:
     steps: int
     tasks: int
     unit: str = "update"
+    matching: tuple[str, ...] = ()
 
     @property
     def won_rule(self) -> str:
@@ -91,6 +94,7 @@ def build_report(
     notices: Sequence[Notice] = (),
     format: str = "auto",
     columns: Mapping[str, str] | None = None,
+    state: str | None = None,
 ) -> Report:
     """Read and analyse the steps at `path`.
 
@@ -102,6 +106,7 @@ def build_report(
         notices: omissions found by the caller.
         format: see `hgpo.storage.discover.find_step_files`.
         columns: see `hgpo.storage.reading.read_batch`.
+        state: the key to compare states by, see `hgpo.rollout.keyed_steps.keyed_steps`; None: stored observations.
 
     Raises:
         ValueError: an update of `updates` is missing, or no file is readable; the message lists the existing updates,
@@ -123,11 +128,16 @@ def build_report(
     sampler = TaskSampler(share, np.random.default_rng(0), due=1.0 if share < 1.0 else 0.0)
     metrics: list[UpdateMetrics] = []
     samples: list[SampledSteps] = []
+    matches: list[Matches] = []
     for file in files:
         steps, file_notices = read_intact(file, columns)
         found += file_notices
         if steps is None:
             continue
+        if state is not None:
+            batch, matched = keyed_steps(steps.batch, state)
+            steps = replace(steps, batch=batch, observed=steps.batch)
+            matches.append(matched)
         analysed = analyse(steps, estimators, gamma)
         metrics.append(analysed.metrics)
         if tasks := sampler.take(steps.batch.group):
@@ -147,6 +157,7 @@ def build_report(
         steps=sum(update.summary.steps for update in metrics),
         tasks=sum(update.summary.tasks for update in metrics),
         unit=files[0].unit if files else "update",
+        matching=tuple(describe_matches(matches)),
     )
     while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # if the sampled tasks are long
         report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))

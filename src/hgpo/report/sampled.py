@@ -48,7 +48,8 @@ class SampledSteps:
         success_M: per trajectory: 0, 1, or 2 where it is unknown whether it won.
         columns: [S] each: task, trajectory (indices into the ids), step, reward, penalty, return, and source, target
             (nodes of the task's transition graph; a task's nodes are numbered from 0).
-        texts: observation, prompt, response, action, fault: S values each, None where there is none.
+        texts: observation, state (its key, if one was applied), prompt, response, action, fault: S values each, None
+            where there is none.
         node_observation: per task, the observation of each node; None for the node of those that won, False for the
             node of those that ended otherwise.
         advantages: [S] of each estimator, by its key.
@@ -179,8 +180,10 @@ def _task_nodes(
 
 
 def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | None, ...]]:
-    batch = update.batch
-    texts = {}
+    batch, texts = update.batch, {}
+    if update.steps.observed is not None:
+        texts["state"] = tuple(_text(batch.labels["observation"][code]) for code in batch.observation[row_S])
+        batch = update.steps.observed
     for name in ("observation", "prompt", "action"):
         column = getattr(batch, name)
         if column is not None:

@@ -31,6 +31,8 @@ def print_report(console: Console, report: Report) -> None:
     print_notices(console, report)
     if report.won_rule:
         console.print(report.won_rule, markup=False, highlight=False)
+    for line in report.matching:
+        console.print(visible(line, 400), markup=False, highlight=False)
     if first is None or last is None:
         return
     console.print(_levels(report, first, last))

@@ -18,8 +18,9 @@ from hgpo.agents import AgentContext, Memory, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text, closes_thought
 from hgpo.policies.base import Response, TokenIds
-from hgpo.rollout.prompts import Prompt, RolloutRules, fit_prompts, make_key
+from hgpo.rollout.prompts import Prompt, RolloutRules, fit_prompts
 from hgpo.rollout.records import NO_TOKENS, StepRecord
+from hgpo.rollout.state_keys import Visit, make_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Episode:
         """Start from the result of `reset` and the lessons of earlier trials of the same task.
 
         Raises:
-            RolloutError: the rules need admissible commands and the environment lists none.
+            RolloutError: the state key needs what the environment does not give.
         """
         rules.check_start(ids.task_id, info)
         self.ids, self.observation, self.info = ids, observation, info
@@ -98,7 +99,7 @@ class Episode:
         self._memory = Memory(rules.history_length)
         self._lessons = lessons
         self._key = make_key(rules.state)
-        self._anchor = self._key(observation, info)
+        self._anchor = self._key(Visit(observation, None, info))
         self._won = False
 
     def context(self) -> AgentContext:
@@ -177,7 +178,7 @@ class Episode:
         )
         self._memory.remember(self.observation, action, response)
         self.observation, self.info = observation, info
-        self._anchor = self._key(observation, info)
+        self._anchor = self._key(Visit(observation, action, info))
         self.step += 1
         self._won = self._won or won
         self.ended = transition.terminated or transition.truncated

@@ -1,4 +1,4 @@
-"""Rules of episodes: prompts, memory, rewards and state keys."""
+"""Rules of episodes: prompts, memory and rewards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgpo.agents import AgentContext, Template
-from hgpo.envs.env_checker import exact_state
 from hgpo.messages import Conversation
 from hgpo.policies.base import ContextFull, PromptCounter
 from hgpo.policies.chat import PromptEncoder
 from hgpo.policies.wrappers import Batched
+from hgpo.rollout.state_keys import INFO_OF
 
 
 class RolloutError(RuntimeError):
@@ -34,10 +34,7 @@ class RolloutRules:
         reward: "won": 1 on the first winning step; "environment": the environment's reward.
         reward_scale: factor on the reward.
         invalid_action_penalty: penalty of each ill-formed response.
-        state: the key by which states are compared, see `state_keys`: "observation", as published;
-            "observation_and_commands" where one text, such as "Nothing happens.", is seen in many states;
-            "published_g2po", that of G2PO's code for household games;
-            "simulator", the exact state of an environment that gives it, `info["state_key"]`.
+        state: the key by which states are compared, see `hgpo.rollout.state_keys`.
         cut_encoder: encodes the prompt of the state in which a time limit cuts an episode, for a critic; None: it is
             not needed.
     """
@@ -57,79 +54,12 @@ class RolloutRules:
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
         """`RolloutError` where `state` asks for what the environment does not give."""
-        key, what = ("state_key", "gives no") if self.state == "simulator" else ("admissible_commands", "lists no")
-        if self.state != "observation" and not info.get(key):
+        needed = INFO_OF.get(self.state)
+        if needed and not info.get(needed):
             raise RolloutError(
-                f"task {task_id!r}: the environment {what} {key.replace('_', ' ')}, which rollout.state = "
+                f"task {task_id!r}: the environment gives no {needed.replace('_', ' ')}, which rollout.state = "
                 f"{self.state!r} needs; use 'observation'"
             )
-
-
-# The keys by which states are compared; `rollout.state` selects one.
-
-
-COMMANDS_FOLLOW = "\nPossible: "
-"""Separates the observation from the commands in a key."""
-
-FAILED = "Nothing happens"
-"""The answer of household games to a command without effect."""
-
-UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
-"""Prefixes of the answers to commands whose effect later observations do not show."""
-
-Key = Callable[[str, Mapping[str, Any]], str]
-"""(observation, info) after each step of an episode, in order of time -> the key by which states are compared."""
-
-
-def with_commands(observation: str, info: Mapping[str, Any]) -> str:
-    """The observation followed by what can be done."""
-    return f"{observation}{COMMANDS_FOLLOW}{', '.join(info.get('admissible_commands') or ())}"
-
-
-class PublishedG2poKey:
-    """State keys of household games as in the published G2PO code; one instance per episode.
-
-    The key of the first state is its observation; later keys are observations with the admissible commands.
-    A failed command keeps the key (but after a failed first command, the key is the observation with its commands).
-    After a change that later observations do not show, the text of that change precedes the next observation.
-
-    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop uses only the observation.
-
-    Example: after "You heat the mug 1 ..." at the microwave and a walk, the key is the heating's and the walk's text.
-    """
-
-    def __init__(self) -> None:
-        """Start without observations."""
-        self._last: tuple[str, ...] = ()
-
-    def __call__(self, observation: str, info: Mapping[str, Any]) -> str:
-        """Return the key of the next state."""
-        text = with_commands(observation, info)
-        if not self._last:
-            self._last = (text,)
-            return observation
-        if not observation.startswith(FAILED):
-            self._last = (*self._last[-1:], text)
-        return " ".join(self._last) if self._last[0].startswith(UNSEEN_CHANGES) else self._last[-1]
-
-
-def _observation(observation: str, info: Mapping[str, Any]) -> str:
-    return observation
-
-
-def _simulator(observation: str, info: Mapping[str, Any]) -> str:
-    return exact_state(info)
-
-
-def make_key(state: str) -> Key:
-    """The key of one episode for a value of `rollout.state`."""
-    keys: Mapping[str, Callable[[], Key]] = {
-        "observation": lambda: _observation,
-        "observation_and_commands": lambda: with_commands,
-        "published_g2po": PublishedG2poKey,
-        "simulator": lambda: _simulator,
-    }
-    return keys[state]()
 
 
 # From contexts to prompts that a policy takes.

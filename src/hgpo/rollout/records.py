@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.columns import FloatArray
+from hgpo.rollout.keyed_steps import keyed_steps
+from hgpo.rollout.state_keys import JSON
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
@@ -23,11 +25,11 @@ _NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 class StepRecord:
     """One observation -> prompt -> response -> action, with all data for training and inspection.
 
-    `group`, `trajectory` and `step` identify it; the order in a list has no meaning. `observation` is the anchor
-    (`state_keys`): what the environment said, without memory or template. `reward` is what training uses
-    (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that had to be
-    left out of the prompt to keep to the limit. `next_prompt_ids` is the prompt of the state in which a time limit cut
-    the episode, for a critic; it is empty elsewhere and not written to files.
+    `group`, `trajectory` and `step` identify it; the order in a list has no meaning. `observation` is the state's key
+    (`hgpo.rollout.state_keys`), by default what the environment said, without memory or template. `reward` is what
+    training uses (scaled), before the `penalty` for an ill-formed response. `forgotten` counts remembered pairs that
+    had to be left out of the prompt to keep to the limit. `next_prompt_ids` is the prompt of the state in which a time
+    limit cut the episode, for a critic; it is empty elsewhere and not written to files.
     """
 
     group: str
@@ -106,9 +108,15 @@ class Values:
     bootstrap_N: FloatArray
 
 
-def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None) -> StepBatch:
-    """The columns that estimators need, rows in the order of `steps`, with a critic's values where there is one."""
-    return StepBatch.from_columns(
+def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None, state: str = "observation") -> StepBatch:
+    """The columns that estimators need, rows in the order of `steps`.
+
+    Args:
+        steps: the steps of whole groups.
+        values: a critic's, if there is one.
+        state: the key with which they were recorded; "json" leaves out the fields that are new in every rollout.
+    """
+    batch = StepBatch.from_columns(
         group=[record.group for record in steps],
         trajectory=[record.trajectory for record in steps],
         step=[record.step for record in steps],
@@ -124,6 +132,7 @@ def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None) -> 
         response_log_prob=_known_log_probs(steps),
         truncated=[record.truncated and not record.terminated for record in steps],
     )
+    return keyed_steps(batch, state)[0] if state == JSON else batch
 
 
 def _known_log_probs(steps: Sequence[StepRecord]) -> list[float] | None:

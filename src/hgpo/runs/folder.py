@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
+from hgpo.rollout.state_keys import JSON
 from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
 from hgpo.utils.files import naming, try_lock, write_text
 
@@ -205,6 +206,14 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     except ConfigError as error:
         raise RunDirectoryError(f"{run.config}: {error}") from error
     return run, config
+
+
+def state_to_apply(path: Path) -> str | None:
+    """The state key of a run that applies to whole batches, and so to stored steps; None where there is none."""
+    with suppress(RunDirectoryError, OSError):
+        state = open_run_directory(path)[1].rollout.state
+        return state if state == JSON else None
+    return None
 
 
 def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:

@@ -60,6 +60,7 @@ def modules_named(config: Config) -> dict[str, str]:
         "agent.template": "" if is_text(config.agent.template) else config.agent.template,
         "advantage.estimator": config.advantage.estimator,
         "policy.backend": config.policy.backend,
+        "rollout.state": config.rollout.state,
     }
     return {setting: name for setting, name in named.items() if ":" in name}
 

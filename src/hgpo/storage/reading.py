@@ -52,12 +52,14 @@ class StoredBatch:
         path: The file.
         batch: The estimators' input.
         table: The stored columns of the same rows, in the same order.
+        observed: With the stored observations, if those of `batch` were replaced by state keys.
     """
 
     update: int
     path: Path
     batch: StepBatch
     table: pa.Table
+    observed: StepBatch | None = None
 
     def values(self, name: str, rows: Sequence[int] | IntArray) -> list[Any]:
         """The values of a stored column in some rows; None for each row if the file lacks the column."""

@@ -69,6 +69,7 @@ class Collector:
 
     Attributes:
         note: callback for text about the progress.
+        settings: see above.
     """
 
     def __init__(
@@ -85,11 +86,11 @@ class Collector:
     ) -> None:
         self.tasks, self.policy, self.rng = tasks, policy, rng
         self.note: Callable[[str], object] = lambda text: None
-        self._rules, self._settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
+        self._rules, self.settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
 
     def collect(self, update: int, tasks_drawn: int) -> Collected:
         """The groups of one update; groups in which all rollouts earned the same may be replaced."""
-        settings = self._settings
+        settings = self.settings
         temperature = sampling_temperature(settings, update, self._updates)
         steps = self._play(f"{update}/", tasks_drawn, settings.tasks_per_update, temperature)
         tasks_drawn += settings.tasks_per_update
@@ -111,7 +112,7 @@ class Collector:
     def _play(self, label: str, drawn: int, count: int, temperature: float) -> list[StepRecord]:
         """The next `count` tasks after the first `drawn`."""
         indices = task_indices(self._seed, len(self.tasks), drawn, count)
-        group_size = self._settings.group_size
+        group_size = self.settings.group_size
         batch = self._monitor.begin(
             count * group_size, lambda ended, total, note: self.note(f"playing: {ended} of {total} episodes, {note}")
         )

@@ -212,7 +212,8 @@ class Trainer:
         collected = self.collector.collect(update, self.state.progress.tasks_drawn)
         after_collect = time.perf_counter()
         release_memory(self.policy)
-        batch = to_step_batch(collected.steps, self.critic.estimate(collected.steps) if self.critic else None)
+        values = self.critic.estimate(collected.steps) if self.critic else None
+        batch = to_step_batch(collected.steps, values, self.collector.settings.state)
         advantages = self.estimator(batch)
         after_advantages = time.perf_counter()
         figures = self._train(update, collected, batch, advantages)

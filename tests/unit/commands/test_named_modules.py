@@ -54,7 +54,7 @@ def test_what_only_reads_a_run_imports_nothing_that_it_names(
     words: list[str], run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = (run / "config.toml").read_text()
-    for name in ('estimator = "hgpo"', 'template = "compact"', 'name = "direct"'):
+    for name in ('estimator = "hgpo"', 'template = "compact"', 'name = "direct"', 'state = "observation"'):
         assert name in settings
         settings = settings.replace(name, f'{name.partition(" = ")[0]} = "innocent:Part"')
     (run / "config.toml").write_text(settings)

@@ -17,6 +17,7 @@ import pytest
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
+from hgpo.storage.reading import read_rollouts
 
 MODULE = """
 import dataclasses
@@ -44,12 +45,16 @@ def agent(spec: AgentSpec) -> Agent:
 
 class Parts:
     estimator = ESTIMATOR
+
+def state(visit):
+    return f"seen: {visit.observation}"
 """
 NAMED = {
     "environment.name": "own_parts:Suite",
     "agent.name": "own_parts:agent",
     "agent.template": "own_parts:TEMPLATE",
     "advantage.estimator": "own_parts:ESTIMATOR",
+    "rollout.state": "own_parts:state",
 }
 STEPS = [
     {"group": "task", "trajectory": name, "step": step, "observation": f"room {step}", "reward": float(name == "a")}
@@ -60,7 +65,7 @@ STEPS = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run that was trained with the four parts of `MODULE`, with the module beside it."""
+    """A run that was trained with the five parts of `MODULE`, with the module beside it."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "own_parts.py").write_text(MODULE)
     with pytest.MonkeyPatch.context() as patch:
@@ -85,6 +90,8 @@ TINY = ["training.updates=1", "warm_start.max_updates=1", "run.directory=runs"]
 WORKING = {
     "advantages": ["advantages", "steps.jsonl", "--estimator", "own_parts:ESTIMATOR", "--option", "history_length=1"],
     "advantages, of an object": ["advantages", "steps.jsonl", "--estimator", "own_parts:Parts.estimator"],
+    "advantages, by own states": ["advantages", "steps.jsonl", "--state", "own_parts:state"],
+    "inspect, by own states": ["inspect", "steps.jsonl", "--state", "own_parts:state"],
     "inspect": ["inspect", "steps.jsonl", "--estimator", "own_parts:ESTIMATOR"],
     "inspect a run": ["inspect", "run", "--estimator", "own_parts:ESTIMATOR"],
     "inspect a run without it": ["inspect", "run"],
@@ -123,6 +130,11 @@ def test_the_levels_of_an_own_estimator_are_reported(here: Path, capsys: pytest.
 
 def test_an_own_estimator_gets_the_memory_of_the_agent(trained: Path) -> None:
     assert json.loads((trained / "summary.json").read_text())["estimator_options"] == {"history_length": 2}
+
+
+def test_an_own_state_key_is_what_steps_are_stored_with(trained: Path) -> None:
+    stored = read_rollouts(trained).column("observation").to_pylist()
+    assert all(text.startswith("seen: ") for text in stored)
 
 
 def test_own_environments_are_trained_and_evaluated_on_their_own_splits(
@@ -172,6 +184,8 @@ MISTAKES = {
     "train --env": (["train", "--env", "alfwrold"], "unknown environment 'alfwrold'; did you mean alfworld?"),
     "train, template": (["train", "quickstart", "agent.template=compct"], "did you mean compact?"),
     "train, estimator": (["train", "quickstart", "advantage.estimator=hgop"], "did you mean hgpo?"),
+    "train, state": (["train", "quickstart", "rollout.state=jsn"], "unknown state key 'jsn'; did you mean json?"),
+    "train, state of another kind": (["train", "quickstart", "rollout.state=own_parts:NAME"], "has no 'NAME'"),
     "train, backend": (["train", "quickstart", "policy.backend=vlm"], "did you mean vllm?"),
     "eval, environment": (["eval", "model", "--env", "webshp", "-o", "r.json"], "did you mean webshop?"),
     "eval, agent": (["eval", "run", "--agent", "reakt", "-o", "r.json"], "did you mean react?"),

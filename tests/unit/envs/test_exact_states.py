@@ -14,7 +14,7 @@ from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.webshop import WebShopEnv
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.rollout.prompts import make_key
+from hgpo.rollout.state_keys import Visit, make_key
 from unit.envs.alfworld.kitchen import kitchen
 from unit.envs.webshop.shop import small_catalog
 
@@ -101,9 +101,9 @@ def test_it_is_the_key_of_a_state() -> None:
     environment = suite.tasks("train")[0].make()
     start, info = environment.reset()
     key = make_key("simulator")
-    first = key(start, info)
+    first = key(Visit(start, None, info))
     nothing, _, _, _, info = environment.step("look")
-    assert key(nothing, info) == first == "at loc_bar_0"
+    assert key(Visit(nothing, "look", info)) == first == "at loc_bar_0"
 
 
 class Told:
@@ -130,7 +130,8 @@ class Asked(Told):
 
 def started(environment: Any) -> str:
     suite = LimitedSuite(TaskSplits({"train": lambda: [Task("t", "", lambda: environment)]}), 5)
-    return make_key("simulator")(*suite.tasks("train")[0].make().reset())
+    observation, info = suite.tasks("train")[0].make().reset()
+    return make_key("simulator")(Visit(observation, None, info))
 
 
 def test_a_state_is_in_the_info_or_asked_for() -> None:

@@ -1,13 +1,16 @@
-"""What steps are compared by: the observation, with commands, or as the published G2PO code has it."""
+"""What steps are compared by: the observation, with commands, as in the published G2PO code, tool calls, own keys."""
 
 from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.rollout.prompts import make_key
+from hgpo.rollout.state_keys import INFO_OF, NO_CALL, STATE_KEYS, Visit, called, make_key
+from hgpo.storage.conversations import steps_of_conversation
+from hgpo.tool_calls import ToolCall
 
 Place = tuple[str, tuple[str, ...]]
 
@@ -17,7 +20,7 @@ places = st.tuples(texts, st.sampled_from([("look",), ("look", "go to desk 1")])
 
 def keys(state: str, episode: list[Place]) -> list[str]:
     key = make_key(state)
-    return [key(text, {"admissible_commands": list(commands)}) for text, commands in episode]
+    return [key(Visit(text, None, {"admissible_commands": list(commands)})) for text, commands in episode]
 
 
 def published(episode: list[Place]) -> list[tuple[Place | str, ...]]:
@@ -69,3 +72,90 @@ def test_the_others_know_no_past() -> None:
         "Room.\nPossible: look",
         "Nothing happens.\nPossible: look, wait",
     ]
+
+
+def test_the_names_of_state_keys() -> None:
+    names = {"observation", "observation_and_commands", "published_g2po", "simulator", "json", "tool_call"}
+    assert names <= set(STATE_KEYS.names())
+    assert set(INFO_OF) < names
+    for name in names:
+        assert callable(make_key(name))
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown state key 'jason'; did you mean json"):
+        make_key("jason")
+
+
+def call_text(name: str, arguments: dict[str, object], order: bool) -> list[str]:
+    """One call in the forms in which actions are stored."""
+    pairs = list(arguments.items())
+    call = ToolCall(name, dict(pairs if order else reversed(pairs)))
+    message = {
+        "role": "assistant",
+        "content": "Let me look.",
+        "tool_calls": [{"id": "x7", "function": {"name": name, "arguments": call.arguments}}],
+    }
+    [step] = steps_of_conversation([{"role": "user", "content": "hi"}, message])
+    return [call.action, f"I think.\n{call.tagged}", step["action"]]
+
+
+@given(
+    st.text(min_size=1, max_size=5),
+    st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=3),
+)
+def test_equal_calls_have_equal_keys_in_every_form(name: str, arguments: dict[str, object]) -> None:
+    forms = [called(action) for order in (True, False) for action in call_text(name, arguments, order)]
+    assert len(set(forms)) == 1
+    assert forms[0] is not None
+    assert called(ToolCall(name + "x", arguments).action) != forms[0]
+    assert called(ToolCall(name, {**arguments, "more": 1}).action) != forms[0]
+
+
+@pytest.mark.parametrize(
+    "action", [None, "", "look", "[]", "[1]", '["a"]', '{"tool": 3}', '[{"name": "a"}]', "[" * 3000]
+)
+def test_other_actions_are_no_calls(action: str | None) -> None:
+    assert called(action) is None
+
+
+def test_the_last_call_stays_until_the_next() -> None:
+    key = make_key("tool_call")
+    look, take = ToolCall("look", {}).action, ToolCall("take", {"what": "key"}).action
+    found = [
+        key(Visit(text, action)) for text, action in [("a", None), ("b", "hm"), ("c", look), ("d", "well"), ("e", take)]
+    ]
+    assert found[:2] == [NO_CALL, NO_CALL]
+    assert found[2] == found[3] == called(look)
+    assert found[4] == called(take)
+
+
+class Counted:
+    """The number of visits of the episode."""
+
+    def __init__(self) -> None:
+        self.visits = 0
+
+    def __call__(self, visit: Visit) -> str:
+        self.visits += 1
+        return f"{self.visits} after {visit.action}"
+
+
+def number(visit: Visit) -> int:
+    return len(visit.observation)
+
+
+def test_own_keys_are_functions_or_classes_with_one_instance_per_episode() -> None:
+    for _ in range(2):
+        key = make_key(f"{__name__}:Counted")
+        assert [key(Visit("a")), key(Visit("a", "go"))] == ["1 after None", "2 after go"]
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="returned 1; it has to return text"):
+        make_key(f"{__name__}:number")(Visit("a"))
+
+
+def test_what_cannot_be_called_is_no_state_key() -> None:
+    with pytest.raises(ValueError, match="'__name__' is not a function of a state"):
+        make_key(f"{__name__}:__name__")

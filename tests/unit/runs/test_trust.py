@@ -74,6 +74,16 @@ def test_a_run_that_names_nothing_by_path_asks_for_nothing(tmp_path: Path, home:
     assert not (run / SIGNATURE_FILE).exists()
 
 
+def test_a_state_key_by_path_needs_trust(tmp_path: Path, home: Path) -> None:
+    settings = recipe(
+        tmp_path, "rollout.state=corridor:Corridor", "environment.name=alfworld", "warm_start.probe_games=1"
+    )
+    assert modules_named(settings) == {"rollout.state": "corridor:Corridor"}
+    with pytest.raises(UntrustedRunError, match=r"names code that would be run: 'corridor:Corridor' \(rollout.state\)"):
+        allow_imports(tmp_path, modules_named(settings), trusted=False, say=print)
+    allow_imports(tmp_path, modules_named(settings), trusted=True, say=print)
+
+
 def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -> None:
     config, said = load_config(None, ["environment.name=openenv:http://127.0.0.1:1", "warm_start.enabled=true"]), []
     with pytest.raises(

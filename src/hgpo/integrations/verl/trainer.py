@@ -146,7 +146,7 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
             with marked_timer("values", self.timing_raw):
                 values = self.critic.estimate(steps.records)
         with marked_timer("adv", self.timing_raw):
-            step_batch = to_step_batch(steps.records, values)
+            step_batch = to_step_batch(steps.records, values, self.recipe.rollout.state)
             advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
             left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]

@@ -5,6 +5,7 @@ function overviewView(data) {
     h("h1", {}, visible(data.source)),
     h("p", { id: "counts" }, countsLine(data)),
     data.wonRule ? h("p", { class: "note", id: "won-rule" }, `${data.wonRule}.`) : "",
+    data.matching.length ? h("ul", { id: "matching" }, data.matching.map((line) => h("li", {}, visible(line)))) : "",
     noticesBox(data),
     data.run ? runBox(data.run) : "",
     data.size ? h("p", { id: "begin" }, link(data.taskLink(place.task), "Look at a task"), " whose trajectories ended differently, or at ", link("#find=", "all tasks"), ".") : "",

@@ -12,6 +12,7 @@ function stepView(data, step, key) {
     facts(data, step, estimator),
     fault ? h("p", { class: "notice" }, "The response was ill-formed: ", visible(fault)) : "",
     textBox("Observation", data.stepText("observation", step)),
+    textBox("State key, equal in its group of level 0", data.stepText("state", step)),
     textBox("Prompt", data.stepText("prompt", step)),
     answerBoxes(data.stepText("response", step), data.stepText("action", step)),
     h("h2", {}, "Where its advantage came from"),

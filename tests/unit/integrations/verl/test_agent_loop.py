@@ -34,6 +34,7 @@ from hgpo.integrations.verl.launch import RECIPE_KEY
 from hgpo.integrations.verl.rows import RECORD, EpisodeRows, unpack_records
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.sampling import task_indices
+from hgpo.rollout.state_keys import Visit
 
 WORDS = "task : open the door at place 0 1 2 3 4 5 6 past : you are at now : > . go left right quietly aloud"
 VERSIONS = {"min_global_steps": 3, "max_global_steps": 4}
@@ -68,12 +69,13 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     StepwiseAgentLoop.shared = None
 
 
-def played(engine: Engine, tokenizer: Any = None, **policy: Any) -> EpisodeRows:
+def played(engine: Engine, tokenizer: Any = None, state: str = "observation", **policy: Any) -> EpisodeRows:
     recipe = Config.model_validate(
         {
             "run": {"engine": "verl"},
             "environment": {"name": "corridor:CorridorSuite", "max_steps": 2},
             "agent": {"template": "compact"},
+            "rollout": {"state": state},
             "policy": {"model": "m", "max_prompt_tokens": 40, "max_response_tokens": 4, **policy},
         }
     )
@@ -114,6 +116,19 @@ def test_an_episode_comes_back_as_one_row_a_step() -> None:
     lengths = [(tag["prompt_len"], tag["response_len"], tag["seq_len"]) for tag in rows.tags]
     assert lengths == [(len(prompt), 1, len(prompt) + 1) for prompt in engine.prompts]
     assert [(tag["min_global_steps"], tag["max_global_steps"]) for tag in rows.tags] == [(3, 4), (3, 4)]
+
+
+def own_state(visit: Visit) -> str:
+    return f"{visit.observation} after {visit.action is not None}, won: {visit.info['won']}"
+
+
+def test_states_are_named_by_the_key_of_the_recipe() -> None:
+    records = [
+        record for record in stored(played(Engine(), state=f"{__name__}:own_state")) if not isinstance(record, str)
+    ]
+    place = "you are at place 0 after"
+    assert [record.observation for record in records] == [f"{place} False, won: False", f"{place} True, won: False"]
+    assert records[1].next_observation == f"{place} True, won: False"
 
 
 def test_a_prompt_that_is_too_long_without_memory_ends_the_run_as_in_the_built_in_trainer() -> None:

@@ -255,6 +255,21 @@ def test_the_batch_is_cut_by_what_is_trained(
     assert len(trainer.update_state.trained) == (0 if skip and not any(finished) else kept)
 
 
+@pytest.mark.parametrize(("state", "size"), [("observation", 1), ("json", 2)])
+def test_json_states_are_compared_by_their_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, size: int
+) -> None:
+    trainer = make(tmp_path)
+    trainer.recipe = recipe(rollout={"state": state})
+    answers = ['{"x": 1, "y": 2}', '{"y": 2, "x": 1}']
+    records = [replace(record(0, True), trajectory=text, observation=text) for text in answers]
+    monkeypatch.setattr(module, "read_steps", lambda batch: BatchSteps(records, ["u_0_0", "u_1_0"]))
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    trainer._balance_batch(Batch(["u_0_0", "u_1_0"], [{}, {}]), {})
+    assert trainer.update_state.advantages.levels[0].size.tolist() == [size, size]
+    assert [step.observation for step in trainer.update_state.steps.records] == answers  # are stored as they were
+
+
 class Critic:
     """Values of steps in order, as the workers give them."""
 

@@ -1,0 +1,170 @@
+"""State keys: the texts by which states are compared. `rollout.state` names one.
+
+A state key is a function of a `Visit` that returns text, or a class, whose instances are called with the visits of one
+episode in order of time. It is called when a step is recorded, so the recorded `observation` is the key; only the JSON
+fields that "json" leaves out are found later, in a whole batch (`hgpo.rollout.keyed_steps`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hgpo.envs.env_checker import exact_state, safe_repr
+from hgpo.keys import canonical_json
+from hgpo.plugins import Registry
+from hgpo.tool_calls import ToolCallError, parse_action, parse_tagged_call
+
+JSON, TOOL_CALL = "json", "tool_call"
+COMMANDS_FOLLOW = "\nPossible: "
+"""Separates the observation from the commands in a key."""
+
+FAILED = "Nothing happens"
+"""The answer of household games to a command without effect."""
+
+UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
+"""Prefixes of the answers to commands whose effect later observations do not show."""
+
+NO_CALL = "no tool call"
+"""The key "tool_call" before the first call of an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A state, as a key reads it.
+
+    Attributes:
+        observation: what the environment returned.
+        action: what the agent did before; None in the first state.
+        info: what the environment said beside the observation; empty for stored steps, and on verl only `task`,
+            `admissible_commands`, `won`, `score` and `tools`.
+    """
+
+    observation: str
+    action: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+StateKey = Callable[[Visit], str]
+
+
+def observation(visit: Visit) -> str:
+    """The observation's text."""
+    return visit.observation
+
+
+def observation_and_commands(visit: Visit) -> str:
+    """The observation followed by what can be done, where one text, such as "Nothing happens.", has many states."""
+    return f"{visit.observation}{COMMANDS_FOLLOW}{', '.join(visit.info.get('admissible_commands') or ())}"
+
+
+class PublishedG2poKey:
+    """State keys of household games as in the published G2PO code; one instance per episode.
+
+    The key of the first state is its observation; later keys are observations with the admissible commands.
+    A failed command keeps the key (but after a failed first command, the key is the observation with its commands).
+    After a change that later observations do not show, the text of that change precedes the next observation.
+
+    Source: github.com/Nala-YN/G2PO, agent_system/environments/env_manager.py. Its WebShop uses only the observation.
+
+    Example: after "You heat the mug 1 ..." at the microwave and a walk, the key is the heating's and the walk's text.
+    """
+
+    def __init__(self) -> None:
+        """Start without observations."""
+        self._last: tuple[str, ...] = ()
+
+    def __call__(self, visit: Visit) -> str:
+        """Return the key of the next state."""
+        text = observation_and_commands(visit)
+        if not self._last:
+            self._last = (text,)
+            return visit.observation
+        if not visit.observation.startswith(FAILED):
+            self._last = (*self._last[-1:], text)
+        return " ".join(self._last) if self._last[0].startswith(UNSEEN_CHANGES) else self._last[-1]
+
+
+def simulator(visit: Visit) -> str:
+    """The exact state of an environment that gives it, `info["state_key"]`."""
+    return exact_state(visit.info)
+
+
+class LastCall:
+    """Name and arguments of the last tool call of an episode, whatever was said since; `NO_CALL` before the first."""
+
+    def __init__(self) -> None:
+        """Start without a call."""
+        self._last = NO_CALL
+
+    def __call__(self, visit: Visit) -> str:
+        """Return the key of the next state."""
+        self._last = called(visit.action) or self._last
+        return self._last
+
+
+def called(action: str | None) -> str | None:
+    """The tool calls of an action as canonical JSON, `[{"arguments": …, "name": …}]`; None if it has none.
+
+    It reads the actions of environments with tools, responses with a `<tool_call>`, and turns of conversations
+    (`hgpo.storage.conversations`), whose last line is such a list.
+    """
+    text = action or ""
+    for read in (parse_action, lambda response: parse_tagged_call(response)[1]):
+        try:
+            call = read(text)
+        except ToolCallError:
+            continue
+        return canonical_json([{"name": call.name, "arguments": call.arguments}])
+    try:
+        calls = json.loads(text.rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        return None
+    is_list = isinstance(calls, list) and all(
+        isinstance(one, dict) and {*one} == {"name", "arguments"} for one in calls
+    )
+    return canonical_json(calls) if calls and is_list else None
+
+
+STATE_KEYS: Registry[Callable[..., Any]] = Registry(
+    "state key",
+    "hgpo.state_keys",
+    {
+        "observation": f"{__name__}:observation",
+        "observation_and_commands": f"{__name__}:observation_and_commands",
+        "published_g2po": f"{__name__}:PublishedG2poKey",
+        "simulator": f"{__name__}:simulator",
+        JSON: f"{__name__}:observation",
+        TOOL_CALL: f"{__name__}:LastCall",
+    },
+    check=lambda part: None if callable(part) else "is not a function of a state",
+)
+"""State keys by name; see `hgpo.plugins`."""
+
+INFO_OF = {
+    "observation_and_commands": "admissible_commands",
+    "published_g2po": "admissible_commands",
+    "simulator": "state_key",
+    TOOL_CALL: "tools",
+}
+"""Key -> what an environment's `info` must have for it at the start of an episode."""
+
+
+def make_key(state: str) -> StateKey:
+    """The key of one episode for a value of `rollout.state`.
+
+    Raises:
+        ValueError: Unknown name. The returned function raises it for a key that is not text.
+    """
+    part = STATE_KEYS.get(state)
+    key = part() if isinstance(part, type) else part
+
+    def checked(visit: Visit) -> str:
+        found = key(visit)
+        if not isinstance(found, str):
+            raise ValueError(f"the state key {state!r} returned {safe_repr(found)}; it has to return text")
+        return found
+
+    return checked

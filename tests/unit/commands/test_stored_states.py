@@ -1,0 +1,83 @@
+"""`--state` of `hgpo advantages` and `hgpo inspect`: stored steps compared by a state key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgpo.cli.main import main
+from hgpo.report.report import build_report
+from hgpo.storage.reading import read_rollouts
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Path:
+    """Three conversations of one task, each in its own words; two of them make the same call."""
+    lines = []
+    for trajectory, (order, reward) in enumerate([(7, 1.0), (7, 0.0), (8, 0.0)]):
+        call = {"id": f"call_{trajectory}", "function": {"name": "find", "arguments": json.dumps({"order": order})}}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": f"Hello, this is number {trajectory}."},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": json.dumps({"order": order, "asked": 100 + trajectory})},
+            {"role": "assistant", "content": "Found it."},
+        ]
+        lines.append({"group": "t", "trajectory": trajectory, "reward": reward, "messages": messages})
+    path = tmp_path / "talks.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_advantages_by_tool_calls(talks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "steps.jsonl"
+    assert main(["advantages", str(talks), "--state", "tool_call", "-o", str(output)]) == 0
+    assert capsys.readouterr().out.startswith(
+        "state key tool_call: 83.3 % of the steps share their key with another trajectory of the task, 0.0 % the "
+        "stored observation\n"
+    )
+    rows = read_rollouts(output)
+    assert rows.column("level_0_size").to_pylist() == [3, 2, 3, 2, 3, 1]
+    assert rows.column("observation")[0].as_py() == "Hello, this is number 0."
+    keys = rows.column("state_key").to_pylist()
+    assert keys[0] == keys[2] == keys[4] == "no tool call"
+    assert keys[1] == keys[3] == '[{"arguments": {"order": 7}, "name": "find"}]'
+    # a second time, by another key: the column is replaced
+    again = tmp_path / "again.jsonl"
+    assert main(["advantages", str(output), "--state", "json", "-o", str(again)]) == 0
+    assert read_rollouts(again).column("state_key")[1].as_py() == '{"asked": 100, "order": 7}'
+
+
+def test_the_summary_as_json_names_the_key(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advantages", str(talks), "--state", "tool_call", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["state"] == "tool_call"
+    assert described["state_lines"][0].startswith("state key tool_call: 83.3 %")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("toolcall", "unknown state key 'toolcall'; did you mean tool_call?"),
+        ("simulator", "reads state_key of the environment's info, which is not stored"),
+    ],
+)
+def test_keys_that_do_not_exist_or_need_more(
+    state: str, message: str, talks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("advantages", "inspect"):
+        assert main([verb, str(talks), "--state", state]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_report_shows_observations_and_keys(talks: Path) -> None:
+    report = build_report(talks, state="tool_call")
+    [sampled] = report.samples
+    assert sampled.texts["observation"][0] == "Hello, this is number 0."
+    assert sampled.texts["state"][:2] == ("no tool call", '[{"arguments": {"order": 7}, "name": "find"}]')
+    assert report.matching[0].startswith("state key tool_call: 83.3 %")
+    plain = build_report(talks)
+    assert plain.matching == ()
+    assert "state" not in plain.samples[0].texts
