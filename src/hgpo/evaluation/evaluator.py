@@ -113,13 +113,13 @@ class Evaluator:
                 in the result.
 
         Returns:
-            The result; None if the cost limit was reached before all episodes were played.
+            The result; None if, with `keep_going`, the cost limit was reached before all episodes were played.
 
         Raises:
             EvalLogError: the log belongs to another evaluation, or is damaged.
             ValueError: no episode was played to its end.
-            EnvContractError, RolloutError, ContextFull, AnswerFailed: an episode failed and `keep_going` is false; if
-                it is true, a full context counts as a loss.
+            EnvContractError, RolloutError, ContextFull, AnswerFailed, OverBudget: an episode failed and `keep_going` is
+                false; if it is true, a full context counts as a loss.
         """
         check_writable(output)
         named = {"model": model, "environment": self.conditions.environment, "agent": self.conditions.agent}
