@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hgpo.cli import TRUST_HELP, add_option_argument, parse_given
 from hgpo.envs.base import Env, Info
-from hgpo.utils.text import visible_lines
+from hgpo.utils.text import counted, visible_lines
 
 if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
@@ -131,7 +131,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     player = Player(policy, agent, rules, on_step=show)
     end = asyncio.run(play_task(EvalTask(task, arguments.game, arguments.seed), player)).summary
     outcome = end.failure or end.context_full or ("won" if end.won else "lost")
-    _show(f"[{outcome}, {len(end.trials)} trials, {end.counts.steps} steps]")
+    _show(f"[{outcome}, {counted(len(end.trials), 'trial')}, {counted(end.counts.steps, 'step')}]")
     return 1 if end.failure else 0
 
 
