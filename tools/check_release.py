@@ -1,7 +1,7 @@
-"""Whether a tag may become a release: `python tools/check_release.py v0.2.0`. Standard library alone.
+"""Checks whether a tag may become a release: `python tools/check_release.py v0.2.0`. Uses only the standard library.
 
-A release is one tag. Its name is the version of pyproject.toml after a "v", CITATION.cff names the same version, and
-CHANGELOG.md has a section for it that says something, with its date. Exit status 1 where one of these is not so.
+A release is one tag. Its name is "v" and the version of pyproject.toml, CITATION.cff names the same version, and
+CHANGELOG.md has a dated section for it with at least one entry. Exit status 1 if one of these does not hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def problems(tag: str, root: Path = ROOT) -> Iterator[str]:
-    """What stands against the release, one sentence each."""
+    """The reasons against the release, one sentence each."""
     version = tomllib.loads(_text(root, "pyproject.toml"))["project"]["version"]
     if tag != f"v{version}":
         yield f"the tag is {tag!r} and pyproject.toml has version {version!r}: tag v{version}, or change the version"
@@ -36,7 +36,7 @@ def _changelog_problems(changelog: str, version: str) -> Iterator[str]:
     if not re.search(r"\d{4}-\d{2}-\d{2}\s*$", title):
         yield f'CHANGELOG.md: the section "## {title.strip()}" does not end with its date, YYYY-MM-DD'
     if not re.search(r"^- \S", body, re.MULTILINE):
-        yield f'CHANGELOG.md: the section "## {title.strip()}" lists nothing'
+        yield f'CHANGELOG.md: the section "## {title.strip()}" has no entry'
 
 
 def _text(root: Path, name: str) -> str:
@@ -44,7 +44,7 @@ def _text(root: Path, name: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong; returns the exit status."""
+    """Print the problems and return the exit status."""
     if len(arguments) != 1:
         print("usage: python tools/check_release.py TAG", file=sys.stderr)
         return 2

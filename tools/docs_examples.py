@@ -1,4 +1,4 @@
-"""Docstrings as the API pages want them: an extension of griffe, named in mkdocs.yml."""
+"""Rewrites docstrings for the API pages: an extension of griffe, named in mkdocs.yml."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
 
 
 class WrittenOut(griffe.Extension):
-    """Examples in fences, and one entry for each name.
+    """Puts examples into code fences, and gives each name an entry of its own.
 
-    As bare text Markdown takes `>>>` for quotations and `[…]` for links; griffe takes `a, b: text` for one name.
+    Outside fences, Markdown reads `>>>` as quotations and `[…]` as links; griffe reads `a, b: text` as one name.
     """
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:

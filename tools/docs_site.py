@@ -1,8 +1,8 @@
-"""What the site needs beside MkDocs, as hooks of mkdocs.yml: `make docs` builds it.
+"""Hooks of mkdocs.yml for the documentation site, which `make docs` builds.
 
-A link of the documentation is written for the forge, which shows the whole repository. The site holds `docs/` alone,
-so every file outside that a page links to becomes a page under `repository/`, and so do those that it links to in
-turn. Notebooks become pages, formulas become MathML, and nothing may be fetched from elsewhere when a page is read.
+Links in the documentation are written for a forge, which shows the whole repository. The site is built from `docs/`, so
+every file outside `docs/` that a page links to becomes a page under `repository/`, and so do the files that such a page
+links to. Notebooks become pages, formulas become MathML, and no page may load anything from another site.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = "repository/"
-"""Where the site keeps what lies outside docs/."""
+"""The site's folder for pages of files outside docs/."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".txt": "text", "": "text"}
 _LARGEST = 100_000
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
@@ -37,13 +37,13 @@ _FETCHED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:htt
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write out the patterns of the navigation, such as `decisions/*.md`."""
+    """Replace patterns in the navigation, such as `decisions/*.md`, by the pages that match."""
     config.nav = _written_out(config.nav, set(_named(config.nav)))
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what the pages link to, as pages; a notebook's page takes its place."""
+    """Add the linked files as pages; a notebook is replaced by its page."""
     from mkdocs.structure.files import File, InclusionLevel
 
     for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
@@ -68,7 +68,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Point the links at the site's pages; comments would end tables."""
+    """Point the links at the site's pages, and remove comments, which would end tables."""
     return with_links(page.file.src_uri, _COMMENT.sub("", markdown))
 
 
@@ -86,7 +86,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Refuse a page that a browser could not show without a network."""
+    """Reject a page that loads anything from another site."""
     from mkdocs.exceptions import PluginError
 
     for page in sorted(Path(config.site_dir).rglob("*.html")):
@@ -96,7 +96,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def repository_path(source: str) -> str:
-    """The path in the repository of what the site calls `source`.
+    """The repository path of the file or folder whose page on the site is `source`.
 
     >>> [repository_path(name) for name in ("inspect.md", "repository/src/hgpo/cli/main.py.md", "decisions/README.md")]
     ['docs/inspect.md', 'src/hgpo/cli/main.py', 'docs/decisions']
@@ -108,7 +108,7 @@ def repository_path(source: str) -> str:
 
 
 def site_path(path: str) -> str:
-    """The inverse: what the site calls a file or folder of the repository.
+    """The site's page of a file or folder of the repository; the inverse of `repository_path`.
 
     >>> [site_path(name) for name in ("docs/inspect.md", "src/hgpo/cli/main.py", "docs/decisions", "recipes")]
     ['inspect.md', 'repository/src/hgpo/cli/main.py.md', 'decisions/README.md', 'repository/recipes/README.md']
@@ -121,7 +121,7 @@ def site_path(path: str) -> str:
 
 
 def with_links(page: str, markdown: str) -> str:
-    """The page with each link to something of the repository leading to the site's page of it."""
+    """The page's Markdown, with links to files of the repository replaced by links to the site's pages."""
 
     def turned(found: re.Match[str]) -> str:
         target = _target(page, found[2])
@@ -133,7 +133,7 @@ def with_links(page: str, markdown: str) -> str:
 
 
 def linked(page: str, markdown: str) -> Iterator[str]:
-    """What a page links to, by the site's names."""
+    """The site's pages to which a page links."""
     for found in _LINK.finditer(_CODE.sub("", markdown)):
         if (target := _target(page, found[2])) is not None:
             yield target
@@ -168,19 +168,19 @@ def notebook_as_markdown(notebook: dict[str, Any]) -> str:
 
 
 def _target(page: str, link: str) -> str | None:
-    """What a link of a page leads to by the site's name; None where it is nothing of the repository."""
+    """The site's page to which a link of `page` leads; None if the target is not in the repository."""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(_written_at(page)), link))
     return site_path(path) if not path.startswith("..") and os.path.exists(ROOT / path) else None
 
 
 def _written_at(page: str) -> str:
-    """The path that a page's links start from: a folder's page stands in the folder."""
+    """The repository path to which a page's links are relative; the page of a folder is in that folder."""
     path = repository_path(page)
     return f"{path}/README.md" if (ROOT / path).is_dir() else path
 
 
 def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
-    """Apply `change` to what is no code."""
+    """Apply `change` to the text outside code."""
     parts, end = [], 0
     for code in _CODE.finditer(markdown):
         parts += [change(markdown[end : code.start()]), code[0]]
@@ -196,7 +196,7 @@ def _title(path: Path) -> str:
 
 
 def _written_out(nav: Any, named: set[str]) -> Any:
-    """The navigation with each pattern as the pages it stands for, less those that are `named` by themselves."""
+    """The navigation with each pattern replaced by the pages that match it, except the `named` ones."""
     if isinstance(nav, dict):
         return {title: _written_out(below, named) for title, below in nav.items()}
     if not isinstance(nav, list):

@@ -15,7 +15,7 @@ import campaign_table
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{5}")
 FEWEST_SOURCES = 2
-"""Of a row of the spread; one source has no spread."""
+"""Minimum number of sources for a row of the spread."""
 NAMES = {
     "gigpo": "GiGPO",
     "graphgpo": "GraphGPO",
@@ -55,10 +55,10 @@ class Figure(BaseModel):
         reported_by: the name of that source; figures with one name count as one source.
         date: year and month of the source.
         benchmark, split: what was evaluated on.
-        model: which was trained.
-        history_length: K. seeds: of training. evaluation_seeds: with which one policy was evaluated.
-        catalogue: size of WebShop's.
-        checkpoint: which of the evaluated checkpoints the figure is of.
+        model: the model that was trained.
+        history_length: K. seeds: number of training seeds. evaluation_seeds: number of seeds for one policy.
+        catalogue: number of products in WebShop's catalogue.
+        checkpoint: which of the evaluated checkpoints has this figure.
         success: in %. error: what follows ± in the source. score: WebShop's mean score, 0-100.
         checked: "source": read there; "second hand": read in another text, `read_in` if that can be looked up.
         note: what else is needed to read the figure.
@@ -258,7 +258,7 @@ there. Success and score in %.
   setting of GraphGPO had 89.8 and 78.9 ([Relax #280](https://github.com/redai-studio/Relax/pull/280)).
 - **Settings.** History length K, steps per episode, updates, prompt and versions of the trainer differ.
 
-"seeds" are of training; others are named. "checked": `source`: the figure was read in the source; `second hand`: in another text, which is linked
+"seeds" are training seeds unless they are called seeds of evaluation. "checked": `source`: the figure was read in the source; `second hand`: in another text, which is linked
 if it is public. [Reporting results](../reporting.md) says how to report figures that can be compared.
 """
 

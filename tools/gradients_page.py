@@ -124,11 +124,11 @@ whose inner products are those of the gradients up to about 1 %. The true gradie
 the other rollouts as baseline, and compared with batches of the other 32. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets of tasks.
 
 - **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the latter.
-- **other tasks**: with that of all other tasks. "–": too noisy, a squared length came out negative.
-- **direction**: cosine of the mean batch gradient with the true one, same tasks; below 1 is bias.
-- **noise**: variance of a batch gradient over its squared mean.
+- **other tasks**: the same with the true gradient of all other tasks. "–": too noisy, an estimated squared length was negative.
+- **direction**: cosine of the mean batch gradient with the true gradient, same tasks; below 1 is bias.
+- **noise**: variance of a batch gradient divided by its squared mean.
 
-Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction is not yet a good training
+Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction does not imply a good policy after training
 ([trained policies](trained-policies.md)).
 
 Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) with V the fixed point over

@@ -2,9 +2,8 @@
 
     python tools/reference_pages.py
 
-A test compares the pages with what is written here.
-
-Tests hold the keys of `METRICS` against the rows that both engines write.
+A test compares the pages with the output of this script; other tests compare the keys of `METRICS` with the rows that
+both engines write.
 """
 
 # ruff: noqa: E501 - a figure's meaning is one line
@@ -33,7 +32,7 @@ METRICS: dict[str, dict[str, str]] = {
         "forgotten_pairs": "number of remembered (observation, action) pairs that were removed from prompts",
         "prompt_tokens": "prompt tokens of all steps, chat template included",
         "response_tokens": "response tokens of all steps",
-        "resampled_groups": "tasks that were replaced because all their episodes had the same score (`rollout.resample_uniform_groups`)",
+        "resampled_groups": "number of groups that were replaced because all their episodes had the same total reward (`rollout.resample_uniform_groups`)",
         "tasks_drawn": "tasks used since the run started",
         "lost_trajectories": "verl only: episodes left out because their environment worker was lost",
     },
@@ -45,19 +44,19 @@ METRICS: dict[str, dict[str, str]] = {
         "group_trajectories_k": "mean over steps of the number of trajectories in the group",
         "group_usable_k": "share of steps for which the level is used",
         "level_weight_k": "mean weight of the level, 0 where it is unused",
-        "level_sign_agreement_k": "share of equal signs with the advantage of the level before (level 0: of the episode level), where both are used and not 0",
-        "level_sign_agreement_final_k": "share of equal signs with the final advantage",
+        "level_sign_agreement_k": "share of steps whose advantage has the same sign as at the level before (level 0: as at the episode level), where both are used and not 0",
+        "level_sign_agreement_final_k": "share of steps whose advantage at this level has the same sign as the final advantage",
         "level_variance_explained_k": "raw variance explained: 1 − W/T, see [inspect.md](../inspect.md#variance-explained)",
         "level_variance_explained_adjusted_k": "adjusted variance explained: 1 − W/E[W]; 0 is chance",
-        "level_prompts_differ_k": "share of the steps in groups of two or more whose prompts are not all equal",
+        "level_prompts_differ_k": "among the steps in groups of two or more, share of those in groups whose prompts are not all equal",
     },
     "Policy update": {
         "loss": "the minimised loss, mean over mini-batches",
-        "policy_loss": "its part that depends on the advantages",
-        "kl": "k3 estimate of the KL divergence from the start policy: r − 1 − log r, with r the start's token probability over the policy's",
+        "policy_loss": "the part of the loss that depends on the advantages",
+        "kl": "k3 estimate of the KL divergence from the start policy: r − 1 − log r, with r the start policy's probability of a token divided by the policy's",
         "entropy": "mean entropy of the response tokens' distributions, in nats",
         "clip_fraction": "share of response tokens without gradient because the ratio was clipped",
-        "dual_clip_fraction": "share clipped by the second bound, for negative advantages (`cispo`: share whose weight was clipped)",
+        "dual_clip_fraction": "share of response tokens clipped by the second bound, for negative advantages (`cispo`: share whose weight was clipped)",
         "approximate_kl": "mean log-prob at sampling minus mean log-prob now, in nats",
         "gradient_norm": "L2 norm before clipping, mean over mini-batches",
         "samples": "steps that were trained on",
@@ -71,18 +70,18 @@ METRICS: dict[str, dict[str, str]] = {
         "sampler_gap_max": "largest absolute difference",
         "sampler_effective_sample_size": "(Σ w)² / (N Σ w²) over the N tokens' importance weights w; 1 if all are equal",
         "sampler_clipped_share": "share of tokens whose weight is at `training.importance_cap`",
-        "staleness_min": "verl's asynchronous modes, as the next four: how many policy versions ago the newest token was sampled",
-        "staleness_mean": "mean over steps of the same, of a step's oldest token",
-        "staleness_max": "that of the oldest token",
-        "staleness_spread_mean": "mean over groups of the versions between a group's oldest and newest token",
-        "staleness_spread_max": "the largest of these",
+        "staleness_min": "verl's asynchronous modes only, like the next four: number of policy versions since the newest token was sampled",
+        "staleness_mean": "mean over steps of the number of policy versions since the step's oldest token was sampled",
+        "staleness_max": "number of policy versions since the oldest token was sampled",
+        "staleness_spread_mean": "mean over groups of the number of versions between a group's oldest and newest token",
+        "staleness_spread_max": "largest such number of a group",
     },
     "Cost": {
-        "seconds_collect": "wall time of the rollouts, in seconds; verl's asynchronous modes: of the wait for them",
+        "seconds_collect": "wall time of the rollouts, in seconds; verl's asynchronous modes: time spent waiting for rollouts",
         "seconds_advantages": "wall time of the estimator, in seconds",
         "seconds_update": "wall time of the policy update, in seconds",
         "tokens_per_second": "prompt and response tokens per second of the three together",
-        "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: that of the actor's device, absent on CPUs",
+        "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: memory of the actor's device, absent on CPUs",
         "out_of_memory": "built-in engine on CUDA: how often memory ran out and micro-batches were halved; absent if never",
     },
 }

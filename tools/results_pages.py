@@ -2,7 +2,7 @@
 
     python tools/results_pages.py
 
-A test compares the pages with what is written here.
+A test compares the pages with the output of this script.
 """
 
 # ruff: noqa: E402, E501 - benchmarks/ is put on the path first; pages have long lines
@@ -31,7 +31,7 @@ CAMPAIGNS = {
 CHOSEN_RATES = {
     f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
 }
-"""The same for campaigns that are on the page only: each estimator at the best of some learning rates."""
+"""Settings -> title for campaigns that are on the page only, each estimator with its best learning rate."""
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -70,9 +70,9 @@ def index_page() -> str:
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
 compares.
 
-Evaluation figures here, in README.md and in the recipes, but for the quickstart's and those of the campaign with PPO, were measured when one
-generator per seed drew an evaluation's random numbers. Now they are drawn by seed and task ([decision 021](../decisions/021-redesign.md)): a rerun
-gives another sample of the same quantity.
+Evaluation figures here, in README.md and in the recipes, except for the quickstart and the campaign with PPO, were measured when one
+generator per seed drew all random numbers of an evaluation. Now each task has its own generator ([decision 021](../decisions/021-redesign.md)), so a
+rerun gives another sample of the same quantity.
 
 - [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
 - [Gradients](gradients.md): batch gradients of estimators beside the true policy gradient
@@ -90,9 +90,9 @@ def trained_page() -> str:
     parts = [
         """# Trained policies
 
-A tiny policy is trained with each estimator from the same warm start. Success is that on held-out tasks at temperature 0.4; "while
+A tiny policy is trained with each estimator from the same warm start. Success is measured on held-out tasks at temperature 0.4; "while
 training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
-(Student's t). "n.s.", and the conclusions: not significant at 5 %, p values corrected by Holm's method for all pairs of the table. "Detectable":
+(Student's t). "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the conclusions use the same test. "Detectable":
 the least true difference that one comparison of as many seeds finds in 80 of 100 cases, for the median spread. "g2po" has its published
 state key on household games (`rollout.state=published_g2po`); "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without
 `skip_zero_advantage=false`, estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for them
@@ -155,7 +155,7 @@ def rates_line(settings: str) -> str:
     )
     starts = " Not all of these began with the same start policy." if len({one.start for one in trials}) > 1 else ""
     return (
-        f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed of its own; that with the highest success on "
+        f"Learning rates {tried} were tried with each estimator, one training each{length} with a separate seed; the rate with the highest success on "
         f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also those with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
     )
 
@@ -225,7 +225,7 @@ programming.
 | loops | two keys in order, with shortcuts that lead back | 30 |
 | household | "Nothing happens." for every invalid command | 15 |
 
-An update plays 16 tasks × 8 rollouts, γ = 0.95. The row "gigpo" is its own figure; other rows are differences to it, paired by instance;
+An update plays 16 tasks × 8 rollouts, γ = 0.95. The row "gigpo" shows the figure itself; other rows show the difference to it, paired by instance;
 ± is half of the 95 % CI over instances. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. Three rows use the exact values, which no estimator has:
 `R - V`, `R - V, discounted` (exact value as baseline), `Q - V` (exact advantage).
 
@@ -349,7 +349,7 @@ learn; they do not rank the engines.
 ## Samplers
 
 {samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens a response, two
-CPU cores. The gap is the absolute difference between the sampler's log-probs and those of the trainer.
+CPU cores. The gap is the absolute difference between the sampler's and the trainer's log-probs.
 
 {samplers_table(samplers)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8

@@ -31,7 +31,7 @@ def audited(pins: Path) -> list[dict[str, Any]]:
 
 
 def report(name: str, packages: Sequence[dict[str, Any]]) -> int:
-    """Print what was found; the number of packages with a known vulnerability."""
+    """Print what was found and return the number of packages with a known vulnerability."""
     found = [package for package in packages if package.get("vulns")]
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     print(f"{name}: {len(packages)} packages, {len(found)} with known vulnerabilities, {len(skipped)} not audited")
@@ -40,7 +40,7 @@ def report(name: str, packages: Sequence[dict[str, Any]]) -> int:
             fixed = ", ".join(flaw.get("fix_versions", [])) or "no version"
             print(f"  {package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}")
     if skipped and len(skipped) == len(packages):
-        print("  no advisory service answers from here: nothing is known of any of them")
+        print("  no advisory service can be reached: nothing is known about these packages")
     return len(found)
 
 
@@ -51,7 +51,7 @@ def main() -> int:
         try:
             found += report(name, audited(ROOT / name))
         except RuntimeError as error:
-            print(f"{error}\n  no advisory service answers from here: nothing is known of any of them")
+            print(f"{error}\n  no advisory service can be reached: nothing is known about these packages")
     return int(found > 0)
 
 

@@ -105,7 +105,7 @@ def test_alone_it_is_exported_where_its_base_can_be_had(finished, tmp_path, caps
 
 
 def test_settings_that_nothing_reads_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"policy\.lora\.dropout is read where policy\.lora\.rank is above 0"):
+    with pytest.raises(ValueError, match=r"policy\.lora\.dropout is used only if policy\.lora\.rank is above 0"):
         config(tmp_path, "policy.lora.dropout=0.1")
     with pytest.raises(ValueError, match=r"policy\.lora\.dropout.*built-in"):
         load_config(RECIPE, ["run.engine=verl", "policy.lora.rank=4", "policy.lora.dropout=0.1"])

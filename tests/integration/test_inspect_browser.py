@@ -165,7 +165,7 @@ def test_the_overview_shows_the_figures_of_the_library(watched: Watched, plain: 
     shown = watched.page.eval_on_selector_all("#levels td[data-figure=size_p50]", "all => all.map(c => c.innerText)")
     assert shown == [str(level.size_p50) for level in summary.levels]
     both = sum(len(library(plain[0], update)[0]) for update in (1, 2))
-    assert f"{both} steps of 6 tasks in 2 updates. All can be looked at." in watched.page.inner_text("#counts")
+    assert f"{both} steps of 6 tasks in 2 updates. All are in the report." in watched.page.inner_text("#counts")
     success = watched.page.eval_on_selector_all(
         "#chart-success [aria-roledescription=point]", "all => all.map(one => one.getAttribute('aria-label'))"
     )

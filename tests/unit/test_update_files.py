@@ -19,7 +19,7 @@ from hgpo.training.trainer import Trainer
 
 SOURCE = Path(hgpo.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
-MOST_FILES, MOST_HELPERS, MOST_LINES = 15, 22, 450
+MOST_FILES, MOST_HELPERS, MOST_LINES = 15, 21, 450
 FILE = r"`([\w/]+\.py)`"
 
 

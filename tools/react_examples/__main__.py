@@ -1,6 +1,6 @@
-"""Makes the worked examples that a ReAct agent is shown: `python tools/react_examples [FOLDER]`.
+"""Makes the worked examples in a ReAct agent's prompts: `python tools/react_examples [FOLDER]`.
 
-Experts play generated games, and rules say in plain English why they act as they do. The files go to
+Experts play generated games, and rules explain their actions in plain English. The files go to
 `src/hgpo/agents/examples` unless a folder is named. The same code makes the same files.
 """
 

@@ -1,4 +1,4 @@
-"""Which generated games become worked examples: the first of their suite that show enough."""
+"""Selects generated games as worked examples: the first games of a suite that meet the requirements."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hgpo.envs.webshop.generator import DEPARTMENTS
 from hgpo.envs.webshop.suite import webshop_suite
 
 SEED = 2210
-"""Of the generated games; no recipe has it."""
+"""Seed of the generated games; no recipe uses it."""
 HOUSEHOLD_SIZE = {"receptacles": [6, 9], "objects": [4, 7], "copies": 3}
 HOUSEHOLD_GAMES = 600
 SHOP_SIZE = {"products": 80, "kinds": 8, "attributes": 2, "values": 3, "page_size": 3, "attribute_words": 3}
 SHOP_GOALS = 1200
 FEWEST_TURNS, MOST_TURNS = 5, 11
 OFFICIAL_TURNS = 6
-"""Exactly: way back and one option, or second page and two. Pages of the official form repeat a long instruction."""
+"""Exact number of turns in the official form, whose pages repeat a long instruction."""
 BACK, NEXT = "click[< prev]", "click[next >]"
 
 
 def household_games() -> tuple[PlayedGame, ...]:
-    """Two games of each task type: in both a place is searched in vain, in the second something is opened, too."""
+    """Two games of each task type: in both, one place is searched in vain; in the second, something is opened."""
     suite = alfworld_suite(
         size=HOUSEHOLD_SIZE, train_games=HOUSEHOLD_GAMES, valid_seen_games=0, valid_unseen_games=0, seed=SEED
     )
@@ -63,7 +63,7 @@ def _first_take(actions: Sequence[str]) -> int:
 
 
 def _is_new(example: WorkedExample, earlier: Sequence[WorkedExample]) -> bool:
-    """Whether it wants another kind of object than all before, and words the task otherwise than those of its kind."""
+    """Whether its object is new, and its wording of the task differs from earlier examples of its kind."""
     wanted = parse_task(example.task)
     if any(parse_task(other.task).object_kind == wanted.object_kind for other in earlier):
         return False
@@ -71,7 +71,7 @@ def _is_new(example: WorkedExample, earlier: Sequence[WorkedExample]) -> bool:
 
 
 def _wording(task: str) -> str:
-    """The sentence without what it names."""
+    """The task sentence without the names of object and target."""
     wanted = parse_task(task)
     return task.replace(wanted.object_kind, "…").replace(wanted.target_kind, "…")
 
@@ -79,9 +79,8 @@ def _wording(task: str) -> str:
 def shop_games() -> tuple[PlayedGame, ...]:
     """Two purchases in each category of the official form, then two in each department of the generated shops.
 
-    Those of the official form show its pages and its wording of instructions, the others the brief pages of the
-    generated shops. In the first of two a product turns out not to be sold with what is wanted, in the second a page is
-    turned.
+    Examples of the official form show its pages and its wording of instructions, the others the brief pages of the
+    generated shops. In the first of two, a product lacks a wanted option; in the second, the agent turns a page.
     """
     official = official_tasks(SEED)
     suite = webshop_suite(size=SHOP_SIZE, train_goals=SHOP_GOALS, valid_seen_goals=0, valid_unseen_goals=0, seed=SEED)
@@ -115,5 +114,5 @@ def _noun(instruction: str) -> str:
 
 
 def _first_wording(number: int) -> int:
-    """Where the wordings of an example begin: the two of a kind differ, and so do the first ones of two kinds."""
+    """Index of an example's first wording; it differs between the two examples of a kind, and from kind to kind."""
     return number // 2 + number % 2

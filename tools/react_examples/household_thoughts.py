@@ -1,6 +1,6 @@
-"""Why the expert of the household games acts as it does, in plain English.
+"""Explains the actions of the household games' expert in plain English.
 
-It knows what the expert knows: the task's sentence, what was observed, and what is usually kept where in a household.
+The explanations use only the expert's knowledge: task sentence, observations, and the usual places of objects.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _PLANS = {
         "I have to find one {kind}, bring it to {target}, and then do the same with another.",
     ),
 }
-"""What a task takes, by its type; those with an appliance share one."""
+"""Task type -> wordings of the plan; "" stands for the types that need an appliance."""
 
 
 class HouseholdNarrator:
-    """Explains the commands of one game after the other; `first` is where its wordings begin."""
+    """Explains the commands of one game after the other; `first` is the index of the first wording."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -124,7 +124,7 @@ class HouseholdNarrator:
         return f"{self._so_far(kind)} {reason}"
 
     def _so_far(self, kind: str) -> str:
-        """What the search before this move has come to."""
+        """The result of the search before this move."""
         last, held = self._seen.last_visited, self._seen.held
         if last is not None and self._seen.count(kind, last):
             raise NoWords(f"leaves {last}, which has what is wanted")
@@ -141,7 +141,7 @@ class HouseholdNarrator:
         return self._words.say("second", wordings, kind=kind)
 
     def _for_later(self, place: str) -> str:
-        """A lamp that was come across while the object was looked for."""
+        """A remark on a lamp that was seen during the search for the object; "" without one."""
         if self._task.task_type != "look_at_obj_in_light":
             return ""
         lamp = self._lamp_at(place)
@@ -201,7 +201,7 @@ class HouseholdNarrator:
         return self._words.say("take", wordings, thing=thing, at=_at(place), then=self._then(place))
 
     def _then(self, place: str) -> str:
-        """What comes after taking, in tasks with a step that is easily forgotten."""
+        """The next part of the task after taking, if it is easily forgotten."""
         if self._task.verb:
             return f" and will {self._task.verb} it before I put it anywhere"
         if self._task.task_type != "look_at_obj_in_light":

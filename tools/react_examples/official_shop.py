@@ -1,9 +1,9 @@
-"""A shop in the form of the official WebShop catalogue, with goods of this project's own.
+"""A shop in the form of the official WebShop catalogue, with invented goods.
 
-Its two files are as the official ones are, so the same code reads them, words the instructions and writes the pages:
+Its two files have the official format, so the same code reads them, words the instructions and writes the pages:
 `Find me slim fit women's cardigans with deep pockets with color: navy, and size: large, and price lower than 40.00
-dollars`. Nothing in them is from there: brands and goods are invented, and only the names of the categories are the
-same, since they are what an example is chosen by.
+dollars`. No content is from the official catalogue: brands and goods are invented. Only the names of the categories are
+the same, because examples are chosen by category.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _catalog(seed: int) -> Catalog:
 
 
 def _files(rng: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What stands in the official files: products, and by id what is asked for."""
+    """The contents of the two files: products, and instructions by product id."""
     products, attributes = [], {}
     for name, category in CATEGORIES.items():
         for _ in range(PRODUCTS_A_CATEGORY):
@@ -149,6 +149,6 @@ def _files(rng: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _some(values: tuple[str, ...], rng: random.Random) -> list[dict[str, str]]:
-    """Three of them, in their order."""
+    """Three of the values, in their order."""
     chosen = set(rng.sample(values, 3))
     return [{"value": value} for value in values if value in chosen]

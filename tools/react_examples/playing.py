@@ -1,4 +1,4 @@
-"""Plays an expert through a task and has each of its actions explained."""
+"""Plays a task with an expert, and adds an explanation to each action."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hgpo.envs.base import Expert, Info, Task
 
 
 class NoWords(Exception):
-    """An action whose reason no rule can say truly; its game makes no example."""
+    """No rule has a true reason for an action; the game becomes no example."""
 
 
 class Narrator(Protocol):
-    """Says why an expert acts as it does, from what was observed so far and the task alone."""
+    """Explains an expert's actions from the task and the observations so far only."""
 
     def reset(self, info: Info) -> None:
         """Start a game."""
         ...
 
     def explain(self, observation: str, info: Info, action: str) -> str:
-        """The thought before `action`, which answers `observation`. `NoWords` where there is none to be had."""
+        """The thought before `action`, which answers `observation`. `NoWords` if no rule has a reason."""
         ...
 
 
@@ -58,7 +58,7 @@ def play(task: Task, expert: Expert, narrator: Narrator, most_turns: int) -> Pla
 
 
 def without_frame(first: str, task: str) -> str:
-    """The first observation less the household engine's banner and its repetition of the task."""
+    """The first observation without the household engine's banner and repetition of the task."""
     if not first.startswith("-= "):
         return first
     return first.partition("\n\n")[2].removesuffix(f"\n\nYour task is to: {task}")

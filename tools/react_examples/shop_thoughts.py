@@ -1,4 +1,4 @@
-"""Why the expert of the shops acts as it does, in plain English, from the instruction and the pages alone."""
+"""Explains the actions of the shops' expert in plain English, from the instruction and the pages alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JOINING = frozenset(["with", "for", "and"])
 
 
 class ShopNarrator:
-    """Explains the actions of one purchase after the other; `first` is where its wordings begin."""
+    """Explains the actions of one purchase after the other; `first` is the index of the first wording."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -126,7 +126,7 @@ class ShopNarrator:
         return self._say(f"choose {bool(done)}", wordings, option=self._option_of[value], done=done)
 
     def _fits(self, offer: Offer) -> bool:
-        """A price of just the limit is paid for, too, but "under 30" does not say so."""
+        """Whether the words match and the price is below the limit; "under 30" excludes 30, which the shop accepts."""
         return offer.price < self._wanted.price_upper and _words(self._wanted.words) <= _words(offer.title)
 
     def _say(self, thought: str, wordings: tuple[str, ...], **names: str) -> str:

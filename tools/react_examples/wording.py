@@ -1,4 +1,4 @@
-"""Small helps for putting thoughts into English."""
+"""Helpers that put thoughts into English."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _UNCOUNTED = frozenset(["bread", "lettuce", "toiletpaper", "tea", "coffee", "hon
 
 
 class Wording:
-    """Words the same thought differently each time, going through its wordings in turn.
+    """Words the same thought differently each time, with its wordings in turn.
 
-    `first` is where it begins, so that two examples need not begin alike.
+    `first` is the index of the first wording, so that examples can begin differently.
 
     Example: `Wording(0).say("take", ("I see {it}.", "Here is {it}."), it="pen 1")` is `"I see pen 1."`.
     """

@@ -25,7 +25,7 @@ class AgentSpec:
     Attributes:
         environment: name of the environment, such as "alfworld".
         template: name or text of the prompt template; ignored by agents with their own template.
-        history_length: K, remembered steps; ignored by agents that remember all steps.
+        history_length: K, the number of remembered steps; ignored by agents that remember all steps.
     """
 
     environment: str
@@ -39,7 +39,7 @@ class Agent:
 
     Attributes:
         template: makes the prompt and parses the response.
-        history_length: remembered steps; None: all of the trajectory.
+        history_length: number of remembered steps; None: all of the trajectory.
         trials: most attempts at a task; the first success ends them.
         reflect: makes the prompt after a failed trial from the context at its end. The response is the lesson that the
             prompts of later trials include (`AgentContext.lessons`). None if there is one trial.

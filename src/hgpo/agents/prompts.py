@@ -1,4 +1,4 @@
-"""Memory and prompt templates: from an `AgentContext` to a prompt, and from a response, untrusted text, to an action.
+"""Memory and prompt templates: a template makes prompts and reads actions from responses, which are untrusted text.
 
 `CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
 published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld.
@@ -148,13 +148,13 @@ def get_template(name: str) -> Template:
 
 
 def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
-    """The published rules: the lower-cased text of the first `<action>…</action>`.
+    """The published rules: the action is the lower-cased text of the first `<action>…</action>`.
 
     Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
     a CJK character. Without a tag the last `fallback_characters` of the response are the action (30 for ALFWorld, 20
     for WebShop in the published recipe).
 
-    Unlike the published code, an `<action>` inside a thought is no action: a thinking model considers several.
+    Unlike in the published code, an `<action>` inside a thought is ignored: a thinking model considers several actions.
     """
     lowered = response.lower()
     answer = _from_its_action(lowered)
@@ -172,9 +172,9 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
 
 
 def _from_its_action(lowered: str) -> str:
-    """A response from its first `<action>` outside thoughts, or its text outside them if there is none.
+    """The response from its first `<action>` outside thoughts or, without one, the response without its thoughts.
 
-    The whole response if no thought before has an `<action>`.
+    If the first `<action>` is in no thought, or there is none at all, the whole response.
     """
     place = first = lowered.find("<action>")
     for start, end in thought_spans(lowered) if first >= 0 else ():
@@ -224,7 +224,7 @@ class CompactTemplate:
         return []
 
     def shorten(self, observation: str) -> str:
-        """The observation as the prompt has it; here only white space is shortened."""
+        """The observation as it appears in the prompt; here runs of white space become one space."""
         return " ".join(observation.split())
 
     def parse(self, response: str) -> ParsedAction:
@@ -318,7 +318,7 @@ class HouseholdCompactTemplate(CompactTemplate):
 
 
 class HouseholdReasoningTemplate(ReasoningTemplate):
-    """The published ALFWorld prompt: without `help`; a response without a tag gives its last 30 characters."""
+    """The published ALFWorld prompt: no `help`; without a tag, the last 30 characters of a response are the action."""
 
     role = "You are a skilled agent in the ALFRED household environment."
     fallback_characters = 30

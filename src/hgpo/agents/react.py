@@ -26,7 +26,7 @@ _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 _CALLS = 'A command is one tool call, {"tool": NAME, "arguments": {…}} in JSON. The tools and their arguments:'
 MAX_REMEMBERED_CHARACTERS = 2_000
-"""Of one response; later prompts leave out the rest, but not its action."""
+"""Maximum length of a response that later prompts repeat; a longer one is truncated and keeps its action."""
 MOST_LESSONS = 3
 """Most lessons in a prompt, as in section 4 of the paper."""
 _QUESTION = (

@@ -5,11 +5,11 @@ environment or a model wrote is not searched for placeholders. `{{` and `}}` are
 after a line with its name in brackets:
 
     [first]     the prompt of the first step; without sections the text is the prompt of every step
-    [later]     that of all others
+    [later]     the prompt of all other steps
     [past]      each remembered step in {history}
     [action]    each action in {actions}
 
-A file is read once, before a run begins (`hgpo.config.load_config`), and the text takes its place in the settings.
+A file is read once, before a run begins (`hgpo.config.load_config`); the settings then have its text, not its path.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def is_file(template: object) -> bool:
 
 
 def name_or_text(template: str) -> str:
-    """A value of `agent.template` as it is stored; `ValueError` for a path, and for a text with mistakes."""
+    """Check a value of `agent.template` without reading files; `ValueError` for a path or an invalid text."""
     if is_file(template):
-        raise ValueError("the file of a template is read only where a recipe or a command names it")
+        raise ValueError(f"{template!r} is a path, which only a recipe or a command may name; give the file's text")
     if is_text(template):
         TextTemplate(template)
     return template
@@ -64,20 +64,20 @@ def read_text_template(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        ValueError: it cannot be read, or `TextTemplate` rejects it; the message names the file.
+        ValueError: the file cannot be read, or `TextTemplate` rejects its text; the message names the file.
     """
     try:
         text = path.read_text(encoding="utf-8")
         TextTemplate(text)
     except OSError as error:
         raise ValueError(f"agent.template: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # also of its encoding
+    except ValueError as error:  # also an encoding error
         raise ValueError(f"agent.template: {path}: {error}") from error
     return text
 
 
 class TextTemplate:
-    """Prompts from a text. Responses are tagged where it asks for `<action>`, else they are the bare action."""
+    """Prompts from a text. If a prompt has `<action>`, responses have tags, else the whole response is the action."""
 
     def __init__(self, text: str, tagged: Template = REASONING) -> None:
         """Read the text.
@@ -87,7 +87,7 @@ class TextTemplate:
             tagged: reads and writes tagged responses.
 
         Raises:
-            ValueError: a placeholder is unknown, a brace is none, a section is missing or repeated, or no prompt has
+            ValueError: a placeholder is unknown, a brace is single, a section is missing or repeated, or a prompt lacks
                 the observation.
         """
         self._sections = _sections_of(text)
@@ -95,7 +95,7 @@ class TextTemplate:
         self.parse, self.respond = replies.parse, replies.respond
 
     def render(self, context: AgentContext) -> str:
-        """The user message; `help`, which the published prompts leave out, is no action of it."""
+        """The user message. As in the published prompts, `help` is not among its actions."""
         first = context.step - len(context.history) + 1
         past = (
             _fill(self._sections["past"], {"step": str(number), "observation": seen.strip(), "action": done})
@@ -131,7 +131,7 @@ def _sections_of(text: str) -> dict[str, str]:
     if len(found) < len(names):
         raise ValueError(f"a section is repeated: {_listed(names)}")
     if missing := [name for name in ("first", "later") if name not in found]:
-        raise ValueError(f"the section [{missing[0]}] is missing, and a text with sections has [first] and [later]")
+        raise ValueError(f"the section [{missing[0]}] is missing; a text with sections needs [first] and [later]")
     for name, section in found.items():
         _check(section, PLACEHOLDERS[name], f" of [{name}]" if names else "")
     for name in ("first", "later"):

@@ -76,7 +76,7 @@ def load_examples(name: str) -> tuple[WorkedExample, ...]:
 def examples_for(
     examples: Sequence[WorkedExample], kind: str, count: int, observation: str = ""
 ) -> tuple[WorkedExample, ...]:
-    """`count` examples for a task, or all if there are fewer: first those of its form, among these those of its kind.
+    """Up to `count` examples for a task: examples of its form come first, and among these examples of its kind.
 
     Args:
         examples: the examples to choose from; ties keep their order.

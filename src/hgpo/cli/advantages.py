@@ -39,7 +39,7 @@ with these columns added:
   level_K_group         number of the step's group at level K; -1: no group
   level_K_size          steps in the group, this one included; 0: no group
   level_K_trajectories  different trajectories in the group
-  level_K_mean, _std    of the values compared in the group, for most estimators the returns; empty: no group
+  level_K_mean, _std    mean and deviation of the values compared in the group, mostly the returns; empty: no group
   level_K_advantage     advantage inside the group
   level_K_weight        weight of that advantage
   level_K_unused        why the level is unused for the step: no_context (fewer than K steps before it), alone (in its
@@ -130,13 +130,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def with_advantages(stored: Sequence[StoredBatch], computed: Sequence[Advantages]) -> pa.Table:
-    """The rows of all files with the new columns; those of several files get a column `update`, if they have none."""
+    """The rows of all files with the new columns; rows of several files get a column `update` if they have none."""
 
     from hgpo.storage.tables import join_tables
 
     has_update = len(stored) == 1 or any("update" in steps.table.column_names for steps in stored)
     tables = []
-    groups: Counter[int | None] = Counter()  # per level, those of earlier files
+    groups: Counter[int | None] = Counter()  # per level, the number in earlier files
     for steps, advantages in zip(stored, computed, strict=True):
         added: dict[str, Any] = {} if has_update else {"update": [steps.update] * len(steps.batch)}
         if steps.observed is not None:

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout", choices=LAYOUTS, default="full", help="paper: a row per label, ALFWorld and WebShop as columns"
     )
-    parser.add_argument("--format", choices=FORMATS, help="of the table (default: by FILE's ending, else text)")
+    parser.add_argument("--format", choices=FORMATS, help="format of the table (default: by FILE's ending, else text)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table here")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw learning curves: .svg, .png, .pdf")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
-cannot run; the report's packages, verl and real data are not needed for that.
+cannot run; training needs neither the report's packages nor verl nor real data.
 
-With --engine verl: what that engine needs here, with a recipe: packages, GPUs, the CPUs that Ray places (TransferQueue,
-placement groups), estimates of the memory of a GPU and of the host. Ends with status 1 if verl would not start.
+With --engine verl, check what that engine needs: packages and GPUs; with a recipe also the CPUs that Ray places
+(TransferQueue, placement groups) and estimates of GPU and host memory. Ends with status 1 if verl would not start.
 
 examples:
   hgpo doctor
@@ -71,7 +71,7 @@ def _examine_engine(arguments: argparse.Namespace) -> int:
 
 
 def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Finding]:
-    """What a run on verl needs and this machine has; with a recipe also whether it would start here.
+    """What a run on verl needs and whether this machine has it; with a recipe, also whether the run would start here.
 
     Raises:
         ConfigError: the recipe cannot be read, or verl rejects its settings.
@@ -92,7 +92,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     else:
         visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
         needed = config is not None and not on_cpu(config.policy)
-        remedy = "without one: policy.device=cpu, for trying things out"
+        remedy = "without a GPU: policy.device=cpu, for small experiments"
         found.append(Finding("GPUs", visible, remedy, fatal=needed))
     if config is None or not machine.gpus:
         found += package_findings(machine, set())
@@ -106,7 +106,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
 
 def _examine_machine() -> int:
     if _version("torch") is not None:
-        sys.stderr.write("Looking at what is here; loading PyTorch takes a few seconds ...\n")
+        sys.stderr.write("Checking this machine; loading PyTorch takes a few seconds ...\n")
         sys.stderr.flush()
     device, torch_loads = _device_row()
     packages = {package: _version(package) for package in PACKAGES | OPTIONAL_PACKAGES}
@@ -169,11 +169,11 @@ def _device_row() -> tuple[Row, bool]:
         import torch
 
         found = f"CUDA: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU"
-    except Exception as error:  # a broken installation raises what it likes
+    except Exception as error:  # a broken installation may raise anything
         reason = f"torch is installed but cannot be loaded ({type(error).__name__}: {error})"
         return ("device", "unknown", f"{reason}: pip install --force-reinstall torch"), False
     if found == "CPU":
-        return ("device", found, "tiny policies train on it; an LLM wants a GPU"), True
+        return ("device", found, "tiny policies train on a CPU; use a GPU for an LLM"), True
     from hgpo.policies.backends import BACKENDS
 
     missing = BACKENDS.get("vllm").missing()
@@ -201,5 +201,5 @@ def _alfworld_data_row() -> Row:
     return (
         "ALFWorld games",
         f"generated only; ALFWORLD_DATA={folder} is no folder" if folder else "generated only",
-        "for the real ones: pip install alfworld, alfworld-download, then export ALFWORLD_DATA=the folder",
+        "for the real games: pip install alfworld, alfworld-download, then export ALFWORLD_DATA=the folder",
     )

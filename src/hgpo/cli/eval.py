@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Evaluate a policy on a split: each task is played exactly once per seed. Prints success with a 95 % interval, overall
-and per task type. The same policy gets the same figures in every way below and during training.
+and per task type. Evaluations during training give a policy the same figures as this command.
 
 A run's policy is evaluated as it was trained, and the result goes to RUN/evaluations/. A model is a folder, a .gguf
 file or a hub name; with --server it is the name of a model behind any server that speaks OpenAI's chat protocol. A
@@ -22,7 +22,7 @@ model needs an agent: direct (one prompt per step, with the last K steps), react
 action, the whole history in the prompt), reflexion (react, with several attempts at a lost task), tools (tool calls,
 for environments with tools), or one of your own. A run's policy can be evaluated with any of them, too.
 
-The result names the manifest that its tasks are of (`hgpo manifest list`), and tasks that differ from it, such as
+The result names the manifest that its tasks belong to (`hgpo manifest list`), and tasks that differ from it, such as
 another game file under the same id.
 
 With -o the result goes to that file, every step to NAME.rollouts.jsonl for `hgpo inspect`, and every task to
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
     )
     parser.add_argument(
-        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens each: adds the cost"
+        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens; adds the cost"
     )
     parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.output is not None and arguments.output.suffix != ".json":
-        raise ValueError(f"--output {arguments.output}: the name ends in .json")
+        raise ValueError(f"--output {arguments.output}: the name must end in .json")
     if arguments.at_once is not None and arguments.at_once < 1:
         raise ValueError(f"--at-once {arguments.at_once}: must be at least 1")
     if arguments.max_cost is not None and not arguments.prices:
@@ -135,7 +135,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     if stored.failed:
         reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
     if stored.manifest is not None:
-        reporter.say(f"The tasks are {len(stored.evaluation.tasks_won)} of the manifest {stored.manifest}")
+        reporter.say(f"The {len(stored.evaluation.tasks_won)} tasks belong to the manifest {stored.manifest}")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0

@@ -79,7 +79,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
 
 
 def _weights_folder(policies: RunPolicies, checkpoint: str) -> Path:
-    """Folder of a checkpoint's complete weights; that of the start where the run made one."""
+    """The folder of a checkpoint's complete weights; for the start, the start policy's folder if the run made one."""
     from hgpo.runs.checkpoints import check_bytes
     from hgpo.runs.folder import RunDirectoryError
 

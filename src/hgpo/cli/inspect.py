@@ -143,7 +143,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
             if estimator is None and ESTIMATORS.loaded(config.advantage.estimator) is None:
                 notices.append(
                     Notice(
-                        f"the run was trained with {config.advantage.estimator!r}, which is not imported to read it, "
+                        f"the run was trained with {config.advantage.estimator!r}; reading a run does not import it, "
                         "so the report uses HGPO instead; --estimator with that name imports it"
                     )
                 )

@@ -1,4 +1,4 @@
-"""`hgpo manifest`: what the tasks of an evaluation set are, and whether these files hold them."""
+"""`hgpo manifest`: lists, builds and checks the manifests of evaluation sets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ A manifest names the tasks of an evaluation set, with SHA-256 digests of each ga
 bounds and the catalogue. `hgpo eval` writes its id, and the tasks that differ from it, into every result.
 
 list   shows the manifests of the package
-build  computes one from the tasks of an environment, such as those of a download, and writes it to FILE; its id is the
-       file's name
-check  computes one again from the files here and names the tasks that differ; exit status 1 if there are any. Of a
-       manifest file no code is run. Real games are read from $ALFWORLD_DATA, WebShop's files from $WEBSHOP_DATA,
-       unless environment.options.data_dir is given.
+build  computes a manifest from the tasks of an environment, such as downloaded games, and writes it to FILE; its id is
+       the file's name
+check  computes a manifest again from the files here and names the tasks that differ; exit status 1 if there are any.
+       No code from a manifest file is run. Real games are read from $ALFWORLD_DATA, WebShop's files from
+       $WEBSHOP_DATA, unless environment.options.data_dir is given.
 
 examples:
   hgpo manifest list
@@ -25,7 +25,7 @@ examples:
   hgpo manifest build --env alfworld --split valid_seen environment.options.size=full -o full-valid_seen-1.json
 """
 SHOWN = 20
-"""Most tasks that `check` names."""
+"""Maximum number of tasks that `check` names."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="FILE|ID|environment.options.name=value",
-        help="of check: the manifest; of check and build: settings of the environment",
+        help="check: the manifest; check and build: settings of the environment",
     )
-    parser.add_argument("--env", metavar="NAME", help="of build: the environment: alfworld, webshop, …")
-    parser.add_argument("--split", help="of build: the split")
-    parser.add_argument("--about", default="", metavar="TEXT", help="of build: a description")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="of build: the file to write")
-    parser.add_argument("--force", action="store_true", help="of build: overwrite FILE")
+    parser.add_argument("--env", metavar="NAME", help="build: the environment: alfworld, webshop, …")
+    parser.add_argument("--split", help="build: the split")
+    parser.add_argument("--about", default="", metavar="TEXT", help="build: a description")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="build: the file to write")
+    parser.add_argument("--force", action="store_true", help="build: overwrite FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "check":
         return _check(arguments.words)
     if arguments.words:
-        raise ValueError(f"list takes no {arguments.words[0]!r}")
+        raise ValueError(f"list takes no arguments, got {arguments.words[0]!r}")
     return _list()
 
 
@@ -74,7 +74,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from hgpo.evaluation.manifests import build_manifest, write_manifest
 
     if arguments.output.suffix != ".json":
-        raise ValueError(f"--output {arguments.output}: the name ends in .json")
+        raise ValueError(f"--output {arguments.output}: the name must end in .json")
     check_output(arguments.output, overwrite=arguments.force)
     options, name = _options(arguments.words), arguments.output.stem
     manifest = build_manifest(name, arguments.env, arguments.split, options, arguments.about)
@@ -102,10 +102,10 @@ def _check(words: list[str]) -> int:
 
 
 def _options(overrides: list[str]) -> dict[str, object]:
-    """The options of the environment that settings give."""
+    """The environment's options from `overrides`."""
     from hgpo.cli import parse_given
 
     if others := [word for word in overrides if not word.startswith("environment.options.")]:
-        raise ValueError(f"{others[0]!r} makes no task; settings here are environment.options.name=value")
+        raise ValueError(f"{others[0]!r} determines no task; only environment.options.name=value is accepted here")
     options: dict[str, object] = parse_given(overrides).get("environment", {}).get("options", {})
     return options

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hgpo.cli import TRUST_HELP, add_option_argument, parse_given
 from hgpo.envs.base import Env, Info
-from hgpo.utils.text import visible_lines
+from hgpo.utils.text import counted, visible_lines
 
 if TYPE_CHECKING:
     from hgpo.rollout.episode import Episode
@@ -37,7 +37,7 @@ examples:
 """
 
 MOST_SHOWN = 2_000
-"""Characters of one text; a response may be endless."""
+"""Maximum number of characters shown of one text; a response may be very long."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    """A stored game, step by step."""
+    """Print a stored game, step by step."""
     import pyarrow.compute as pc
 
     from hgpo.storage.discover import find_step_files
@@ -92,7 +92,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _watch(arguments: argparse.Namespace, source: str, *, environment: str | None) -> int:
-    """A policy at play, step by step."""
+    """Let a policy play, and print each step."""
     from hgpo.runs.load_settings import as_overrides, settings_for
 
     given = {
@@ -131,7 +131,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
     player = Player(policy, agent, rules, on_step=show)
     end = asyncio.run(play_task(EvalTask(task, arguments.game, arguments.seed), player)).summary
     outcome = end.failure or end.context_full or ("won" if end.won else "lost")
-    _show(f"[{outcome}, {len(end.trials)} trials, {end.counts.steps} steps]")
+    _show(f"[{outcome}, {counted(len(end.trials), 'trial')}, {counted(end.counts.steps, 'step')}]")
     return 1 if end.failure else 0
 
 
@@ -178,7 +178,7 @@ def _play(episode: Episode, environment: Env) -> int:
 
 
 def _admissible(info: Info) -> list[str]:
-    """What can be typed. A search bar takes any words, so no environment lists them one by one."""
+    """The commands that the user may type. A search takes any words, so it is listed as a pattern."""
     search = ["search[words]"] if info.get("available_actions", {}).get("has_search_bar") else []
     return [*search, *(info.get("admissible_commands") or ())] or ["This environment lists none."]
 
@@ -202,7 +202,7 @@ def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
 
     Args:
         step: columns of a stored step, or the fields of a `StepRecord`; missing ones are left out.
-        whole_prompt: the whole prompt instead of its length.
+        whole_prompt: show the whole prompt instead of its length.
     """
     prompt = str(step.get("prompt") or "")
     parts = [f"── step {step['step'] + 1} " + "─" * 50]

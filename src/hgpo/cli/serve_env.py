@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="allow a --host that other machines can reach: there is no password and no encryption",
     )
     parser.add_argument(
-        "--max-sessions", type=int, default=limits.sessions, metavar="N", help=f"(default: {limits.sessions})"
+        "--max-sessions", type=int, default=limits.sessions, metavar="N", help=f"clients (default: {limits.sessions})"
     )
     parser.add_argument(
         "--max-message-bytes",

@@ -35,7 +35,7 @@ examples:
   hgpo train quickstart --engine verl policy.device=cpu verl.agent_workers=1
   hgpo train --settings            list every setting with its default
 
-progress, a line for about 15 of the updates (docs/reference/metrics.md has the other figures):
+progress lines, for about 15 of the updates (docs/reference/metrics.md explains the other figures):
   update 20/100   index of the update, and number of updates
   success         share of the update's training episodes that were won, at rollout.temperature
   reward          mean sum of an episode's training rewards
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
                 f"continue it as it is with `hgpo train --resume {config.run_directory}`"
             )
-        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # what it names was given now
+        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # the user gave its names now
     return _train(config, arguments.quiet, started)
 
 
@@ -136,7 +136,7 @@ def _given_settings(arguments: argparse.Namespace) -> Config:
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
         if recipe is not None:
-            raise ValueError("--env brings that environment's own recipe; leave out either, or set environment.name=…")
+            raise ValueError("--env selects the environment's own recipe; omit one of them, or set environment.name=…")
         if arguments.env in starters():
             recipe = starter_recipe(arguments.env, _model_of(overrides))
         else:
@@ -162,7 +162,7 @@ def print_settings() -> None:
 
 
 def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
-    """A first word of the form a.b=c is an override, not a recipe."""
+    """The recipe or None, and the overrides; a first word of the form a.b=c is an override."""
     word: str | None = arguments.recipe
     if word is None:
         return None, arguments.overrides
@@ -172,7 +172,7 @@ def _split(arguments: argparse.Namespace) -> tuple[Path | None, list[str]]:
 
 
 def _model_of(overrides: list[str]) -> str:
-    """What the overrides say of `policy.model`; "tiny" where they say nothing."""
+    """The `policy.model` of the overrides; "tiny" if they do not set it."""
     policy = written_settings(None, overrides).get("policy")
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
 
@@ -253,6 +253,6 @@ def _says_how_to_go_on(run: Path) -> Iterator[None]:
 
 
 def _prepare_libraries() -> None:
-    """Keep libraries quiet and offline where nothing asked otherwise."""
+    """Keep libraries quiet, unless the user has set their variables."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,4 +1,4 @@
-"""From what is written to typed settings, and back; checks that the engine reads them and that named parts exist.
+"""Converts recipes to typed settings and back; checks that the engine reads them and that named parts exist.
 
 Nothing heavy is imported here, so a mistake in a recipe is reported within a second. A test compares `ONLY` with the
 code of the engines (tests/unit/config/test_engines.py): a new setting is either read by both or named there.
@@ -45,15 +45,15 @@ ONLY: dict[str, Engine] = {
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings with `read_config` and check that every part they name exists.
 
-    Modules that the settings name by path are imported. If `agent.template` names a file, its text takes the path's
-    place: a run stores the text, and nothing opens the path again.
+    Modules that the settings name by path are imported. If `agent.template` names a file, the text of the file replaces
+    the path: a run stores the text, and nothing opens the path again.
 
     Args:
         path: a recipe; it may extend others. None: the defaults.
         overrides: `section.name=value`, applied last.
 
     Raises:
-        ConfigError: names every setting that is wrong.
+        ConfigError: a setting is wrong, or a part that it names does not exist; the message names it.
     """
     tree = written_settings(path, overrides)
     agent = tree.get("agent")
@@ -82,7 +82,7 @@ def _validated(tree: Tree) -> Config:
 
 
 def dump_config(config: Config) -> str:
-    """The tree as TOML, complete and flat; `load_config` of it gives an equal tree."""
+    """All settings as TOML, without `extends`; `load_config` of it gives equal settings."""
     return tomli_w.dumps(as_tree(config))
 
 
@@ -110,7 +110,7 @@ def describe_settings() -> list[tuple[str, str, str]]:
 
 
 def setting_values(settings: BaseModel) -> dict[str, str]:
-    """Dotted name -> value, both as `describe_settings` has them."""
+    """Dotted name -> value as text, for every setting that `describe_settings` describes."""
     return {name: str(value) for name, value, _ in leaves(settings)}
 
 
@@ -127,12 +127,12 @@ def _names() -> list[str]:
 
 
 def _whole() -> Config:
-    """Any valid tree: its names are wanted."""
+    """Valid settings, from which the names are read."""
     return Config(warm_start=WarmStartSettings(enabled=True))
 
 
 def _explain(problem: ErrorDetails) -> str:
-    """One line of what pydantic found."""
+    """One line that describes a problem found by pydantic."""
     setting = [str(part) for part in problem["loc"]]
     message = problem["msg"].removeprefix("Value error, ")
     given = f"(got {visible(repr(problem['input']))})"
@@ -142,7 +142,7 @@ def _explain(problem: ErrorDetails) -> str:
         meant = did_you_mean(".".join(setting), _names())
         message = f"unknown setting{meant or ';'} `hgpo train --settings` lists all"
     elif problem["type"] == "tuple_type":
-        message = f"a list is wanted, e.g. [{problem['input']!r}] {given}"
+        message = f"must be a list, e.g. [{problem['input']!r}] {given}"
     else:
         message = f"{message} {given}"
     return f"{'.'.join(setting)}: {message}"
@@ -173,7 +173,7 @@ def refuse_unread(config: Config) -> None:
 
 
 def leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, FieldInfo]]:
-    """(dotted name, value, field) of every setting of a section and those inside of it."""
+    """(dotted name, value, field) of every setting of a section and of the sections inside it."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, BaseModel):

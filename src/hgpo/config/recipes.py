@@ -1,4 +1,4 @@
-"""Recipes: those that come with the package by name, what a recipe extends, and `section.name=value` overrides.
+"""Reads recipes: finds them by name, resolves `extends`, and applies `section.name=value` overrides.
 
 hgpo's recipes are the files under recipes/: a wheel has them as `hgpo/recipes/`, a checkout in its root (see
 pyproject.toml). A recipe's name is its path without the ending, and a folder's name means its `hgpo.toml`, as for
@@ -72,8 +72,8 @@ def starter_recipe(environment: str, model: str = "tiny") -> Path:
 def starter_settings(environment: str, model: str = "tiny") -> list[str]:
     """Settings of `hgpo train --env` for an environment without recipes, such as "package.module:factory".
 
-    A tiny policy first imitates the suite's expert; a language model gets a prompt that explains the format. A class
-    that names its splits is trained on the first and evaluated on the last.
+    A tiny policy first imitates the suite's expert; a language model gets a prompt that explains the format. If the
+    suite is a class with a tuple `splits`, training uses the first split and evaluation the last.
 
     Raises:
         ValueError: there is no such environment.
@@ -87,7 +87,7 @@ def starter_settings(environment: str, model: str = "tiny") -> list[str]:
 
 
 def recipe_named(name: str) -> Path | None:
-    """The file of a recipe that hgpo or an environment package brings, or None."""
+    """The file of a recipe of hgpo or of an environment package, or None."""
     return _recipes().get(name)
 
 
@@ -126,7 +126,7 @@ def _folders_of_packages() -> Iterator[Path]:
 
 
 def written_settings(path: Path | None, overrides: Sequence[str]) -> Tree:
-    """All that a user has written for one run, as nested dictionaries without any `extends`; not checked.
+    """The settings of a recipe, its bases and the overrides, as nested dictionaries without `extends`; not validated.
 
     Args:
         path: a recipe, see `read_chain`; None: overrides alone.
@@ -188,7 +188,7 @@ def read_toml(path: Path) -> Tree:
     """The file as nested dictionaries.
 
     Raises:
-        ConfigError: it is missing, cannot be read, or is not TOML; the message names file and line.
+        ConfigError: the file is missing, cannot be read, or is not TOML; the message names file and line.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -209,7 +209,7 @@ def apply_override(tree: Tree, override: str) -> None:
         override: `a.b.c=value`; the value is read as TOML, else taken as a string.
 
     Raises:
-        ConfigError: it is not of that form, or goes through a value as if it were a section.
+        ConfigError: the override is not of that form, or names a value as if it were a section.
     """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():

@@ -55,7 +55,7 @@ class RunSettings(Section):
     threads: Positive | None = Field(
         None, le=1024, description="CPU threads for tensor work; default: PyTorch's choice."
     )
-    engine: Engine = Field("built-in", description="What trains; `--engine` sets it.")
+    engine: Engine = Field("built-in", description="The training engine; `--engine` sets it.")
 
 
 class EnvironmentSettings(Section):
@@ -76,7 +76,7 @@ class AgentSettings(Section):
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
     )
     template: Annotated[str, AfterValidator(name_or_text)] = Field(
-        "household-reasoning", description="Prompts: a name (`hgpo doctor` lists them), or a .txt with placeholders."
+        "household-reasoning", description="Prompts: a name (see `hgpo doctor`), or a .txt file with placeholders."
     )
 
 
@@ -93,7 +93,7 @@ class LoraSettings(Section):
 
     rank: Count = Field(0, description="Rank of the adapters; 0: the weights themselves are trained.")
     alpha: float | None = Field(None, gt=0, description="Adapters are scaled by alpha / rank; default: twice the rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of their inputs in gradient steps.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of the adapters' inputs in training.")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear", description='Modules with an adapter, e.g. ["q_proj", "v_proj"]; default: all but the head.'
     )
@@ -102,7 +102,7 @@ class LoraSettings(Section):
     def _rank_switches_it_on(self) -> Self:
         unread = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
         if not self.rank and unread:
-            raise ValueError(f"policy.lora.{unread[0]} is read where policy.lora.rank is above 0: set that, too")
+            raise ValueError(f"policy.lora.{unread[0]} is used only if policy.lora.rank is above 0: set it, too")
         return self
 
     @property
@@ -129,8 +129,8 @@ class PolicySettings(Section):
     )
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the backend, e.g. max_batch_size.")
     device: str = Field("auto", description="auto: CUDA if available, else CPU; CUDA on verl.")
-    max_prompt_tokens: Positive = Field(4096, description="Longer prompts drop their oldest remembered steps.")
-    max_response_tokens: Positive = Field(512, description="Longer responses are cut; metrics count them.")
+    max_prompt_tokens: Positive = Field(4096, description="Above this, prompts drop their oldest remembered steps.")
+    max_response_tokens: Positive = Field(512, description="Longer responses are cut; metrics count cut responses.")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="Arithmetic of sampling and training; auto: bfloat16 on CUDA, and for a wide model on a CPU that "
@@ -154,9 +154,9 @@ class RolloutSettings(Section):
         "observation", description="How states are compared (docs/concepts.md#state-keys): a name or `module:NAME`."
     )
     resample_uniform_groups: Count = Field(
-        0, description="Dynamic sampling: most times that groups with equal scores are replaced by new ones (0: never)."
+        0, description="Dynamic sampling: most rounds that replace groups of equal total reward by new ones (0: none)."
     )
-    store_every: Count = Field(1, description="Write rollouts/*.parquet every so many updates (0: never).")
+    store_every: Count = Field(1, description="Updates between stored steps in rollouts/*.parquet (0: none).")
 
 
 class AdvantageSettings(Section):
@@ -172,7 +172,7 @@ class TrainingSettings(Section):
 
     updates: Count = Field(160, description="Policy updates of the run.")
     checkpoint_every: Positive = Field(40, description="Updates between checkpoints; the last is always kept.")
-    keep_checkpoints: Positive = Field(2, description="How many of the newest checkpoints stay.")
+    keep_checkpoints: Positive = Field(2, description="Number of newest checkpoints that are kept.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW learning rate, after its warm-up.")
     learning_rate_schedule: Literal["constant", "cosine"] = Field(
         "constant", description="After the warm-up the rate stays, or falls along half a cosine until `updates`."
@@ -185,15 +185,15 @@ class TrainingSettings(Section):
         256, description="Most samples per optimiser step. A batch is cut into equal parts no larger than this."
     )
     epochs: Positive = Field(1, description="Passes over the batch.")
-    loss: Loss = Field("ppo", description="The policy loss (docs/algorithms/losses.md); gspo wants far smaller clips.")
+    loss: Loss = Field("ppo", description="The policy loss (docs/algorithms/losses.md); gspo needs far smaller clips.")
     loss_aggregation: LossAggregation = Field(
         "token-mean",
-        description="How tokens become one loss: their mean; the mean of the responses' means; their sum over "
-        "policy.max_response_tokens, as a mean over responses (Dr. GRPO); or the mean of the token means of "
-        "micro-batches of `loss_micro_batch_rows` responses, as in the published code.",
+        description="How token losses are averaged. sequence-mean: mean of the responses' means; constant: mean over "
+        "responses of their sums, divided by policy.max_response_tokens (Dr. GRPO); micro-batch-token-mean: mean of "
+        "the token means of micro-batches of `loss_micro_batch_rows` responses, as in the published code.",
     )
     loss_micro_batch_rows: Positive = Field(
-        16, description="Responses of a micro-batch of micro-batch-token-mean. Part of the loss; no bound of memory."
+        16, description="Responses per micro-batch of micro-batch-token-mean. Part of the loss; does not bound memory."
     )
     clip_low: float = Field(0.2, ge=0, lt=1, description="The probability ratio is clipped from below at 1 - clip_low.")
     clip_high: float = Field(0.2, ge=0, description="The probability ratio is clipped from above at 1 + clip_high.")
@@ -289,11 +289,11 @@ class CriticSettings(Section):
 class WarmStartSettings(Section):
     """Supervised start on expert demonstrations, up to a target success rate below 100 %.
 
-    It replaces an instruction-tuned model.
+    It is for models that do not follow instructions.
     """
 
     enabled: bool = Field(False, description="Imitate an expert before the first update; needed by a tiny model.")
-    demonstrations: Positive = Field(2000, description="Training tasks with an episode of the expert.")
+    demonstrations: Positive = Field(2000, description="Training tasks that the expert plays once.")
     noise: Fraction = Field(0.3, description="Share of the expert's actions replaced by random admissible ones.")
     probe_games: Positive = Field(128, description="Other training tasks, on which success is measured.")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
@@ -305,7 +305,7 @@ class WarmStartSettings(Section):
         8_192, description="Most tokens (padding included) per forward and backward pass."
     )
     max_updates: Positive = Field(2_000, description="Most supervised updates, those rolled back included.")
-    evaluate_every: Positive = Field(100, description="Supervised updates between evaluations; halved when overshot.")
+    evaluate_every: Positive = Field(100, description="Supervised updates between evaluations; halved by an overshoot.")
     target_low: float = Field(0.35, ge=0, le=1, description="Stop once success is between this and target_high.")
     target_high: float = Field(0.50, ge=0, le=1, description="Success above this is an overshoot and is rolled back.")
 
@@ -323,7 +323,7 @@ class EvaluationSettings(Section):
     games: Positive | None = Field(None, description="Number of tasks, from the start of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
     seeds: Annotated[tuple[int, ...], AfterValidator(_each_once)] = Field(
-        (123,), min_length=1, description="The evaluation set is evaluated once per seed."
+        (123,), min_length=1, description="Each task is played once per seed."
     )
     before: bool = Field(True, description="Evaluate the start policy, too, before the first update.")
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
@@ -346,16 +346,16 @@ VLLM_ON_CPU = "vllm-cpu"
 class VerlSettings(Section):
     """Cluster, environment workers, and verl's own settings (docs/verl.md).
 
-    Read with `--engine verl` only. The built-in engine passes the table over, so that one recipe serves both.
+    Used with `--engine verl` only. The built-in engine ignores the table, so that one recipe serves both.
     """
 
     ray_address: str | None = Field(None, description='A running cluster ("auto", "host:port"); default: start Ray.')
-    ray_cpus: Positive | None = Field(None, description="CPUs Ray may hand out when it is started here.")
+    ray_cpus: Positive | None = Field(None, description="CPUs that Ray may use if it is started here.")
     nodes: Positive = Field(1, description="Nodes that train.")
-    gpus_per_node: Positive = Field(1, description="GPUs of each; with policy.device = cpu: training processes.")
+    gpus_per_node: Positive = Field(1, description="GPUs per node; with policy.device = cpu, training processes.")
     mode: VerlMode = Field("sync", description="verl's trainer; the asynchronous ones sample ahead.")
-    rollout_gpus: Positive = Field(1, description="GPUs that only sample, beside the others; with separate_async.")
-    rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs our own sampler, or vllm-cpu.")
+    rollout_gpus: Positive = Field(1, description="Additional GPUs that only sample, for separate_async.")
+    rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs hgpo's sampler, or vllm-cpu.")
     tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
     agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
     environment_workers: Positive = Field(1, description="Processes with environments, per agent worker.")
@@ -387,7 +387,7 @@ class Config(Section):
 
     @property
     def estimator_options(self) -> dict[str, Any]:
-        """The estimator's options. `history_length` defaults to that of the agent if the estimator compares histories.
+        """The estimator's options. `history_length` defaults to the agent's if the estimator compares histories.
 
         The options of an estimator from another package are known only after it is loaded (`hgpo.config.load_config`).
         """
@@ -405,7 +405,7 @@ class Config(Section):
 
     @property
     def target_lambda(self) -> float:
-        """What `critic.target_lambda` comes to."""
+        """`critic.target_lambda`, or its default."""
         if self.critic.target_lambda is not None:
             return self.critic.target_lambda
         estimator = ESTIMATORS.get(self.advantage.estimator)
@@ -425,7 +425,7 @@ class Config(Section):
 
     @property
     def recomputes_log_probs(self) -> bool:
-        """What `training.recompute_log_probs` comes to: "auto" is whether sampler and trainer can differ.
+        """`training.recompute_log_probs`, where "auto" becomes whether sampler and trainer can differ.
 
         They are one policy with the built-in sampler, and with verl's synchronous trainer on CPUs, where the rollout
         engine is this project's own unless it is vLLM's build for CPUs.

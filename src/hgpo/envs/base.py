@@ -34,12 +34,12 @@ class Env(Protocol):
     Keys of `info` that the project reads (all optional except `won`):
     `won` (bool), `admissible_commands` (list of str), `task` (str, the sentence that states the goal),
     `score` (float in 0-1, if success is graded), `tools` (list of dict, see `hgpo.tool_calls`), `state_key` (str, the
-    exact state, by which `rollout.state = "simulator"` compares steps; a policy never sees it). An environment for
-    which the exact state costs time may have a method `state_key() -> str` instead, which is called only where it is
+    exact state, by which `rollout.state = "simulator"` compares steps; a policy never sees it). If computing the exact
+    state is slow, the environment may have a method `state_key() -> str` instead, which is called only where it is
     needed.
 
-    A method `identity() -> Mapping[str, Any]`, called after a reset, says what manifests record of the task: `game`
-    (SHA-256 of the game or shop), `price_bound`, and `observation`, if the first one depends on options.
+    An optional method `identity() -> Mapping[str, Any]`, called after a reset, returns what manifests record of the
+    task: `game` (SHA-256 of the game or shop), `price_bound`, and `observation`, a first observation without options.
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
@@ -57,7 +57,7 @@ class Task:
 
     Attributes:
         id: unique in its suite; metrics and stored steps name the task by it.
-        kind: the type by which success is also reported, such as `"pick_two_obj_and_place"`.
+        kind: the task type, such as `"pick_two_obj_and_place"`; success is also reported per type.
         make: returns a new environment.
     """
 
@@ -74,7 +74,7 @@ class Expert(Protocol):
         ...
 
     def act(self, observation: str, info: Info) -> str:
-        """The next command; previous commands may differ from the expert's."""
+        """The next command. The episode's earlier commands need not be the expert's."""
         ...
 
 
@@ -161,7 +161,7 @@ class TasksByNumber(Sequence[Task]):
 
     @abstractmethod
     def _task(self, number: int) -> Task:
-        """The task of a number, from 0."""
+        """Task `number` of the split, counted from 0."""
 
 
 LARGEST_SEED = 2**63 - 1
@@ -172,16 +172,16 @@ Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 def converted(name: str, value: object, kind: Any) -> Any:
-    """A value from a recipe as the type `kind`, by pydantic's rules: a list as a tuple, a table as a dataclass.
+    """Convert a recipe's value to the type `kind` by pydantic's rules: a list to a tuple, a table to a dataclass.
 
     Raises:
-        ValueError: the value does not have this type; names `name`, the value and the reasons.
+        ValueError: the value cannot be converted; the message has `name`, the value and the reasons.
     """
     holder: Any = create_model("Option", __config__=ConfigDict(arbitrary_types_allowed=True), value=(kind, ...))
     try:
         return vars(holder(value=value))["value"]
     except ValidationError as error:
-        union = get_origin(kind) in (Union, UnionType)  # its places are names of types
+        union = get_origin(kind) in (Union, UnionType)  # then an error's location is the name of a type
         found = [
             (() if union else problem["loc"][1:], problem["msg"].removeprefix("Value error, "))
             for problem in error.errors()
@@ -200,5 +200,5 @@ def expanded_path(path: str | Path) -> Path:
     """A path with `~` and `$VARIABLES` expanded; `FileNotFoundError` for a variable that is not set."""
     text = os.path.expanduser(os.path.expandvars(str(path)))
     if "$" in text:
-        raise FileNotFoundError(f"{str(path)!r}: the variable is not set; set it to a folder, or give the folder")
+        raise FileNotFoundError(f"{str(path)!r} contains a variable that is not set; set it, or write the folder")
     return Path(text)

@@ -1,7 +1,7 @@
 """Checks of what environments, experts and suites return (`hgpo.envs.base`); `hgpo.envs.wrappers` applies them.
 
-Without them an error would show late or never: a run without `won` has a success of 0, and a string counts as a true
-`terminated`. Every error names the task.
+Without these checks, errors would show late or never: without `won` the success of a run would be 0, and a string as
+`terminated` would count as true. Every error of an environment names the task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from hgpo.envs.base import Info, StepResult, Task
 
 BREAKS = (Exception, SystemExit)
-"""Errors of the user's code, with `sys.exit()`, which would end a run as if it were complete."""
+"""Exceptions caught from the user's code; `sys.exit()` in it would otherwise end a run as if it were complete."""
 
 LARGEST_REWARD = 1e12
 """The sum of squares of larger rewards is not exact in a float, or overflows."""
@@ -38,10 +38,10 @@ class EnvContractError(ValueError):
 
 
 def check_start(name: str, start: Any) -> tuple[str, Info]:
-    """The two checked values of a `reset()`.
+    """Check what `reset()` returned, `start`, and return its observation and info.
 
     Raises:
-        EnvContractError: a value is invalid; the message has `name`, the task's.
+        EnvContractError: a value is invalid; the message has `name`, the task's id.
     """
     try:
         observation, info = start
@@ -52,7 +52,7 @@ def check_start(name: str, start: Any) -> tuple[str, Info]:
 
 
 def check_step(name: str, step: int, result: Any) -> StepResult:
-    """The five checked values of step number `step` of an episode; see `check_start`."""
+    """Check what `step()` returned at step number `step`, and return its five values; see `check_start`."""
     try:
         observation, reward, terminated, truncated, info = result
     except (TypeError, ValueError):
@@ -69,7 +69,7 @@ def exact_state(info: Info) -> str:
     """The exact state of an environment, from the info of a `LimitedEnv`.
 
     Raises:
-        EnvContractError: there is none.
+        EnvContractError: the environment gives no exact state.
     """
     key = info.get("state_key")
     if key is None:
@@ -165,7 +165,7 @@ def _check_reward(name: str, step: int, reward: Any) -> None:
     if not _is_number(reward):
         _refuse(name, step, f"{_STEP_PROMISE}, the reward a finite number", f"the reward {safe_repr(reward)}")
     if abs(float(reward)) > LARGEST_REWARD:
-        promise = f"{_STEP_PROMISE}, the reward of a size up to {LARGEST_REWARD:g}"
+        promise = f"{_STEP_PROMISE}, the reward at most {LARGEST_REWARD:g} in absolute value"
         _refuse(name, step, promise, f"the reward {safe_repr(reward)}")
 
 

@@ -39,7 +39,7 @@ def make(name: str, **options: Any) -> TaskSuite:
 
 
 def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> dict[str, Any]:
-    """The options as a factory's annotations declare them, such as a list as a tuple.
+    """Convert the options to the types that the factory's annotations declare, such as a list to a tuple.
 
     Raises:
         ValueError: an unknown option, or a value of another type.
@@ -54,7 +54,7 @@ def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> 
     declared = factory.func if isinstance(factory, partial) else factory
     try:
         types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
-    except (NameError, TypeError):  # annotations for type checkers alone
+    except (NameError, TypeError):  # names that only a type checker imports
         return options
     return {option: converted(option, value, types.get(option, Any)) for option, value in options.items()}
 

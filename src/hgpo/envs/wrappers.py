@@ -33,7 +33,7 @@ def _named(what: str, call: str) -> Iterator[None]:
 class LimitedEnv:
     """Sets `truncated` at step `max_steps` of an episode; errors of the environment become `EnvContractError`.
 
-    `name` is the task's, for messages.
+    `name` is the task's id, for error messages.
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
@@ -50,7 +50,7 @@ class LimitedEnv:
         return self._environment
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
-        """Start over."""
+        """Start a new episode."""
         self._steps = 0
         with _named(f"task {self._name!r}", "reset()"):
             start = self._environment.reset(seed=seed)
@@ -121,7 +121,7 @@ class LimitedSuite:
         """The splits of the suite.
 
         Raises:
-            EnvContractError: they are not a list of strings.
+            EnvContractError: the suite's `splits` is not a list of strings.
         """
         splits = self._checked("splits", lambda: self.suite.splits)
         if not is_texts(splits):
@@ -137,8 +137,8 @@ class LimitedSuite:
         """The tasks of the suite, limited.
 
         Raises:
-            EnvContractError: they are not a sequence.
-            ValueError: there are none; says what was left out.
+            EnvContractError: the suite's `tasks` did not return a sequence.
+            ValueError: the split has no tasks; the message lists what was left out.
         """
         tasks = self._checked(f"tasks({split!r})", lambda: self.suite.tasks(split))
         if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):

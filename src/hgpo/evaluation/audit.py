@@ -1,7 +1,7 @@
-"""What an evaluation really evaluated: its tasks, their splits, repeats and gaps, and success with an honest interval.
+"""Audits an evaluation: which tasks of which splits were played, repeated or missed, and success with an interval.
 
-Tasks are identified by their id, an ALFWorld game's path, the number of a WebShop goal, or else by first observation or
-goal, which several tasks may share; then their plays are shared out evenly, in favour of the log.
+A task is identified by its id, an ALFWorld game's path or a WebShop goal's number, or else by first observation or
+goal. If several tasks share that text, its plays are distributed evenly over them, which favours the log.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class EvaluationSet:
     """The tasks that should have been played.
 
     Attributes:
-        name: Of the manifest or file.
-        tasks: Their ids.
+        name: Name of the manifest or file.
+        tasks: Ids of the tasks.
         manifest: The manifest, None for a list of ids.
     """
 
@@ -46,7 +46,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One kind of mistake, named as in `hgpo audit --help`, and its tasks, each with how often or why, in words."""
+    """One kind of mistake, named as in `hgpo audit --help`, and its tasks, each with a text: how often, or why."""
 
     kind: str
     tasks: Mapping[str, str]
@@ -60,10 +60,10 @@ class Pass:
         checkpoint: Its update, None if the log names none.
         episodes: Number of episodes.
         plays: How often most tasks were played.
-        success: Over tasks, with an interval clustered by task.
-        by_episode: Mean over episodes, in which repeated tasks count more than once.
-        more: Tasks to play so many times more, for an equal panel.
-        fewer: Tasks to leave out so many plays of.
+        success: Success over tasks, with an interval clustered by task.
+        by_episode: Mean success over episodes, in which repeated tasks count more than once.
+        more: Task -> number of further plays after which all tasks are played equally often.
+        fewer: Task -> number of plays to leave out for this.
     """
 
     checkpoint: int | None
@@ -80,18 +80,18 @@ class Audit:
     """The report about one log.
 
     Attributes:
-        log: Its name.
+        log: Name of the log.
         evaluation_set: Name of the evaluation set, None if none fits.
-        expected: Number of its tasks.
+        expected: Number of tasks of the evaluation set.
         tasks: Number of different tasks that were played.
-        splits: Number of them by split.
+        splits: Number of played tasks by split.
         seeds: All seeds.
         success_rule: How success was read.
-        passes: By checkpoint.
+        passes: The figures of each checkpoint.
         peak, last, mean: Success of the checkpoints after update 0; None with fewer than two.
-        reported_is: Which of them, and of which checkpoints, a given figure is; "" without one.
-        violations: What is wrong.
-        notes: What else a reader must know.
+        reported_is: Which of these figures, or which checkpoints' success, the reported figure equals; "" without one.
+        violations: The mistakes that were found.
+        notes: Further remarks for the reader.
     """
 
     log: str
@@ -193,13 +193,13 @@ def _best_fit(candidates: Sequence[tuple[str, ...]]) -> EvaluationSet | None:
 
 
 def _canonical(task: str) -> str:
-    """The id of this project for the path of an ALFWorld game; other ids as they are."""
+    """The project's id for the path of an ALFWorld game; other ids are returned unchanged."""
     path = _GAME.fullmatch(task)
     return f"{_SPLITS.get(path[1], path[1])}/{path[2]}" if path else task
 
 
 class _KnownTasks:
-    """The tasks of the manifests: by id, by what follows the split in it, and by digest of observation and goal."""
+    """The tasks of the manifests: by id, by the id without its split, and by digest of observation and goal."""
 
     def __init__(self, known: Iterable[Manifest]) -> None:
         self.games: defaultdict[str, set[str]] = defaultdict(set)  # recipes have other games under one id
@@ -217,7 +217,7 @@ class _KnownTasks:
                     self._by_name[name][task.id] = None
 
     def candidates(self, episode: PlayedEpisode) -> tuple[str, ...]:
-        """Ids of the tasks that it may have played; one made from its texts if no manifest has such a task."""
+        """Ids of the tasks that it may have played; if no manifest has one, its own id or an id made from its texts."""
         named = _canonical(episode.task)
         names = [named]
         if not named or " " in named or named.isdecimal():  # a sentence or a position, which name no task
@@ -227,7 +227,7 @@ class _KnownTasks:
         return found or (written,)
 
     def split_of(self, task: str) -> str:
-        """The split of the manifest that has the task, or the one that its id begins with; "" if unknown."""
+        """The split of the manifest that has the task, or the split that its id begins with; "" if unknown."""
         return self._splits.get(task) or _SPLITS.get(task.partition("/")[0], "")
 
 
@@ -240,7 +240,7 @@ def _forms(written: str) -> list[str]:
 def _assigned(
     episodes: Sequence[PlayedEpisode], candidates: Sequence[tuple[str, ...]], expected: EvaluationSet | None
 ) -> tuple[list[PlayedEpisode], int]:
-    """Each episode with its task, and how many of them have several candidates, which share them evenly."""
+    """Each episode with its task, and how many episodes were distributed evenly over several candidates."""
     before: defaultdict[tuple[Any, ...], dict[Any, int]] = defaultdict(dict)
     played, shared = [], 0
     for number, (episode, found) in enumerate(zip(episodes, candidates, strict=True)):
@@ -289,7 +289,7 @@ def _pass(checkpoint: int | None, plays: Sequence[PlayedEpisode], wanted: Collec
 def _find_foreign(
     log: EpisodeLog, splits: Mapping[str, str], wanted: Collection[str], own: Collection[str], found: _Found
 ) -> None:
-    """Record tasks that are not `wanted`, those of other splits than `own`, and those that were trained on."""
+    """Record tasks that are not `wanted`, tasks of other splits than `own`, and tasks that were trained on."""
     for task, split in sorted(splits.items()):
         if task in log.training or split == "train":
             found["training"][task] = "in the run's rollouts" if task in log.training else "of the split train"

@@ -1,6 +1,6 @@
 """Episodes in results and logs of any trainer: which task was played, with which seed, at which checkpoint.
 
-Read are result files and runs of this project, dumps of verl and verl-agent, and tables (JSONL, parquet, a JSON array)
+Reads result files and runs of this project, dumps of verl and verl-agent, and tables (JSONL, parquet, a JSON array)
 with a row per episode or per step. A table's keys are found by their usual names (`KEYS`), or named by the caller.
 
 - A number in the names of several files (verl's 40.jsonl, or step_40.json) is the checkpoint. Results of `hgpo eval`
@@ -64,8 +64,8 @@ class PlayedEpisode:
 
     Attributes:
         task: The task as the log names it; "" where only `texts` identify it.
-        success: 0-1; None if the log has no result. In result files that of the task, over all seeds.
-        seed: Of the evaluation, "" if not recorded.
+        success: 0-1; None if the log has no result. In result files the success of the task over all seeds.
+        seed: Seed of the evaluation, "" if not recorded.
         trial: Number of the repetition with that seed, "" if not recorded.
         checkpoint: Update after which it was played, None if not recorded.
         split: As the log names it, "" if not recorded.
@@ -92,7 +92,7 @@ class EpisodeLog:
     Attributes:
         name: The path; with its split if the path has several.
         episodes: In the order of the log.
-        rule: How success was read, in words.
+        rule: A text that says how success was read.
         training: Ids of the tasks that the run trained on; empty if they are not known.
         differing: Ids of tasks whose game differed from the manifest's when they were played.
     """
@@ -108,16 +108,16 @@ def read_logs(path: Path, columns: Mapping[str, str] | None = None) -> list[Epis
     """The evaluations of a run directory, a result file, or a file or folder of rows.
 
     A run has one log per evaluation set, a table one per split that it names. Result files in a folder are checkpoints
-    if they are of one run, or if their names differ in a number alone; if that is a seed, they are one evaluation, and
-    otherwise each is a log of its own.
+    if they are of one run, or if their names differ only in a number. If that number is a seed, they are one
+    evaluation. Otherwise each file is a separate log.
 
     Args:
         path: The file or folder.
         columns: Columns of `KEYS` that are read from other keys than usual.
 
     Raises:
-        ValueError: It cannot be read, has no evaluation or no column of tasks or results, or `columns` has an unknown
-            column.
+        ValueError: The path cannot be read, has no evaluation or no column of tasks or results, or `columns` has an
+            unknown column.
     """
     columns = columns or {}
     if unknown := sorted(columns.keys() - KEYS.keys()):
@@ -155,7 +155,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
         stored = run_evaluation(run, name)
         figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
         update = int(stated[1]) if stated else update_of(name, config.training.updates)
-        found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # some repeat training's
+        found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat
     if not found:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
     try:
@@ -167,7 +167,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
 
 
 def _logs_of_results(path: Path, files: Sequence[Path]) -> list[EpisodeLog]:
-    """Result files of one path; those of one run, or whose names differ in a number alone, are checkpoints."""
+    """Result files of one path. Files of one run, or whose names differ only in a number, are checkpoints."""
     numbers = {file.path: file.update for file in number_files(files, "hgpo") if file.unit == "update"}
     found: list[tuple[str, int | None, StoredEvaluation]] = []
     for file in files:
@@ -217,7 +217,7 @@ def _evaluated(stored: StoredEvaluation, checkpoint: int | None) -> Iterable[Pla
 
 
 def _logs_of_rows(path: Path, columns: Mapping[str, str], arrays: Sequence[Path]) -> list[EpisodeLog]:
-    """The rows of the path; `arrays` are its JSON arrays, which are read of a folder that has no other rows."""
+    """The rows of the path; `arrays` are its JSON arrays, which are read if the path has no other rows."""
     try:
         files = find_step_files(path, "hgpo")
     except NoRolloutsError:
@@ -270,7 +270,7 @@ class _Table:
         return None if key is None else converted(row[key], convert, f"{self.path}, key {key!r}")
 
     def _fits(self, key: str, name: str, value: Any) -> bool:
-        """Leave out what usually has another meaning: lists of steps, verl's ids of a prompt, trial numbers in text."""
+        """False for values that usually mean something else: lists of steps, verl's ids of prompts, trials as text."""
         if name in self.chosen or name == "trial":
             return name in self.chosen or isinstance(value, int)
         if self.is_dump and key in ("group", "step"):
@@ -296,7 +296,7 @@ def _episodes(file: StepFile, columns: Mapping[str, str], several: bool) -> list
 
 
 def _rows(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
-    """All rows of a file, of large ones with the `wanted` columns only."""
+    """All rows of a file; of this project's parquet files only the `wanted` columns."""
     if suffix_of(path) == ".parquet":
         return list(read_parquet(path, {*wanted}).to_pylist())
     return read_lines(path, Problems(path, strict=True))[0]
@@ -325,10 +325,10 @@ def _grouped(table: _Table) -> Iterable[list[dict[str, Any]]]:
 def _episode(
     table: _Table, rows: Sequence[dict[str, Any]], seed: str, checkpoint: int | None
 ) -> tuple[PlayedEpisode, float | None]:
-    """The episode of these rows, with its score; `seed` and `checkpoint` are those of the file's name."""
+    """The episode of these rows, with its score; `seed` and `checkpoint` come from the file's name."""
     first = min(rows, key=lambda row: _place(table, row))
     flags, scores = _results(table, rows)
-    if not flags and not scores:  # of a list of steps, as files with a trajectory per line have it
+    if not flags and not scores:  # files with a trajectory per line have a list of steps
         nested: list[Any] = next(
             (first[key] for key in ("steps", "trajectory") if isinstance(first.get(key), list)), []
         )
@@ -372,7 +372,7 @@ def _place(table: _Table, row: Mapping[str, Any]) -> int:
 
 
 def _texts(table: _Table, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """First observation and goal of an episode, as far as its first row has them; of another dump the prompt."""
+    """First observation and goal of an episode, as far as its first row has them; a dump without them: the prompt."""
     if not table.is_dump:
         found = (table.value(row, "observation", text_or_json), table.value(row, "goal", text_or_json))
         return tuple(one for one in found if one)

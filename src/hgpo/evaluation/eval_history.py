@@ -1,4 +1,4 @@
-"""Which evaluation belongs to which update, when one is due, and which are of another policy once a run is resumed."""
+"""A run's evaluations: their names and updates, when one is due, and which are outdated when the run is resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evaluation_names(run: RunDirectory) -> list[str]:
 
 
 def newest_evaluation(run: RunDirectory) -> str | None:
-    """Name of training's latest evaluation: `after`, else that of the latest update, else `before`, else None.
+    """Name of training's latest evaluation: `after`, else the one after the latest update, else `before`, else None.
 
     For a finished run it is always `after`, even if that file is missing.
     """
@@ -52,7 +52,7 @@ def rewind_evaluations(run: RunDirectory, update: int, updates: int) -> None:
     """Keep evaluations up to `update`; later ones are of a policy that is trained again, and are moved aside.
 
     They go to `evaluations.superseded/<name>.<number>.json`, as later metrics go to `metrics.superseded.jsonl`. Logs of
-    later evaluations are deleted, and logs of evaluations whose result is stored: a process may end between the two.
+    later evaluations are deleted, and so are logs that a process left behind after it had stored the result.
     """
     superseded = run.path / "evaluations.superseded"
     for path in sorted(run.evaluation("before").parent.glob("*.json")):
@@ -87,8 +87,8 @@ class HeldOut:
     """Success on the run's evaluation set after a number of updates.
 
     Attributes:
-        name: Of the evaluation: `before`, `update-20`, `after`.
-        update: After how many updates, 0 for `before`.
+        name: Name of the evaluation: `before`, `update-20`, `after`.
+        update: Number of updates before it, 0 for `before`.
         success: 0-1, with its 95 % interval.
         evaluation_set: Description of the evaluation set: number of tasks, split, temperature, seeds.
     """
@@ -101,12 +101,12 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutResults:
-    """All of a run.
+    """All evaluations that a run's training made.
 
     Attributes:
-        points: By update, the first before training.
-        gain: Last success minus that before training, paired by task; None without both, on one set.
-        problems: What could not be read, in words.
+        points: Their success, in the order of updates.
+        gain: Last success minus success before training, paired by task; None unless both are of one evaluation set.
+        problems: Texts that say what could not be read.
     """
 
     points: tuple[HeldOut, ...] = ()
@@ -115,7 +115,7 @@ class HeldOutResults:
 
 
 def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
-    """Read the evaluations that training made; one that is damaged or gone becomes a problem, the others are read."""
+    """Read the evaluations that training made; a damaged or missing one becomes a problem, the others are read."""
     found: list[tuple[int, str, Evaluation]] = []
     problems = []
     for name in evaluation_names(run):
@@ -135,7 +135,7 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
 
 def _lost(run: RunDirectory) -> list[str]:
     try:
-        return [f"an evaluation is left out: {path} is gone" for path in lost_evaluations(run)]
+        return [f"an evaluation is left out: {path} is missing" for path in lost_evaluations(run)]
     except ValueError as error:
         return [f"cannot determine which evaluations the run had: {error}"]
 

@@ -114,12 +114,12 @@ class EvalLog:
 
 
 def log_path(output: Path) -> Path:
-    """The log of the evaluation with this file."""
+    """The log of the evaluation with the result file `output`."""
     return output.with_name(output.stem + LOG_SUFFIX)
 
 
 def rollouts_path(output: Path) -> Path:
-    """The steps of the evaluation with this file."""
+    """The file of steps of the evaluation with the result file `output`."""
     return output.with_name(f"{output.stem}.rollouts.jsonl")
 
 

@@ -35,7 +35,7 @@ class EvalBudget:
     """Limits of an evaluation.
 
     Attributes:
-        prices: Of the policy's tokens.
+        prices: Prices of the policy's tokens.
         max_cost: No request is sent after the cost has reached this limit; None: no limit.
         max_concurrency: Most concurrent episodes, and so most concurrent requests.
     """
@@ -68,9 +68,9 @@ class Evaluator:
     """Plays each task of an evaluation set exactly once per seed.
 
     Attributes:
-        tasks: the first tasks of the split; those of a `LimitedSuite`, which checks the environment contract.
+        tasks: the first tasks of the split, from a `LimitedSuite`, which checks the environment contract.
         agent: makes the prompts.
-        rules: of every episode; their temperature is the evaluation's, 0 for greedy decoding.
+        rules: the rules of every episode; their temperature is the evaluation's, 0 for greedy decoding.
         split: name of the split.
         seeds: the set is played once per seed.
         reporter: prints progress.
@@ -113,13 +113,13 @@ class Evaluator:
                 in the result.
 
         Returns:
-            The result; None where the cost limit was reached before all episodes were played.
+            The result; None if, with `keep_going`, the cost limit was reached before all episodes were played.
 
         Raises:
             EvalLogError: the log belongs to another evaluation, or is damaged.
             ValueError: no episode was played to its end.
-            EnvContractError, RolloutError, ContextFull, AnswerFailed: an episode failed, unless `keep_going`, with
-                which a full context is a loss.
+            EnvContractError, RolloutError, ContextFull, AnswerFailed, OverBudget: an episode failed and `keep_going` is
+                false; if it is true, a full context counts as a loss.
         """
         check_writable(output)
         named = {"model": model, "environment": self.conditions.environment, "agent": self.conditions.agent}

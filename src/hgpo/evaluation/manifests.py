@@ -1,9 +1,9 @@
-"""The tasks of evaluation sets: what each task's game, first observation, goal and price bound are.
+"""Manifests: the game, first observation, goal and price bound of each task of an evaluation set.
 
-A manifest is a JSON file: those of the package are in the folder `manifests`, `hgpo manifest build` writes others. It
-holds no text of games and products, only their SHA-256 (of UTF-8, in hexadecimal digits).
+A manifest is a JSON file. The package's are in the folder `manifests`, `hgpo manifest build` writes others. It contains
+no text of games and products, only their SHA-256 (of UTF-8, in hexadecimal digits).
 
-An id is the suite's name of a task, which results store, too. It depends neither on the place of the files nor on the
+An id is the suite's name of a task, which results store, too. It depends neither on the folder of the files nor on the
 order in which a file system lists them:
 
 - ALFWorld: `<split>/<task folder>/<trial>`, the path of the game below the data folder;
@@ -55,13 +55,13 @@ class ManifestTask(BaseModel):
     """One task.
 
     Attributes:
-        id: see the module's first lines.
+        id: see the module's docstring.
         kind: the task type.
-        game: SHA-256 of the game file; of a generated game the file that `hgpo generate-games` writes; of a generated
-            shop its products. None: the catalogue's, or the environment states none.
-        observation: SHA-256 of the first observation; of WebShop in the mode `text`.
+        game: SHA-256 of the game file (if generated, of the file that `hgpo generate-games` writes) or of a generated
+            shop's products. None: `Manifest.catalogue` has it, or the environment gives none.
+        observation: SHA-256 of the first observation; for WebShop, of the page in the mode `text`.
         goal: SHA-256 of the text that states the goal.
-        price_bound: of a shopping goal; None: no bound.
+        price_bound: price bound of a shopping goal; None: no bound.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,7 +75,7 @@ class ManifestTask(BaseModel):
 
 
 class Catalogue(BaseModel):
-    """WebShop's official files: the name of that of the products, their number, and `Catalog.digest`."""
+    """WebShop's official files: name of the file of products, number of products, and `Catalog.digest`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -101,13 +101,13 @@ class Manifest(_Head):
 
     Attributes:
         id: `<name>-<version>`.
-        version: a later one has other tasks.
-        environment: its name.
-        split: of the environment.
+        version: a later version has other tasks.
+        environment: name of the environment.
+        split: split of the environment.
         description: what the set is.
-        settings: the environment's options that make the tasks; a folder of files is named by its variable.
-        catalogue: of WebShop's official files, else None.
-        tasks: what is played.
+        settings: the environment's options that determine the tasks; a folder is written as `$ALFWORLD_DATA`.
+        catalogue: the catalogue of WebShop's official files, else None.
+        tasks: the tasks.
     """
 
     tasks: tuple[ManifestTask, ...] = Field(min_length=1)
@@ -116,7 +116,7 @@ class Manifest(_Head):
     @classmethod
     def _each_once(cls, tasks: tuple[ManifestTask, ...]) -> tuple[ManifestTask, ...]:
         if len({task.id for task in tasks}) < len(tasks):
-            raise ValueError("a task is there twice")
+            raise ValueError("a task occurs twice")
         return tasks
 
     def by_id(self) -> dict[str, ManifestTask]:
@@ -136,26 +136,26 @@ class _File(_Head):
 
 @cache
 def manifests() -> dict[str, Manifest]:
-    """Those of the package, by id; the first call reads the files."""
+    """The manifests of the package, by id; the first call reads the files."""
     return {found.id: found for found in map(read_manifest, sorted(FOLDER.glob("*.json")))}
 
 
 def manifest_named(name: str) -> Manifest:
-    """A manifest of the package by its id, or that of a file; `ValueError` if there is none."""
+    """A manifest of the package by its id, or the manifest in a file; `ValueError` if `name` is neither."""
     if name in manifests():
         return manifests()[name]
     if Path(name).is_file():
         return read_manifest(Path(name))
     meant = did_you_mean(name, manifests()) or ";"
-    raise ValueError(f"no such manifest: {name}{meant} `hgpo manifest list` has all")
+    raise ValueError(f"no such manifest: {name}{meant} `hgpo manifest list` lists all")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a file, also one with the model's own keys; nothing that it names is imported or opened.
+    """Read a manifest, also one with the keys of `Manifest` itself; nothing that it names is imported or opened.
 
     Raises:
-        ValueError: it is too large, no JSON or no manifest; the message names the place.
-        OSError: it cannot be read.
+        ValueError: the file is too large, no JSON or no manifest; the message names the place.
+        OSError: the file cannot be read.
     """
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path} is no manifest: it has more than {MAX_BYTES:,} bytes")
@@ -163,7 +163,7 @@ def read_manifest(path: Path) -> Manifest:
     if "goals" in document:
         file = check_schema(path, document, _File)
         if any(row[1] >= len(file.goals) for row in file.tasks):
-            raise ValueError(f"{path} is damaged: a task names a goal that is not there")
+            raise ValueError(f"{path} is damaged: a task names a goal that does not exist")
         fields = ("kind", "goal", "id", "game", "observation", "price_bound")
         tasks = [dict(zip(fields, (*file.goals[row[1]], row[0], *row[2:]), strict=True)) for row in file.tasks]
         document = {**file.model_dump(exclude={"format", "goals"}), "tasks": tasks}
@@ -183,11 +183,11 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def best_fit(task_ids: Collection[str], among: Iterable[Manifest] | None = None) -> Manifest | None:
-    """The manifest with most of the ids, of equal ones the smallest; None if no one has any.
+    """The manifest that has most of the ids, the smallest of several; None if no manifest has any.
 
     Args:
-        task_ids: of the tasks that were played.
-        among: these; default: the manifests of the package.
+        task_ids: ids of the tasks that were played.
+        among: manifests to choose from; default: the manifests of the package.
     """
     wanted = set(task_ids)
     candidates = manifests().values() if among is None else among
@@ -200,14 +200,14 @@ def build_manifest(name: str, environment: str, split: str, options: Mapping[str
     """Compute a manifest from the tasks themselves.
 
     Args:
-        name: its id; a number after the last hyphen is its version.
-        environment: its name; ALFWorld without options means the games in $ALFWORLD_DATA.
-        split: of the environment.
-        options: of the environment.
+        name: id of the manifest; a number after the last hyphen is its version.
+        environment: name of the environment; ALFWorld without options means the games in $ALFWORLD_DATA.
+        split: split of the environment.
+        options: options of the environment.
         about: what the set is.
 
     Raises:
-        ValueError, OSError: there are no such tasks.
+        ValueError, OSError: the tasks cannot be made.
     """
     options = options or ({"data_dir": "$ALFWORLD_DATA"} if environment == "alfworld" else {})
     suite = make(environment, **options)
@@ -234,7 +234,7 @@ def build_manifest(name: str, environment: str, split: str, options: Mapping[str
 
 
 def _portable(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that make the tasks, with a variable in place of paths."""
+    """The options that determine the tasks, with a variable in place of paths."""
     settings = {name: value for name, value in options.items() if name not in (*_PATHS, *_CHANGES_NO_TASK)}
     if any(options.get(name) for name in _PATHS):
         settings["data_dir"] = f"${environment.upper()}_DATA"
@@ -242,11 +242,11 @@ def _portable(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_manifest(manifest: Manifest, options: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Compute the manifest again: what differs, by task; empty if nothing does.
+    """Compute the manifest again and return the differences by task; empty if there are none.
 
     Args:
-        manifest: from anywhere; its environment must be registered, and no path in its settings is used.
-        options: of the environment, such as `data_dir`; they replace those of the manifest.
+        manifest: a manifest, which may be untrusted: its environment must be registered; its paths are not used.
+        options: options of the environment, such as `data_dir`; they replace those of the manifest.
 
     Raises:
         ValueError, OSError: the tasks cannot be made.
@@ -263,7 +263,7 @@ def check_manifest(manifest: Manifest, options: Mapping[str, Any] | None = None)
 
 
 def _difference(known: ManifestTask | None, found: ManifestTask | None) -> str:
-    """What differs from the manifest, in words; "" if nothing does."""
+    """A text that says what differs from the manifest; "" if nothing does."""
     if known is None or found is None:
         return "not in the manifest" if known is None else "missing"
     differing = [word for field, word in _WORDS.items() if getattr(known, field) != getattr(found, field)]
@@ -271,7 +271,7 @@ def _difference(known: ManifestTask | None, found: ManifestTask | None) -> str:
 
 
 def _described(task: Task) -> tuple[ManifestTask, int | None]:
-    """The task's entry, and the number of products if it is of a shop; its environment is made and reset for it."""
+    """Make and reset the task's environment; return the task's entry, and the number of products of its shop."""
     environment: Any = task.make()
     observation, info = environment.reset(seed=0)
     inner = getattr(environment, "unwrapped", environment)
@@ -294,11 +294,11 @@ def text_digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """The manifest that tasks are of.
+    """The manifest that an evaluation's tasks belong to.
 
     Attributes:
-        id: of a manifest of the package; None: of none.
-        differs: ids of the tasks that are not in it, or are other tasks there.
+        id: id of a manifest of the package; None if the tasks belong to none.
+        differs: ids of the tasks that are not in the manifest, or differ from it.
     """
 
     id: str | None = None
@@ -314,8 +314,8 @@ class Recognised:
 def recognise(environment: str | None, tasks: Sequence[Task]) -> Recognised:
     """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
 
-    Tasks are made only if a manifest has their ids: making those of other environments may be slow or have effects. One
-    that cannot be made differs.
+    Tasks are made only if a manifest has their ids, since making a task may be slow or have side effects. A task that
+    cannot be made counts as different.
     """
     found = best_fit(
         [task.id for task in tasks], [one for one in manifests().values() if one.environment == environment]

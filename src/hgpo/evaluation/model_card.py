@@ -21,12 +21,12 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     Names of task types and of the model are untrusted: characters that could be markup are removed.
 
     Args:
-        run: whose policy it is.
-        config: its settings.
+        run: the run that trained the policy.
+        config: the run's settings.
         checkpoint: "start" or an update's number.
 
     Raises:
-        RunDirectoryError: an evaluation of the run is damaged or gone.
+        RunDirectoryError: an evaluation of the run is damaged or missing.
     """
     updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
     built_here = config.policy.model == "tiny"
@@ -67,8 +67,8 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     """A table of every evaluation that the run has."""
     if lost := lost_evaluations(run):
         raise RunDirectoryError(
-            f"{lost[0]} is gone, which the run was finished with: bring it back from a copy, or delete "
-            f"{run.summary.name} and `hgpo train --resume {run.path}` plays it again"
+            f"{lost[0]} is missing, but {run.summary.name} lists it: restore it from a copy, or delete "
+            f"{run.summary} and repeat the evaluation with `hgpo train --resume {run.path}`"
         )
     if not (names := evaluation_names(run)):
         yield from ("It was not evaluated.", "")

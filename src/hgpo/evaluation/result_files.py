@@ -40,8 +40,8 @@ class TokenCount:
     """Number of tokens of a model's requests.
 
     Attributes:
-        prompt: Tokens that it read.
-        response: Tokens that it generated.
+        prompt: Tokens that the model read.
+        response: Tokens that the model generated.
     """
 
     prompt: Count
@@ -58,7 +58,7 @@ class Latency:
     """How long a request took, in seconds.
 
     Attributes:
-        mean: Over all requests.
+        mean: The mean over all requests.
         p95: The 95th percentile.
     """
 
@@ -75,19 +75,19 @@ class StoredEvaluation:
         model: Name of the model.
         agent: Name of the agent, e.g. "react".
         environment: Name of the environment.
-        episodes: Number of episodes played to the end; the figures are theirs.
-        failed: Number of the other episodes.
-        failures: The other episodes, each with its error.
-        tokens: Of all requests.
+        episodes: Number of episodes played to the end, from which the figures are computed.
+        failed: Number of episodes that were not played to the end.
+        failures: These episodes, each with its error.
+        tokens: Tokens of all requests.
         requests: Number of requests.
-        cost: In the currency of the prices.
-        seconds: Wall time; None where a part was played by an earlier process.
-        latency: Of a request.
+        cost: Cost of all requests, in the currency of the prices.
+        seconds: Wall time; None if an earlier process played a part.
+        latency: Duration of a request.
         context_full: Number of episodes that were lost because a prompt did not fit into the context.
-        tokens_estimated: Number of requests whose tokens the server did not report, and which are estimates.
+        tokens_estimated: Number of requests with estimated tokens, since the server reported none.
         parameters: Sampling parameters as they were sent to a server; None: left out, since the model rejects it.
         success_by_trial: Success after the first trial, the second and so on, 0-1; None with one trial.
-        manifest: Id of the manifest (`hgpo.evaluation.manifests`) that the tasks are of; None: of none of the package.
+        manifest: Id of the package's manifest (`hgpo.evaluation.manifests`) that the tasks belong to; None: to none.
         manifest_differs: Ids of the tasks that differ from it, such as another game file under the same id.
     """
 
@@ -142,11 +142,11 @@ def summarise_evaluation(
 
     Args:
         episodes: one for each task and seed.
-        split: of the tasks.
-        seeds: of the evaluation.
-        temperature: of the sampling, unless a server took another one.
+        split: split of the tasks.
+        seeds: seeds of the evaluation.
+        temperature: temperature of the sampling; a temperature that was sent to a server replaces it.
         model, agent, environment: names.
-        cost: of all requests.
+        cost: cost of all requests.
         seconds: wall time.
         manifest, manifest_differs: see `StoredEvaluation`.
 
@@ -200,7 +200,7 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     Half a surrogate pair, which is no character, becomes a question mark.
 
     Raises:
-        ValueError: It is not JSON, not an evaluation, or an evaluation that is damaged; the message names the place.
+        ValueError: The file is not JSON, not an evaluation, or a damaged evaluation; the message names the place.
     """
     value = read_json(path)
     missing = [key for key in _REQUIRED_KEYS if key not in value]
@@ -215,7 +215,7 @@ def run_evaluation(run: RunDirectory, name: str) -> StoredEvaluation:
     """The evaluation `name` of a run.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: The file is damaged.
     """
     return read_evaluation(run.evaluation(name))
 

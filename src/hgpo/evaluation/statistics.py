@@ -2,7 +2,7 @@
 
 The interval is over tasks, the unit that generalises: with one seed it is Wilson's, with several it is the normal
 interval of the per-task means (clustered by task, so that playing a task three times does not count as three tasks).
-`gain` combines the intervals of two evaluations into that of their difference.
+`gain` combines the intervals of two evaluations into the interval of their difference.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Evaluation:
 
     Attributes:
         split: Split of the tasks.
-        temperature: Of the sampling; 0 is greedy.
+        temperature: Temperature of the sampling; 0 is greedy.
         seeds: Each task is played once per seed.
-        success: Over tasks, with its interval.
+        success: Success over tasks, with its interval.
         score: Mean of the environment's grade.
         by_seed: Success per seed, in the order of `seeds`.
         by_task_type: Success per task type.
@@ -110,7 +110,7 @@ def summarise(
 
 
 def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
-    """Mean of per-task successes with its 95 % interval (see the module's first lines)."""
+    """Mean of per-task successes with its 95 % interval (see the module's docstring)."""
     count = len(successes)
     mean = float(np.mean(successes))
     deviation = float(np.std(successes, ddof=1)) if count > 1 else 0.0
@@ -133,9 +133,9 @@ def wilson_interval(mean: float, count: int) -> tuple[float, float]:
 def gain(before: Evaluation, after: Evaluation) -> Rate:
     """Difference in success on the same tasks, paired by task, with its 95 % interval.
 
-    The interval joins those of the two rates by their distances from the means, less what the pairing takes off
-    (Newcombe 1998, method 10). Unlike the normal interval of the differences it does not shrink to nothing where few
-    tasks, or none, changed.
+    The interval combines the intervals of the two rates and accounts for the correlation of the paired results
+    (Newcombe 1998, method 10). Unlike the normal interval of the differences, it does not shrink to zero width if few
+    tasks, or none, changed. `ValueError` if the tasks differ.
     """
     if before.tasks_won.keys() != after.tasks_won.keys():
         raise ValueError("the two evaluations were not on the same tasks, so their difference is not a gain")
@@ -161,9 +161,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def student_quantile(probability: float, freedom: float) -> float:
-    """A quantile of Student's t: exact for 1 and 2 degrees of freedom, within 0.004 above, for 0.8 to 0.975.
+    """A quantile of Student's t for a probability from 0.8 to 0.975; exact for 1 and 2 degrees of freedom.
 
-    Between and above these the series of Cornish and Fisher (1938).
+    For other degrees the series of Cornish and Fisher (1938), with an error of at most 0.004 above 2.
     """
     if freedom in (1, 2):
         twice = 2 * probability - 1
@@ -192,7 +192,7 @@ def detectable(deviation: float, count: int) -> float:
 
 
 def detectable_by(change: Rate) -> float:
-    """What as many tasks detect (`detectable`), given a `gain`; at most 1, which is also that of one task."""
+    """The difference that is `detectable` with the tasks of a `gain`, at most 1; for a single task 1."""
     return 1.0 if change.tasks < 2 else min(1.0, detectable(task_deviation(change), change.tasks))
 
 
@@ -231,12 +231,12 @@ def paired_bootstrap(difference_ST: NDArray[np.float64], draws: int = 10_000) ->
 
 
 def _joined(one: float, other: float, correlation: float) -> float:
-    """Distance of a difference's limit from its mean, from those of its two sides."""
+    """Distance of a difference's limit from its mean, from the same distances of the two rates."""
     return math.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0))
 
 
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Pearson's, with the method's continuity correction of a positive covariance; 0 where one side does not vary."""
+    """Pearson's correlation, with Newcombe's continuity correction of positive covariances; 0 if a side is constant."""
     one, other = np.asarray(first) - np.mean(first), np.asarray(second) - np.mean(second)
     size = math.sqrt(float(one @ one) * float(other @ other))
     shared = float(one @ other)

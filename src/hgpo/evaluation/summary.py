@@ -44,7 +44,7 @@ def write_summary(
         facts: name, estimator, estimator_options, environment, seed, updates.
         before: evaluation of the start policy; None: it was not evaluated, and there is no gain.
         after: evaluation of the trained policy.
-        seconds: of the whole run.
+        seconds: duration of the whole run.
     """
     change = None if before is None else gain(before, after)
     write_json(

@@ -59,7 +59,7 @@ def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> typ
             return rewards
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
-            """Replace the advantages of conversations by those of answers."""
+            """Replace the advantage of each completion by one advantage per answer."""
             output = super()._generate_and_score_completions(inputs)
             generations = self.num_generations if self.model.training else self.num_generations_eval
             conversations = gather_object(self._conversations)

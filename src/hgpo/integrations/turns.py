@@ -31,7 +31,7 @@ class Turn:
     Attributes:
         observation: Compared between attempts: text, a tuple of tokens, or any value that `hgpo.keys.comparison_key`
             accepts, without memory and template; stored as its key.
-        action: The agent's response, likewise; only some estimators compare it.
+        action: The agent's response, of the same kinds of values; only some estimators compare it.
         reward: The environment's reward of this step.
     """
 
@@ -71,7 +71,7 @@ class StepAdvantages:
         """For each attempt an array with one advantage for each turn; attempts without turns are in no group.
 
         Args:
-            attempts: The turns of each, in order.
+            attempts: The turns of each attempt, in order.
             groups: The task of each attempt; attempts at one task begin in the same state.
 
         Raises:
@@ -99,11 +99,11 @@ def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float =
     """The assistant's turns of a conversation; the messages of users and tools before a turn are its observation.
 
     Args:
-        messages: With `role` and `content`, in the format of docs/own-data.md.
-        reward: Of the whole conversation; added to the last turn, in addition to rewards of single messages.
+        messages: Objects with `role` and `content`, in the format of docs/own-data.md.
+        reward: Reward of the whole conversation; added to the last turn, in addition to rewards of single messages.
 
     Raises:
-        ValueError: names the message that is not in that format.
+        ValueError, TypeError: a message is not in that format; the error names it.
     """
     steps = steps_of_conversation(list(messages))
     turns = [Turn(step["observation"], step["action"], step.get("reward", 0.0)) for step in steps]
@@ -111,7 +111,7 @@ def turns_of_conversation(messages: Sequence[Mapping[str, Any]], reward: float =
 
 
 def with_final_reward(turns: Sequence[Turn], reward: float) -> list[Turn]:
-    """The turns, with the reward of the whole attempt added to the last one's."""
+    """The turns, with the reward of the whole attempt added to the last turn's reward."""
     if not turns:
         return []
     last = turns[-1]
@@ -150,8 +150,8 @@ def new_part(
         if not said:
             return rest
     warnings.warn(
-        "a prompt does not continue the prompt before it, so the tokens that the environment added cannot be told from "
-        "the history, and this state is compared with no other: give the observations themselves (`observe`)",
+        "a prompt does not continue the prompt before it, so the tokens that the environment added are not separable "
+        "from the history, and this state is compared with no other: give the observations themselves (`observe`)",
         ComparisonWarning,
         stacklevel=2,
     )

@@ -1,8 +1,8 @@
 """One update under every estimator: advantages, metrics, and how often steps of one group had different prompts.
 
 For every level k of HGPO the group of a step is split by prompt. A_k is the step's advantage in the whole group, A_k'
-the one in its part of it, both with the paper's arithmetic (`step_level`, ddof 0). Where no other member had the same
-prompt, A_k' is 0 and the step is called *alone*.
+its advantage among members with its prompt, both with the paper's arithmetic (`step_level`, ddof 0). If no other member
+had the same prompt, A_k' is 0 and the step is called *alone*.
 
 Shapes: N steps, M trajectories, P steps in groups of one level, G groups. Arrays suffixed _N are in the batch's row
 order unless they come from a level.
@@ -37,11 +37,11 @@ class ConsistencyCounts:
         groups: groups of two or more members.
         differ: those of `groups` whose prompts are not all equal.
         grouped_steps: steps in `groups`.
-        steps: steps in `differ`. The rest is about these steps.
-        alone: no other member had the same prompt.
+        steps: steps in `differ`. The following fields are about these steps.
+        alone: steps with a prompt that no other member had.
         compared: steps whose A_k and A_k' are both not 0.
         flipped: those of `compared` whose signs differ.
-        change: sum of |A_k - A_k'| over `steps` less `alone`, in the advantage's units.
+        change: sum of |A_k - A_k'| over the steps that are not alone, in the advantage's units.
         explained: share of the variance of returns within groups that is between prompts, adjusted for the number of
             prompts (see `variance_explained`); None without such groups or variance.
 
@@ -82,17 +82,17 @@ class UpdateMetrics:
     """Statistics of all steps of one update, for the overview.
 
     Attributes:
-        update: its number.
-        success: share of trajectories that won; None if that is unknown.
-        won_by: how that is known: `BY_COLUMN`, `BY_REWARDS` or `UNKNOWN`, see `outcomes`.
+        update: number of the update.
+        success: share of trajectories that won; None if it is unknown which won.
+        won_by: how it is known which trajectories won: `BY_COLUMN`, `BY_REWARDS` or `UNKNOWN`, see `outcomes`.
         reward: mean undiscounted sum of rewards.
         first_return: mean discounted return of the first steps.
         length: mean steps of a trajectory.
-        summary: levels of the plotted estimator. The episode level is that of the training estimator if it was
-            computed, and its name contains that estimator.
+        summary: levels of the plotted estimator. The episode level belongs to the training estimator if this was
+            computed; then the level's name contains the estimator.
         consistency: one per level of HGPO, empty without prompts.
-        disagreement: per pair of estimators, "key key" -> steps where both advantages are not 0, and those of them
-            whose signs differ.
+        disagreement: pair of estimators, "key key" -> (number of steps where both advantages are not 0, number of these
+            steps with different signs).
     """
 
     update: int
@@ -111,12 +111,12 @@ class AnalysedUpdate:
     """One update under every estimator.
 
     Attributes:
-        steps: what was read.
+        steps: the steps as they were read.
         batch: the readable steps.
-        metrics: of all steps.
-        advantages: by the estimator's key, of all steps.
-        consistency: by level of HGPO.
-        won_M: whether each trajectory won; None if that is unknown.
+        metrics: statistics of all steps.
+        advantages: key of the estimator -> advantages of all steps.
+        consistency: one per level of HGPO.
+        won_M: whether each trajectory won; None if it is unknown.
     """
 
     steps: StoredBatch
@@ -131,10 +131,10 @@ BY_COLUMN, BY_REWARDS, UNKNOWN = "column", "rewards", "unknown"
 
 
 def outcomes(batch: StepBatch) -> tuple[BoolArray | None, str]:
-    """Whether each trajectory won, bool[M], and how that is known.
+    """Whether each trajectory won, bool[M], and how this is known.
 
-    By the column `success`. Without it, where all rewards of a trajectory sum to 0, 1 or -1, sum 1 is won. Other sums
-    may be partial scores, and None is returned.
+    The column `success` says it. Without the column, if the rewards of every trajectory sum to 0, 1 or -1, those with
+    sum 1 won. Other sums may be partial scores, so None is returned.
     """
     if batch.success is not None:
         return won(batch), BY_COLUMN
@@ -201,7 +201,7 @@ def _disagreement(advantages: Mapping[str, Advantages]) -> dict[str, tuple[int, 
 def prompt_consistency(
     batch: StepBatch, return_N: FloatArray, history_length: int, mode: str
 ) -> tuple[Consistency, ...]:
-    """Levels 0..history_length; empty where the batch has no prompts.
+    """The consistency of levels 0 to `history_length`; empty if the batch has no prompts.
 
     Args:
         batch: the steps.

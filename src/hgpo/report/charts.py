@@ -16,9 +16,9 @@ CHART_HEIGHT = 150
 _FILE_WIDTH = 400
 VEGA_MISSING = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
 UPDATES = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
-"""What every chart has along its bottom."""
+"""The horizontal axis of every chart."""
 PERCENT = {"format": "~%"}
-"""An axis of shares; with as many decimals as tell its marks apart."""
+"""An axis of shares, in per cent without trailing zeros."""
 
 Rows = list[dict[str, Any]]
 
@@ -26,8 +26,7 @@ Rows = list[dict[str, Any]]
 def overview_rows(report: Report) -> Rows:
     """One row per update: success, reward, discounted return, length.
 
-    Where the run wrote metrics, success, reward and length are theirs: they also know updates whose steps were not
-    stored.
+    If the run wrote metrics, success, reward and length come from them, also for updates whose steps were not stored.
     """
     rows: dict[int, dict[str, Any]] = {}
     for metrics in report.training.metrics if report.training else ():
@@ -70,7 +69,7 @@ STATISTICS = {
     "agreement": "sign_agreement",
     "prompts": "prompts_differ_steps",
 }
-"""Figures of `level_rows` -> those of `LevelSummary`."""
+"""Key of `level_rows` -> field of `LevelSummary`."""
 
 
 def _statistics(level: LevelSummary) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
 
 
 def window_of(updates: int) -> int:
-    """Over how many updates a curve is smoothed: an eighth of them, 10 at most; 1, not at all, of fewer than 12."""
+    """The number of updates in a smoothed point: an eighth of all, from 3 to 10; 1 (not smoothed) for fewer than 12."""
     return 1 if updates < 12 else min(10, max(3, updates // 8))
 
 
@@ -141,7 +140,7 @@ def _lines(
     percent: bool = False,
     band: tuple[str, str] | None = None,
 ) -> dict[str, Any] | None:
-    """A line per level (or one line) over updates; of many updates a smoothed one, with what was measured behind it."""
+    """A line per level (or one line) over updates; for many updates, a smoothed line in front of the measured one."""
     kept = {"update", "level", field, *(band or ())}
     values = [{key: value for key, value in row.items() if key in kept} for row in rows if row.get(field) is not None]
     if not values:

@@ -30,7 +30,7 @@ class Source:
     Attributes:
         path: A run directory or a file.
         name: Name of one evaluation of the run; None: the newest.
-        label: None where the argument has none; then the path is the label.
+        label: Label in the argument; None: the path is the label.
     """
 
     path: Path
@@ -95,7 +95,7 @@ def read_entries(arguments: Sequence[str], name: str | None = None, by: Sequence
 def parse_source(argument: str) -> list[Source]:
     """Split an argument into label, path and name; a pattern gives one source for each match.
 
-    A path that exists is taken as it is written, whatever characters it has.
+    A path that exists is used as written, even if it contains `=`, `:` or characters of patterns.
 
     Raises:
         ValueError: There is no such path.
@@ -115,10 +115,10 @@ def parse_source(argument: str) -> list[Source]:
 
 
 def read_source(source: Source, name: str | None = None) -> list[Entry]:
-    """Read the evaluation that a source names, or those of the run's newest policy.
+    """Read the evaluation that a source names, or the evaluations of the run's newest policy.
 
-    Of a run without a name these are the newest evaluation of training, and what `hgpo eval` stored of the same update
-    on further splits, with the same temperature and seeds.
+    These are the newest evaluation of training, and the evaluations of the same update that `hgpo eval` stored on
+    further splits, with the same temperature and seeds.
 
     Raises:
         ValueError: The run or the file cannot be read, or the run has no such evaluation.
@@ -131,7 +131,7 @@ def read_source(source: Source, name: str | None = None) -> list[Entry]:
     if chosen is None or chosen not in present:
         which = "of its training" if chosen is None else repr(chosen)
         raise ValueError(
-            f"{source.path} has no evaluation {which}; RUN:NAME takes one of: {', '.join(present) or 'none'}"
+            f"{source.path} has no evaluation {which}; RUN:NAME selects one of: {', '.join(present) or 'none'}"
         )
     first = Entry("", source.path, run_evaluation(run, chosen), chosen, config)
     further = [] if source.name or name else _same_policy(run, config.training.updates, chosen, first.evaluation)
@@ -154,7 +154,7 @@ def _label(source: Source, entry: Entry, by: Sequence[str]) -> str:
 
 
 def _setting(tree: Any, key: str) -> str:
-    """The value of a dotted setting as text; an option that a run leaves open is "default"."""
+    """The value of a dotted setting as text; "default" for an option that the run does not set."""
     for part in key.split("."):
         if not isinstance(tree, dict) or (part not in tree and ".options." not in key):
             raise ValueError(f"--by {key}: no such setting")

@@ -158,7 +158,7 @@ def _sentence(section: Section, row: Row, reference: str) -> str:
 
 
 def _difference(found: Difference) -> tuple[str, str, str, str]:
-    """Points with interval, what the interval is over, what so many detect, and the remark."""
+    """Points with interval, what the interval is over, the detectable difference, and the remark."""
     if found.mean is None:
         return UNKNOWN, UNKNOWN, UNKNOWN, found.remark
     points = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
@@ -208,7 +208,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
 
 
 def as_text(comparison: Comparison, layout: str = "full") -> str:
-    """What `print_comparison` prints, for a file: without colours, no line is folded."""
+    """The output of `print_comparison` for a file, without colours and folded lines."""
     text = io.StringIO()
     print_comparison(Console(file=text, width=100_000, color_system=None), comparison, layout)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

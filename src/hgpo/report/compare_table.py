@@ -32,9 +32,9 @@ from hgpo.utils.text import counted, visible
 Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "whole"]
 Block = Literal["main", "task type", "trial", "cost"]
 LEAST_TASKS, LEAST_SHARE = 10, 0.5
-"""Different task lists are compared on their common tasks if these are so many, and this share of the shorter list."""
+"""Different task lists are compared if they share at least this many tasks and this share of the shorter list."""
 TARGET = 0.05
-"""The difference for which the number of tasks or seeds is given that finds it."""
+"""The difference for which the needed number of tasks or seeds is given."""
 _OF_ONE_RUN = {"run.seed", "run.name", "run.directory"}
 
 
@@ -54,8 +54,8 @@ class Column:
     """One quantity of every row.
 
     Attributes:
-        name: For programs.
-        heading: For people.
+        name: Name in CSV.
+        heading: Heading in tables for people.
         kind: How the cells are formatted.
         block: The table it belongs to.
         of: The value of one entry, None where it is unknown.
@@ -82,7 +82,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Success of a row less that of the reference, as a fraction.
+    """Success of a row minus success of the reference, as a fraction.
 
     Attributes:
         mean: None where no difference can be given.
@@ -90,7 +90,7 @@ class Difference:
         over: What the interval is over, such as "256 tasks" or "3 training seeds".
         remark: Why there is no difference, or that it covers only the common tasks.
         detectable: Least true difference that as many tasks or seeds find in 80 of 100 cases.
-        needed: How many of them find a difference of `TARGET`; None where the differences do not vary.
+        needed: Number of tasks or seeds that find a difference of `TARGET`; None if the differences do not vary.
         bootstrap: 95 % interval over training seeds and tasks, where `over` is training seeds.
     """
 
@@ -118,7 +118,7 @@ class Row:
         runs: How many evaluations it aggregates, n.
         cells: By name of the column, None where it is unknown.
         difference: None for the reference, and where the reference has no row.
-        notes: What it does not have in common with the section's first entry or among its runs, and failed episodes.
+        notes: How it differs from the section's first entry, how its runs differ, and its failed episodes.
     """
 
     label: str
@@ -136,7 +136,7 @@ class Section:
         environment: None where it is unknown.
         split: Name of the split.
         title: Environment, split, tasks, temperature and evaluation seeds of the reference, or of the first row.
-        columns: Those in which a row has a value.
+        columns: The columns in which some row has a value.
         rows: In the order of the arguments.
     """
 
@@ -149,7 +149,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All sections, and the label that differences are to."""
+    """All sections, all labels, and the label of the reference row."""
 
     reference: str
     labels: tuple[str, ...]
@@ -161,7 +161,7 @@ def compare(entries: Sequence[Entry], reference: str | None = None) -> Compariso
 
     Args:
         entries: At least one; those with one label make one row.
-        reference: Label of the row that differences are to; None: the first.
+        reference: Label of the row that the others are compared with; None: the first.
 
     Raises:
         ValueError: No entry has that label.
@@ -215,7 +215,7 @@ def _title(environment: str | None, evaluation: Evaluation) -> str:
 
 
 def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
-    """Success of `others` less that of `reference`, paired, with its 95 % interval."""
+    """Success of `others` minus success of `reference`, paired, with its 95 % interval."""
     lists = [_common(group) for group in (reference, others)]
     shared = _common([*reference, *others])
     smaller = min(map(len, lists))
@@ -258,7 +258,7 @@ def _on(tasks: Sequence[str], group: Sequence[Entry]) -> Evaluation:
 
 
 def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
-    """What a row has unlike the first entry of the section, how its runs differ, and its failed episodes."""
+    """How a row differs from the first entry of the section, how its runs differ, and its failed episodes."""
     found = []
     for name, of in _CONDITIONS.items():
         values = dict.fromkeys(value for entry in group if (value := of(entry)) is not None)
@@ -288,7 +288,7 @@ _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
 
 
 def _columns(entries: Sequence[Entry]) -> list[Column]:
-    """All columns; types of task and trials are those that any entry has."""
+    """All columns; there is one for each task type and trial that any entry has."""
     kinds = dict.fromkeys(kind for entry in entries for kind in entry.evaluation.by_task_type)
     trials = max(len(entry.stored.success_by_trial or ()) for entry in entries)
     return [*_MAIN, *map(_on_type, kinds), *map(_after_trial, range(1, trials + 1)), *_COST]
@@ -311,7 +311,7 @@ def _after_trial(trial: int) -> Column:
 
 
 def _per_episode(name: str, kind: Kind, of: Callable[[Entry], float | None]) -> Column:
-    """A total, failed episodes included, over the episodes that ended."""
+    """A total, which includes failed episodes, divided by the number of episodes played to the end."""
 
     def value(entry: Entry) -> float | None:
         total, episodes = of(entry), entry.stored.episodes_played

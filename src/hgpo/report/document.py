@@ -80,7 +80,7 @@ def packed_report(report: Report) -> str:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON has them; infinity, which it has not, as text."""
+    """Options as JSON values; infinity and NaN, which JSON lacks, become text."""
     return {
         name: str(value) if isinstance(value, float) and not isfinite(value) else value
         for name, value in options.items()
@@ -301,7 +301,7 @@ def pack(header: dict[str, Any], columns: Columns) -> str:
 
 
 def _smallest(values: NDArray[Any]) -> NDArray[Any]:
-    """The narrowest type of the page that holds the values, little-endian."""
+    """The values in the narrowest little-endian type that the page can read."""
     if values.dtype.kind == "f":
         return values.astype("<f4")
     if values.dtype.kind == "b":

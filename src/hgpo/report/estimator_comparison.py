@@ -1,4 +1,4 @@
-"""The estimators that a report compares: the one that trained, and the common ones."""
+"""The estimators that a report compares: the training's estimator and the common ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ReportEstimator:
 
     @property
     def parsed(self) -> Any:
-        """The options as its dataclass has them."""
+        """The options as the estimator's dataclass."""
         return parse_options(self.name, **self.options)
 
 
@@ -103,13 +103,13 @@ def paper_settings(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
 
 
 def level_estimator(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
-    """The estimator whose step levels are followed: the one that trained, or HGPO (paper) if that has none."""
+    """The estimator whose step levels are followed: the training's estimator or, if it has none, HGPO (paper)."""
     return estimators[0] if estimators[0].levels else paper_settings(estimators)
 
 
 def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
-    """Whose levels are followed, in words: "levels of GiGPO"."""
+    """A text that names the followed levels, such as "levels of GiGPO"."""
     first, followed = estimators[0], level_estimator(estimators)
     if followed is first:
         return f"levels of {first.label}"
-    return f"step levels of {followed.label}, because {get(first.name).label}, which trained, has none"
+    return f"step levels of {followed.label}, because the training's {get(first.name).label} has none"

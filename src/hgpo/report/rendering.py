@@ -47,7 +47,7 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
 
 
 def page_of(title: str, data: str) -> str:
-    """A page around packed data; what the data holds decides which views it has."""
+    """A page with packed data; the data decides which views the page has."""
     style = _asset("style.css")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     library = chart_library()
@@ -64,7 +64,7 @@ def page_of(title: str, data: str) -> str:
 
 
 def content_security_policy(scripts: Sequence[str], style: str) -> str:
-    """Allows these scripts and this style, and no request."""
+    """A policy that allows only these scripts and this style, and no request."""
     allowed = " ".join(map(_digest, scripts))
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; connect-src 'none'; "

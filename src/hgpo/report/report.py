@@ -19,7 +19,7 @@ from hgpo.storage.schema import Notice
 
 MAX_STEPS = 20_000
 _ROUNDING = 1e-9
-"""So that ten times a tenth is one."""
+"""Added before rounding down, so that ten times 0.1 counts as 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def sampled_steps(self) -> int:
-        """Number of steps that can be looked at."""
+        """Number of sampled steps."""
         return sum(map(len, self.samples))
 
     @property
@@ -102,7 +102,7 @@ def build_report(
         path: a run directory, a file or a folder of files.
         training: settings of the training, if known.
         max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
-        updates: only these, None for all.
+        updates: the updates to read, None for all.
         notices: omissions found by the caller.
         format: see `hgpo.storage.discover.find_step_files`.
         columns: see `hgpo.storage.reading.read_batch`.
@@ -165,10 +165,10 @@ def build_report(
 
 
 class TaskSampler:
-    """Takes `share` of the tasks of each update, drawn at random, and carries what is left over to the next.
+    """Takes `share` of the tasks of each update, drawn at random, and carries the remaining fraction over to the next.
 
-    Every task is as likely as any other. To fill up a number of steps with the tasks that still fit would prefer short
-    ones, which are those that were won.
+    Every task is equally likely. Filling up a number of steps with tasks that still fit would prefer short tasks, most
+    of which were won.
 
     Example: with share 0.4, updates of four tasks each give 1, 2, 1, 2, 2 tasks.
     """

@@ -26,9 +26,9 @@ HEADLINES = (
 
 
 def run_facts(run: RunDirectory, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The facts of a run that has been opened as values for JSON, and what could not be read, in words.
+    """The facts of an opened run as JSON values, and texts that say what could not be read.
 
-    Nothing that the run names is imported. The settings are text; `changed`: other than the default.
+    Nothing that the run names is imported. The settings are text; `changed` marks those that are not the default.
     """
     values = setting_values(config)
     settings = {

@@ -43,15 +43,15 @@ class SampledSteps:
     """The sampled steps of an update, in the order task, trajectory, step, so that each task is one range.
 
     Attributes:
-        update: its number.
+        update: number of the update.
         task_ids, trajectory_ids, task_types: one per sampled task or trajectory.
-        success_M: per trajectory: 0, 1, or 2 where it is unknown whether it won.
+        success_M: per trajectory, 1 if it won, 0 if it did not, 2 if it is unknown.
         columns: [S] each: task, trajectory (indices into the ids), step, reward, penalty, return, and source, target
             (nodes of the task's transition graph; a task's nodes are numbered from 0).
         texts: observation, state (its key, if one was applied), prompt, response, action, fault: S values each, None
             where there is none.
-        node_observation: per task, the observation of each node; None for the node of those that won, False for the
-            node of those that ended otherwise.
+        node_observation: per task, the observation of each node; None for the end of the trajectories that won, False
+            for the end of the others.
         advantages: [S] of each estimator, by its key.
         levels: of each estimator, by its key; the episode level first, if it has one.
         consistency: per level of HGPO, [S] each: differs, whole, split (`hgpo.report.analysis.Consistency`).

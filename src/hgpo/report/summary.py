@@ -20,7 +20,7 @@ _COLUMNS = ("usable", "size_p50", "adjusted", "agreement", "weight", "prompts")
 
 
 def print_report(console: Console, report: Report) -> None:
-    """The whole summary; texts of the input appear without anything that a terminal would act on."""
+    """Print the whole summary; control characters in texts of the input are replaced."""
     first, last = (report.updates[0], report.updates[-1]) if report.updates else (None, None)
     of = f" in {counted(len(report.updates), report.unit)}" if report.unit else ""
     console.print(
@@ -42,7 +42,7 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def print_notices(console: Console, report: Report) -> None:
-    """What could not be read, the first few one by one."""
+    """Print the first notices about what could not be read, and the number of the others."""
     for notice in report.notices[:_MOST_NOTICES]:
         console.print(f"  ! {visible(str(notice), 400)}", markup=False, highlight=False, soft_wrap=True)
     if (rest := len(report.notices) - _MOST_NOTICES) > 0:
@@ -83,15 +83,15 @@ def _consistency(report: Report) -> list[str]:
         alone, flipped = sum(level.alone for level in levels), sum(level.flipped for level in levels)
         compared = sum(level.compared for level in levels)
         lines.append(
-            f"{paper.label}, level {k}: {_share(steps, grouped)} of the steps in groups are with other prompts; "
-            f"split by prompt, {_share(alone, steps)} of those are alone and {_share(flipped, compared)} of the rest "
+            f"{paper.label}, level {k}: {_share(steps, grouped)} of the steps in groups are with other prompts; if "
+            f"split by prompt, {_share(alone, steps)} of these are alone and {_share(flipped, compared)} of the rest "
             "change sign"
         )
     return lines
 
 
 def _disagreements(report: Report) -> list[str]:
-    """How often each estimator's sign is opposite to that of the first, and where they are furthest apart."""
+    """How often the signs of each estimator's and the first estimator's advantages are opposite, in one line."""
     first = report.estimators[0]
     shares = []
     for other in report.estimators[1:]:

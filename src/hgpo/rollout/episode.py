@@ -1,8 +1,8 @@
 """One episode, without I/O: the agent's next prompt, and the result of its action.
 
-The caller gets the situation answered, carries the action out and returns the environment's result. Batches of
-episodes in turns, asynchronous episodes, experts and people all use this class. It does not check the environment
-contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
+The caller asks the policy for a response to the prompt, carries out the action and passes the environment's result to
+`finish`. Batches of episodes in turns, asynchronous episodes, experts and people all use this class. It does not check
+the environment contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
 
     context() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()
@@ -47,7 +47,7 @@ class Transition:
     """The result of an action.
 
     Attributes:
-        reward: what the step is paid in training.
+        reward: the step's reward in training.
         won: whether the episode counts as won after this step.
         score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
         terminated, truncated: as in Gymnasium.
@@ -65,8 +65,8 @@ class Episode:
 
     Attributes:
         ids: see `EpisodeIds`.
-        observation, info: what the environment said last.
-        step: the agent's turns so far.
+        observation, info: the environment's last observation and info.
+        step: number of steps so far.
         ended: whether the environment has ended it.
 
     Example:
@@ -117,13 +117,13 @@ class Episode:
         )
 
     def answer(self, prompt: Prompt, response: Response) -> Answer:
-        """The response with the action that is to be carried out; an unclosed thought holds none."""
+        """The response with the action that is to be carried out; an unclosed thought contains no action."""
         if response.in_thought and not closes_thought(response.text):
             return Answer(prompt, response, ParsedAction("", False, "unclosed thought"))
         return Answer(prompt, response, self._rules.template.parse(response.text))
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
-        """The record of a step whose action the environment answered with `result`; moves the episode on."""
+        """Update the episode by `result`, the environment's result of the action, and return the step's record."""
         rules, action, response = self._rules, answer.action, answer.response
         before, step = self._anchor, self.step
         admissible = self.info.get("admissible_commands")
@@ -157,7 +157,7 @@ class Episode:
         )
 
     def _cut_prompt_ids(self, transition: Transition) -> TokenIds:
-        """Tokens of the prompt of the state in which a time limit cut the episode, int32[P]; else none."""
+        """The prompt's tokens, int32[P], for the state in which a time limit cut the episode; empty for others."""
         encoder = self._rules.cut_encoder
         if encoder is None or transition.terminated or not transition.truncated:
             return NO_TOKENS

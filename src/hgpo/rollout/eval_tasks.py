@@ -30,9 +30,9 @@ class EvalTask:
     """One task of an evaluation set, to be played with one seed.
 
     Attributes:
-        task: what is played.
+        task: the task to play.
         place: index of the task in its split.
-        seed: of the evaluation.
+        seed: the evaluation's seed.
     """
 
     task: Task
@@ -54,7 +54,7 @@ def evaluation_randomness(seed: int, place: int) -> tuple[int, np.random.Generat
     """Reset seed and generator of an evaluation's episode, independent of other episodes and their order.
 
     Args:
-        seed: of the evaluation.
+        seed: the evaluation's seed.
         place: index of the task in its split.
 
     Returns:
@@ -94,9 +94,9 @@ class Player:
     """The policy, agent and rules of evaluation episodes.
 
     Attributes:
-        policy: answers.
+        policy: answers the prompts.
         agent: makes the prompts, and limits the trials of a task.
-        rules: of every episode.
+        rules: the rules of every episode.
         max_concurrency: most concurrent episodes, and so most concurrent requests.
         on_step: see `OnStep`.
     """
@@ -117,7 +117,7 @@ async def play_tasks(tasks: Sequence[EvalTask], player: Player, on_result: Calla
     """Play every task. Failures are isolated per task.
 
     Args:
-        tasks: what is played.
+        tasks: the tasks to play.
         player: see `Player`.
         on_result: receives each result as soon as the task has ended; an exception from it ends everything.
 

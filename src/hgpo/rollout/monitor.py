@@ -15,7 +15,7 @@ from hgpo.rollout.records import StepCounts, StepRecord
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import visible
 
-_ENOUGH_RESPONSES = 8  # fewer that all fail in the first turn are nothing unusual
+_ENOUGH_RESPONSES = 8  # fewer first responses may all fail by chance
 _PRINTED_CHARACTERS = 300
 
 
@@ -25,7 +25,7 @@ class Advice:
 
     Attributes:
         max_response_tokens: length at which responses are cut.
-        teaching: how the policy would learn to answer with admissible actions.
+        teaching: the remedy if no response is an admissible action.
     """
 
     max_response_tokens: int
@@ -45,9 +45,9 @@ class RolloutMonitor:
     """Watches the batches of a run or of an evaluation; it repeats no warning until a batch was free of problems.
 
     Attributes:
-        reporter: prints lines.
+        reporter: prints the warnings.
         advice: what warnings recommend.
-        clock: seconds.
+        clock: returns the time in seconds.
         warned: whether the last batch had a problem.
     """
 
@@ -62,7 +62,7 @@ class RolloutMonitor:
         """A batch that is about to be played.
 
         Args:
-            episodes: their number.
+            episodes: number of episodes.
             show: called after every turn with the number of ended episodes, of all episodes, and a note.
             max_concurrency: most concurrent episodes; default: all.
         """

@@ -60,7 +60,7 @@ class StepRecord:
 
     @property
     def response_log_prob(self) -> float:
-        """Of the whole response when it was sampled, at most 0; 0 where its tokens are not known."""
+        """Log-prob of the whole response when it was sampled, at most 0; 0 where its tokens are not known."""
         return float(np.minimum(self.log_probs.sum(dtype=np.float64), 0.0))  # NaN stays NaN, unlike with `min`
 
 
@@ -97,11 +97,11 @@ def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A critic's estimates for N steps, units of the reward.
+    """A critic's estimates for N steps, in units of the reward.
 
     Attributes:
-        value_N: float64[N], of the state of each step.
-        bootstrap_N: float64[N], of the state after the last step of an episode that a time limit cut; 0 elsewhere.
+        value_N: value of the state of each step, float64[N].
+        bootstrap_N: value of the state in which a time limit cut the episode, at its last step; else 0, float64[N].
     """
 
     value_N: FloatArray
@@ -136,7 +136,7 @@ def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None, sta
 
 
 def _known_log_probs(steps: Sequence[StepRecord]) -> list[float] | None:
-    """Of each response; None where a policy gave none at all, or one that is not finite."""
+    """The log-prob of each response; None if the policy gave none at all, or if one is not finite."""
     found = [step.response_log_prob for step in steps]
     return found if any(len(step.log_probs) for step in steps) and np.isfinite(found).all() else None
 
@@ -151,7 +151,7 @@ _ARROW_TYPES: Mapping[object, pa.DataType] = {
     "bool": pa.bool_(),
     "bool | None": pa.bool_(),
 }
-"""By the annotation of a field of `StepRecord`."""
+"""Annotation of a field of `StepRecord` -> type of its column."""
 _ARRAY_TYPES = {
     "prompt_ids": pa.list_(pa.int32()),
     "token_ids": pa.list_(pa.int32()),
@@ -164,7 +164,7 @@ def write_rollouts(
 ) -> None:
     """Write `steps` (and float columns such as advantages, each [N]) to `path`, whole or not at all.
 
-    `update` is the one that they were collected for, if any; parquet keeps it.
+    `update` is the number of the update that the steps were collected for, if any; parquet files store it.
     """
     columns = _columns(steps)
     for name, values in (extra or {}).items():
@@ -206,7 +206,7 @@ class StepCounts:
         steps: All steps.
         valid: Steps whose response had the required form.
         listed: Steps at which the environment listed admissible commands.
-        admissible: Those of them whose action was on the list.
+        admissible: Listed steps whose action was among the admissible commands.
         cut: Steps whose response was cut at the response limit.
     """
 
@@ -254,7 +254,7 @@ class TotalUsage:
         prompt_tokens, response_tokens: As counted by the policy or its server.
         requests: Number of requests sent.
         latencies: Seconds until each response; empty where the policy does not report it.
-        cost: Of the tokens.
+        cost: Cost of the tokens.
         estimated: Number of responses with estimated tokens, since the server reports none.
         parameters: Sampling parameters as they were sent to a server; None: left out, since the model rejects it.
     """
@@ -279,10 +279,10 @@ class EpisodeSummary:
         trials: Whether each trial was won; the first success ends them.
         score: The environment's grade at the end, 0-1.
         counts: Steps of all trials.
-        usage: Of all responses.
+        usage: Usage of all responses.
         seconds: Wall time, including waiting for other episodes.
-        failure: Why it could not be played to its end; empty if it was.
-        context_full: Why its prompt did not fit into the context, which counts as a loss; empty if it fit.
+        failure: Why the task could not be played to its end; "" if it was.
+        context_full: Why a prompt did not fit into the context, which counts as a loss; "" if all fit.
     """
 
     task: str

@@ -30,7 +30,7 @@ from hgpo.rollout.records import StepRecord
 
 Result = TypeVar("Result")
 OnProgress = Callable[[int, int], None]
-"""Receives the number of ended episodes and that of all, after every turn or episode."""
+"""Receives the number of ended episodes and the number of all episodes, after every turn or episode."""
 OnStep = Callable[[StepRecord], None]
 """Receives every step as soon as it is done."""
 
@@ -48,11 +48,11 @@ async def play(
     Args:
         episode: at its start.
         step: carries out one action.
-        policy: answers.
-        rules: the episode's.
+        policy: answers the prompts.
+        rules: the rules of the episode.
         rng: the episode's own, so that results do not depend on the order of responses; None for a policy that draws
             its own random numbers.
-        prompts: makes the prompts, one for all concurrent episodes; None: one for this episode.
+        prompts: makes the prompts of all concurrent episodes; None: the episode gets its own `PromptBatcher`.
     """
     batcher = prompts or PromptBatcher(policy, rules.template.render)
     while not episode.ended:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from hgpo.envs.env_checker import exact_state, safe_repr
@@ -152,13 +153,16 @@ INFO_OF = {
 """Key -> what an environment's `info` must have for it at the start of an episode."""
 
 
+_part = cache(STATE_KEYS.get)  # every episode asks
+
+
 def make_key(state: str) -> StateKey:
     """The key of one episode for a value of `rollout.state`.
 
     Raises:
         ValueError: Unknown name. The returned function raises it for a key that is not text.
     """
-    part = STATE_KEYS.get(state)
+    part = _part(state)
     key = part() if isinstance(part, type) else part
 
     def checked(visit: Visit) -> str:

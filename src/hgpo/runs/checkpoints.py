@@ -1,12 +1,12 @@
-"""A run's checkpoints as folders: written completely or not at all, listed, checked, and deleted after newer ones.
+"""A run's checkpoints as folders: written completely or not at all, listed, checked, deleted when newer ones exist.
 
     checkpoints/<update>/    model and tokenizer in Hugging Face format (safetensors), and files of the engine
                              trainer_state.json    update, the caller's state, size and SHA-256 of every other file,
                                                    and a SHA-256 of these values
 
-A checkpoint is written to `.<update>.partial` and flushed to disk. One of the same number is renamed to
+A checkpoint is written to `.<update>.partial` and flushed to disk. An old one of the same number is renamed to
 `.<update>.replaced`, the new one takes its name, and then the old one is deleted. A process may die at any point:
-`recover` restores the old one where no new one took its name. A checkpoint is renamed to `.<update>.deleted` before it
+`recover` restores the old one if no new one took its name. A checkpoint is renamed to `.<update>.deleted` before it
 is deleted, so that an incomplete one never counts as a checkpoint.
 
 Checksums detect a flipped bit, a truncated copy or a file of another run in a checkpoint or in `start/`, before weights
@@ -82,7 +82,7 @@ def publish(partial: Path, final: Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Bring back what was being replaced when a process died, and delete what it was writing or deleting.
+    """After the death of a process, restore the checkpoint that it was replacing and delete its unfinished folders.
 
     The caller must hold the lock of the run (`hgpo.runs.folder.exclusive`).
     """
@@ -149,7 +149,7 @@ def read_trainer_state(path: Path) -> dict[str, Any]:
 
 
 def check_bytes(path: Path, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """`read_trainer_state`, after reading every file except those whose names begin with one of `leave_out`.
+    """As `read_trainer_state`, and check the bytes of all files except those whose names begin with a `leave_out`.
 
     Raises:
         CheckpointError: a file holds other bytes than were written.
@@ -178,7 +178,7 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
 
 
 def _restore(final: Path) -> None:
-    """Undo or finish a replacement of `final` that was cut off: one name of it is left afterwards, or none."""
+    """Finish an interrupted replacement of `final`, or undo it if the new checkpoint did not take the name."""
     replaced = _hidden(final, "replaced")
     if not replaced.exists():
         return
@@ -239,7 +239,7 @@ def check_seal(folder: Path) -> None:
 def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
     """Write `values`, size and SHA-256 of every file in the folder, and a SHA-256 of all that, to the file `name`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
+    with ThreadPoolExecutor() as threads:  # hashing releases the GIL
         digests = list(threads.map(_digest, paths))
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
@@ -274,7 +274,7 @@ def _read_contents(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_out: Collection[str] = ()) -> None:
-    """Check the SHA-256 of every listed file but those in `leave_out`; reads each file once.
+    """Check the SHA-256 of every listed file except those whose names begin with one of `leave_out`.
 
     Raises:
         ChangedFileError: A file has other bytes, or cannot be read.

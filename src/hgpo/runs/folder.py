@@ -1,4 +1,4 @@
-"""The folder of a run: its paths, its lock, settings, metrics and JSON files. Nothing that is written gets lost.
+"""The folder of a run: its paths, its lock, settings, metrics and JSON files. Writes are flushed to disk.
 
     runs/<name>/config.toml  metrics.jsonl  rollouts/*.parquet  start/  checkpoints/<update>/  summary.json
 
@@ -55,7 +55,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         RunInUseError: another process holds the lock.
     """
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-    with os.fdopen(descriptor, "r+b", buffering=0) as file:  # a buffer would read on, over the byte that is locked
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:  # a buffer would also read the locked byte
         try:
             if not try_lock(file.fileno()):
                 raise RunInUseError(
@@ -73,7 +73,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 def _write_note(file: FileIO) -> None:
     note = f"process {os.getpid()} on {platform.node()} since {datetime.now():%Y-%m-%d %H:%M}"
     file.seek(0)
-    file.write(note.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))  # of one length, so that nothing older shows behind it
+    file.write(note.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))  # padded, to overwrite a longer note
 
 
 def _read_note(file: FileIO) -> str:
@@ -127,12 +127,12 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """What changed, written once the run is complete."""
+        """The run's result, written when the run is complete."""
         return self.path / "summary.json"
 
     @property
     def tracking(self) -> Path:
-        """What the run's trackers were sent, and under which id each knows it."""
+        """What each tracker has received, and the tracker's id of the run."""
         return self.path / "tracking.json"
 
     def evaluation(self, name: str) -> Path:
@@ -150,15 +150,15 @@ class RunDirectory:
 
 
 def create_run_directory(config: Config) -> RunDirectory:
-    """Make the folder and write `config.toml`; a folder that holds anything is a `RunDirectoryError`.
+    """Make the folder and write `config.toml`; a folder that is not empty is a `RunDirectoryError`.
 
-    What a process leaves that died before it had written `config.toml` counts as nothing.
+    Files left by a process that died before it wrote `config.toml` do not count.
     """
     run = RunDirectory(config.run_directory)
     _refuse_taken(run.path)
     run.path.mkdir(parents=True, exist_ok=True)
     with exclusive(run.path):
-        _refuse_taken(run.path)  # by a process that was a moment faster
+        _refuse_taken(run.path)  # another process may have made it meanwhile
         settings = dump_config(config)
         if modules_named(config):
             sign(run.path, settings)
@@ -225,8 +225,8 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
     """All complete rows; a last line that was cut off by a crash is left out.
 
     Raises:
-        RunDirectoryError: Another line is not JSON, or no row of metrics; or the run is finished, and the rows are not
-            those of updates 1 to its last.
+        RunDirectoryError: Another line is not JSON or not a row of metrics, or the run is finished and does not have
+            exactly one row for each of its updates, in order.
     """
     if not run.metrics.exists():
         return []
@@ -249,7 +249,7 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def _problem_of_row(row: object) -> str:
-    """Why this is no row of metrics: an object of numbers, or nulls, by name; "" if it is one."""
+    """Why `row` is not an object of numbers or nulls with the number of an update; "" if it is one."""
     if not isinstance(row, dict) or type(row.get("update")) is not int:
         return "it has no number of an update"
     others = [name for name, value in row.items() if not isinstance(value, (int, float, NoneType))]
@@ -293,11 +293,11 @@ def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def lost_evaluations(run: RunDirectory, names: object = None) -> list[Path]:
-    """Files of training's own evaluations that the run had and that no longer exist.
+    """Files of the training's own evaluations that are missing.
 
     Args:
         run: The run.
-        names: The evaluations that it had, as a checkpoint's state lists them; None: those listed by `summary.json`.
+        names: The evaluations that a checkpoint's state lists; None: those that `summary.json` lists.
 
     Raises:
         RunDirectoryError: `summary.json` is damaged.

@@ -1,4 +1,4 @@
-"""Settings for asking any policy: those of a run, or an environment's defaults for a model."""
+"""Settings for playing with any policy: a run's own settings, or an environment's defaults for a model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_imports, modules_named
 
 _OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=reasoning", "environment.max_steps=15")}
-"""What is other than the default there, as published."""
+"""Environment -> overrides of the default settings, as published."""
 _OF_OTHERS = ("agent.template=reasoning",)
 
 
 def as_overrides(given: Mapping[str, object]) -> list[str]:
-    """Settings of a command line as overrides; those that are None were not given.
+    """Settings from a command line as overrides; those that are None, which means not given, are left out.
 
     Example: `as_overrides({"agent.name": "react", "evaluation.split": None}) == ["agent.name='react'"]`.
     """
@@ -36,20 +36,20 @@ def settings_for(
     trusted: bool = False,
     say: Callable[[str], object] = lambda line: None,
 ) -> Config:
-    """What `source` is asked with.
+    """The settings for playing with a run's policy or with a model.
 
     Args:
-        source: a run directory or, with an environment, a model: a folder, .gguf file or hub name; its name there with
-            a server.
-        environment: that a model plays.
+        source: a run directory or, with `environment`, a model: a folder, a .gguf file, a hub name or, with `server`,
+            the model's name on the server.
+        environment: name of the environment that a model plays.
         server: base address of the server that has the model.
         overrides: `section.name=value`, applied last.
         trusted: whether a run from elsewhere may have its modules imported.
         say: shows which modules a run has imported.
 
     Raises:
-        UntrustedRunError: it is one, names some and is not trusted.
-        ConfigError: a run is given an environment, a model none, or a setting is wrong.
+        UntrustedRunError: the run was made elsewhere, names modules or a server, and is not trusted.
+        ConfigError: an environment is given for a run, or none for a model, or a setting is invalid.
     """
     if server is None and is_run(source):
         if environment is not None:

@@ -50,7 +50,7 @@ class UpdateFacts:
         played: The steps of all episodes, including replaced groups, because the kept groups are selected by outcome.
         batch: The kept steps, as passed to the estimator.
         advantages: The advantages of `batch`.
-        trained: Figures of the losses and the optimiser by name, and how much they were trained on.
+        trained: Figures of the losses and the optimiser, and the amount of data trained on, by name.
         resampled_groups: Number of groups that were replaced by new ones.
         tasks_drawn: Tasks used by the run so far.
         seconds: Wall time.
@@ -91,7 +91,7 @@ def update_row(facts: UpdateFacts) -> dict[str, Any]:
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
-    """Success, reward, lengths and how well responses kept to the format."""
+    """Success, reward, lengths, token counts, and the shares of valid, cut and admissible responses."""
     played = outcomes(steps)
     counts = StepCounts.of(steps)
     metrics = {
@@ -114,7 +114,7 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
 
 
 def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, float]:
-    """Spread of the advantages, and per level what its groups had to say; see `hgpo.estimators.diagnostics`."""
+    """Spread of the advantages, and figures of the groups of each level; see `hgpo.estimators.diagnostics`."""
     return summarise_levels(batch, advantages).flat()
 
 
@@ -124,7 +124,7 @@ class RolloutStore:
 
     Attributes:
         run: The run.
-        every: Only every so many updates are stored; 0: none.
+        every: Store the steps of every `every`-th update; 0: of none.
     """
 
     run: RunDirectory
@@ -133,9 +133,9 @@ class RolloutStore:
     def store(
         self, update: int, steps: Sequence[StepRecord], advantages: Advantages, batch: StepBatch | None = None
     ) -> None:
-        """Write every step with its advantage and return, and those of a critic's values that `batch` has.
+        """Write every step with its advantage and return, and a critic's values if `batch` has them.
 
-        Only if the update is one that is stored.
+        Nothing is written unless `update` is a multiple of `every`.
         """
         if self.every and update % self.every == 0:
             extra = {"advantage": advantages.values, "return": advantages.returns}

@@ -137,8 +137,8 @@ def open_trackers(
 
     Args:
         run: The run.
-        names: Of the trackers; see `tracker_names`.
-        settings: Of the run, by dotted name; see `tracked_settings`.
+        names: Names of the trackers; see `tracker_names`.
+        settings: Settings of the run, by dotted name; see `tracked_settings`.
         reporter: Prints how to look at the run, and failures.
 
     Raises:
@@ -182,7 +182,7 @@ PROJECT = "hgpo"
 OF_BOTH: Mapping[str, str | None] = {name: name for name in ("tensorboard", "wandb", "trackio", "mlflow")}
 """Trackers of both engines -> the package that each needs; the extra of this package has the same name."""
 OF_VERL: Mapping[str, str | None] = {**OF_BOTH, "swanlab": "swanlab", "clearml": "clearml", "file": None}
-"""The same for verl's logger; None: verl's own."""
+"""Trackers of verl's logger -> the package that each needs; None: no package."""
 
 _VARIABLES = re.compile(r"(CLEARML|MLFLOW|SWANLAB|TENSORBOARD|TRACKIO|WANDB)_\w+|HF_TOKEN|NETRC")
 _SECRET = re.compile(r"KEY|TOKEN|PASSWORD|SERVER_URL")  # trackio's server URL may hold a token
@@ -196,7 +196,7 @@ _MLFLOW_TAGS = dict.fromkeys(("mlflow.user", "mlflow.source.name", "mlflow.sourc
 
 @dataclass(frozen=True, slots=True)
 class TrackerRun:
-    """A run as a tracker is to show it.
+    """The data of a run that a tracker gets when it is opened.
 
     Attributes:
         name: Name of the run.
@@ -215,13 +215,13 @@ class TrackerRun:
 
 @dataclass(frozen=True, slots=True)
 class OpenTracker:
-    """A tracker that takes figures.
+    """An opened tracker.
 
     Attributes:
         id: The tracker's id of the run.
-        command: Shows the run.
+        command: A command or address that shows the run.
         log: Takes (update, figures by name); the metrics of an evaluation come in a separate call.
-        close: Takes whether the run failed, and writes what is buffered.
+        close: Takes whether the run failed, writes what is buffered, and ends the run.
     """
 
     id: str
@@ -382,7 +382,7 @@ def _log(tracker: object, update: int, figures: Mapping[str, float]) -> None:
 
 
 def _silently(call: Callable[[], object]) -> None:
-    """trackio prints what it does."""
+    """Call a function of trackio without the lines that it prints."""
     with redirect_stdout(io.StringIO()):
         call()
 

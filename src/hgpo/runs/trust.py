@@ -69,13 +69,13 @@ def allow_imports(run: Path, named: Mapping[str, str], *, trusted: bool, say: Ca
     """Print the modules and servers that the run's settings use; reject them if the run is not trusted.
 
     Args:
-        run: the folder whose settings they are.
-        named: `modules_named` of its settings.
-        trusted: whether the user said so.
+        run: the run's folder.
+        named: `modules_named` of the run's settings.
+        trusted: whether the user trusts the run (`--trust`).
         say: shows a line.
 
     Raises:
-        UntrustedRunError: the run was made elsewhere, or its settings were changed since, and it names modules.
+        UntrustedRunError: the run names modules or a server, is not trusted, and was made elsewhere or changed since.
     """
     if not named:
         return
@@ -90,7 +90,7 @@ def allow_imports(run: Path, named: Mapping[str, str], *, trusted: bool, say: Ca
         raise UntrustedRunError(
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
         )
-    say(f"{'Importing' if code else 'Asking'} what the run names: {listed}")
+    say(f"{'Importing' if code else 'Contacting'} what the run names: {listed}")
 
 
 def _signature(settings: str, key: bytes) -> str:
@@ -101,7 +101,7 @@ def _key(*, make: bool) -> bytes:
     """Return the user's key; with `make`, create it if it does not exist.
 
     Raises:
-        OSError: it does not exist, or cannot be written.
+        OSError: the key does not exist or cannot be read, or cannot be written.
     """
     path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hgpo" / "key"
     if make and not path.exists():

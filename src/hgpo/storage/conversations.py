@@ -7,7 +7,7 @@ The forms of OpenAI, Anthropic, LangChain and ShareGPT are read:
     {"role": "assistant", "content": "", "tool_calls": [{"name": …, "args": {…}, "id": "…"}]}
     {"from": "gpt", "value": "…"}
 
-Ids of tool calls are random, so they are no part of an action. Pictures are compared by content.
+Ids of tool calls are random, so they are not part of an action. Pictures are compared by content.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _KIND = {role: kind for kind, roles in _ROLES.items() for role in roles}
 _TEXTS = ("text", "input_text", "output_text")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 _LONG_DATA = 200
-"""Characters from which the data of a picture are replaced by their digest."""
+"""Longer data of a picture, in characters, is replaced by its digest."""
 
 
 def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
     """One step per turn of the assistant; messages after the last turn are its next observation.
 
-    Messages of the assistant without others between them are one turn. If the assistant opens the conversation, its
+    Consecutive messages of the assistant are one turn. If the assistant opens the conversation, its
     first observation is the system message, or empty text without one.
 
     Args:
@@ -49,7 +49,7 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
         Steps with observation and action, and with reward and next_observation where there is one.
 
     Raises:
-        ValueError: Names the message that cannot be read.
+        ValueError, TypeError: A message cannot be read; the error names it.
     """
     steps: list[Step] = []
     observed: list[str] = []
@@ -193,7 +193,7 @@ def _part(part: Any) -> Any:
     if kind == "tool_result":
         result = part.get("content")
         return "" if result is None else result if isinstance(result, str) else _content_text(result)
-    if kind is None:  # no part of a message, but a value of the environment's own
+    if kind is None:  # not a message part but a value of the environment
         return dict(part)
     return {key: _shortened(value) for key, value in part.items() if key not in ("id", "detail")}
 

@@ -33,8 +33,8 @@ class StepFile:
         path: The file.
         format: "hgpo", this project's columns in parquet or JSONL; "verl", a rollout dump of verl or verl-agent; or
             "trajectories", one trajectory per line.
-        unit: What `update` counts: "update"; "file" if the names of several files have no series of numbers; "" if it
-            counts nothing, because the only file has another name than a training gives it.
+        unit: What `update` counts: "update"; "file" if the names of several files are not a series of numbers; "" if
+            it counts nothing, because the name of the only file is not one that training gives.
     """
 
     update: int
@@ -55,8 +55,8 @@ def find_step_files(
     same one, are numbered from 1 in the order of their names.
 
     Args:
-        path: A file, a folder of files or a run directory. The metrics of a run are not steps. Files in .json are read
-            if they are named themselves.
+        path: A file, a folder of files or a run directory. The metrics of a run are not steps. A .json file
+            is read only if `path` is the file itself.
         format: "hgpo", "verl" or "trajectories" for all files; "auto": the format of each file is taken from the names
             in its first row. A row with a list `messages` or `steps` is a trajectory; one with `input` and `output` in
             JSONL is verl's, unless it has the columns of a step.
@@ -100,7 +100,7 @@ def find_step_files(
 
 
 def number_files(files: Sequence[Path], format: str) -> list[StepFile]:
-    """These files by the numbers in their names, as `find_step_files` numbers those of a folder; `format` as there."""
+    """Number `files` as `find_step_files` numbers the files of a folder; `format` has the same meaning."""
     unit = _unit(files)
     numbered = sorted(zip(_numbers(files), files, strict=True))
     return [StepFile(number, file, _format(file) if format == "auto" else format, unit) for number, file in numbered]
@@ -148,7 +148,7 @@ def _format(file: Path) -> str:
 
 
 def _first_keys(file: Path) -> tuple[set[str], set[str]]:
-    """The keys of the first readable row, and those of lists among them; the file's reader reports unreadable rows."""
+    """The keys of the first readable row, and those whose values are lists; the reader reports unreadable rows."""
     if suffix_of(file) == ".parquet":
         try:
             schema = pq.read_schema(file)

@@ -2,7 +2,7 @@
 
 `find_step_files` lists the files of a path, one per update. `read_batch` reads one of them and raises at the first
 damaged row, because training on half of a file is wrong. `read_intact` keeps the undamaged trajectories and reports
-what it left out, because a damaged file is worth looking at. Both follow the same rules.
+what it left out, so that a damaged file can be inspected. Both follow the same rules.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def read_batch(file: StepFile, columns: Mapping[str, str] | None = None) -> Stor
     """All steps of one file, with all of its columns.
 
     Args:
-        file: One of `find_step_files`.
-        columns: Columns to read from other keys than usual, {"observation": "room"}: those of `StepBatch`; in the
-            format "verl" `hgpo.storage.verl_dumps.COLUMNS`, in "trajectories" `KEYS` and `STEP_KEYS` of
+        file: A file found by `find_step_files`.
+        columns: Column -> the key to read it from, such as {"observation": "room"}. Columns are those of `StepBatch`;
+            in the format "verl" `hgpo.storage.verl_dumps.COLUMNS`, in "trajectories" `KEYS` and `STEP_KEYS` of
             `hgpo.storage.trajectory_files`.
 
     Raises:

@@ -31,12 +31,12 @@ OPTIONAL_BATCH_COLUMNS = (
     "truncated",
 )
 SUFFIXES = (".parquet", ".jsonl")
-"""Of files that are read and written. A .json file, an array of objects, is read if it is named itself."""
+"""Suffixes of files that are read and written. A .json file (an array of objects) is read if a path names it."""
 _TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
 
 
 def suffix_of(path: Path, *, written: bool = False) -> str:
-    """ ".parquet", ".jsonl" or, of a file that is read, ".json", in lower case.
+    """The suffix of `path` in lower case: ".parquet", ".jsonl" or, unless the file is to be written, ".json".
 
     Raises:
         StorageError: `path` has another suffix.
@@ -49,7 +49,7 @@ def suffix_of(path: Path, *, written: bool = False) -> str:
 
 
 def place_of(file: Path | str, row: int | None = None) -> str:
-    """ "a.jsonl line 3", "a.parquet row 2" or "a.jsonl": lines are counted from 1, other rows from 0."""
+    """A place for messages, such as "a.jsonl line 3" or "a.parquet row 2"; lines count from 1, other rows from 0."""
     if row is None:
         return str(file)
     return f"{file} {'line' if str(file).lower().endswith('.jsonl') else 'row'} {row}"
@@ -95,7 +95,7 @@ class StorageError(ValueError):
 
 
 class Problems:
-    """Collects the problems of one file: strict, the first raises a `StorageError`; otherwise each is recorded.
+    """Collects the problems of one file: if strict, the first raises a `StorageError`; otherwise each is recorded.
 
     Problems of one `kind`, by default of one message, become one notice, so the number of notices stays small.
 
@@ -196,7 +196,7 @@ def converted(value: Any, convert: Callable[[Any], Any], where: str) -> Any:
     """The converted value.
 
     Raises:
-        ValueError: It cannot be converted; names `where`.
+        ValueError: The value cannot be converted; the message begins with `where`.
     """
     try:
         return convert(value)

@@ -3,10 +3,10 @@
 A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
-- in `truncated` means False (and the whole column is not read where a value is neither true nor false);
+- in `truncated` means False (if some value is neither true nor false, the whole column is ignored);
 - in `penalty`, `value`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has a value,
   because no default is correct; a column without any value counts as absent;
-- in a required column is an error.
+- in `bootstrap` and in a required column is an error.
 
 A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
 of a trajectory, group and trajectory together are the id. If there is no step 0 and most trajectories have a step 1, 1
@@ -68,7 +68,7 @@ _WORDS_OF_ARRAYS = {
     "nan",
     "inf",
 }
-"""How numpy and torch print arrays, and what they write in place of the middle."""
+"""Words in arrays that numpy or torch printed. `_LEFT_OUT` matches the mark that replaces an array's middle."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 

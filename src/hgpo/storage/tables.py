@@ -1,6 +1,6 @@
 """Tables in parquet and JSONL files: reading, writing, joining.
 
-A damaged parquet file cannot be read; of a damaged JSONL file (one object per line), undamaged lines can. A key that a
+A damaged parquet file cannot be read; in a damaged JSONL file (one object per line), undamaged lines can. A key that a
 line lacks is null in that row. Problems are reported with file, line, column and remedy; the search for a value that
 does not fit its column runs only after an error, so it costs nothing for a good file.
 
@@ -69,15 +69,15 @@ def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
 
 
 def _selected(found: Sequence[str], wanted: Collection[str] | None) -> list[str]:
-    """The columns to read: all if one that every batch needs is missing, since the error lists what there is."""
+    """The wanted columns; all if a required one is missing, since the error message then lists all columns."""
     if wanted is None or not set(BATCH_COLUMNS) <= set(found):
         return list(found)
     return [name for name in found if name in wanted]
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
-    """The rows of a JSONL file and their line numbers, from 1; blank lines are skipped. Of a .json file, its array's
-    objects and their numbers, from 0.
+    """The rows of a JSONL file and their line numbers, from 1, without blank lines; of a .json file, the objects of
+    its array and their numbers, from 0.
 
     `problems` records rows that cannot be read or have another schema version.
 

@@ -44,8 +44,8 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
     The trajectory's id becomes `<group>/<trajectory>`, so it must be unique only within its group.
 
     Args:
-        path: A JSONL or parquet file.
-        keys: Those of `KEYS` that have another name in the file.
+        path: A JSONL, JSON or parquet file.
+        keys: Names of `KEYS` and `STEP_KEYS` -> their keys in the file, where these differ.
         problems: Records trajectories that cannot be read.
 
     Returns:

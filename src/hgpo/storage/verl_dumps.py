@@ -37,10 +37,10 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Any], pa.DataType]]
     "step": (("step_index",), whole, pa.int32()),
     "observation": (("anchor_obs",), text_or_json, pa.large_string()),  # without memory or template
     "reward": (("step_reward", "rewards"), number, pa.float64()),
-    "final_reward": ((), number, pa.float64()),  # for `reward`: the trajectory's, given to its last step; on request
+    "final_reward": ((), number, pa.float64()),  # if chosen, replaces `reward`: given to the last step
     "prompt": (("input",), text, pa.large_string()),
     "response": (("output",), text, pa.large_string()),
-    "score": (("score",), number, pa.float64()),  # this and what follows is read where it occurs
+    "score": (("score",), number, pa.float64()),  # this and the following columns are optional
     "action": (("action",), text, pa.large_string()),
     "penalty": (("penalty",), number, pa.float64()),
     "valid": (("is_action_valid",), truth, pa.bool_()),

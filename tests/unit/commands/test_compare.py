@@ -135,7 +135,7 @@ def test_without_matplotlib_it_is_said_what_to_install(
     ("words", "message"),
     [
         (["nowhere"], "nowhere: no such run directory or file of an evaluation"),
-        (["hgpo-1:update-7"], "has no evaluation 'update-7'; RUN:NAME takes one of: after, before"),
+        (["hgpo-1:update-7"], "has no evaluation 'update-7'; RUN:NAME selects one of: after, before"),
         (["hgpo-1", "--evaluation", "x"], "has no evaluation 'x'"),
         (["hgpo-1", "hgpo-2", "--reference", "x"], "--reference x: no such row; choose one of: hgpo-1, hgpo-2"),
         (["hgpo-1", "hgpo-1"], "'hgpo-1' has the same evaluation twice"),

@@ -90,7 +90,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(
 
 def test_it_says_at_once_that_it_is_looking(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor"])
-    assert capsys.readouterr().err.startswith("Looking ")
+    assert capsys.readouterr().err.startswith("Checking ")
 
 
 def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -90,6 +90,6 @@ def test_figures_of_other_settings_are_none_of_the_runs(trained_run: Path, capsy
     assert main(["eval", str(trained_run), "--agent", "react"]) == 2
     assert "with changed settings the result does not belong to the run" in capsys.readouterr().err
     assert main(["eval", str(trained_run), "-o", "x.txt"]) == 2
-    assert "the name ends in .json" in capsys.readouterr().err
+    assert "the name must end in .json" in capsys.readouterr().err
     assert main(["eval", str(trained_run), "--max-cost", "1"]) == 2
     assert "--max-cost needs --prices" in capsys.readouterr().err

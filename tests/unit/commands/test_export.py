@@ -70,7 +70,7 @@ def test_an_evaluation_that_is_gone_is_missed_by_name_and_played_again(
 ) -> None:
     after = trained_run / "evaluations" / "after.json"
     after.unlink()
-    assert f"{after} is gone" in refused(capsys, trained_run, "-o", tmp_path / "x")
+    assert f"{after} is missing, but summary.json lists it" in refused(capsys, trained_run, "-o", tmp_path / "x")
     assert not (tmp_path / "x").exists()
     (trained_run / "summary.json").unlink()
     assert main(["train", "--resume", str(trained_run), "--trust", "--quiet"]) == 0

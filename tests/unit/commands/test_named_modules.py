@@ -119,5 +119,5 @@ def test_the_estimator_of_a_run_is_not_imported_to_read_it(run: Path, capsys: py
     assert 'estimator = "hgpo"' in settings
     (run / "config.toml").write_text(settings.replace('estimator = "hgpo"', 'estimator = "innocent:ESTIMATOR"'))
     assert main(["inspect", str(run)]) == 0
-    assert "'innocent:ESTIMATOR', which is not imported to read it" in " ".join(capsys.readouterr().out.split())
+    assert "'innocent:ESTIMATOR'; reading a run does not import it" in " ".join(capsys.readouterr().out.split())
     assert not (run.parent / "imported").exists()

@@ -64,7 +64,7 @@ def test_a_runs_policy_is_watched_step_by_step(trained_run, capsys) -> None:
     assert main(["play", str(trained_run), "--game", "1"]) == 0
     shown = capsys.readouterr().out
     assert "[0/held_out/4#0]\nyou are at place 0\n── step 1 " in shown
-    assert re.search(r"\[(won|lost), 1 trials, \d steps\]\n$", shown)
+    assert re.search(r"\[(won|lost), 1 trial, \d steps?\]\n$", shown)
 
 
 def test_a_served_model_is_watched_through_an_agent(capsys) -> None:
@@ -75,7 +75,7 @@ def test_a_served_model_is_watched_through_an_agent(capsys) -> None:
     shown = capsys.readouterr().out
     assert shown.count("answer    Thought: on.\n          Action: ") == 3
     assert "Your task: open the door at place 2" in shown
-    assert shown.endswith("reward    10, won\n[won, 1 trials, 3 steps]\n")
+    assert shown.endswith("reward    10, won\n[won, 1 trial, 3 steps]\n")
 
 
 def test_a_stored_game_is_shown_again(tmp_path, capsys) -> None:

@@ -41,7 +41,7 @@ def test_the_help_explains_every_figure_of_a_progress_line(capsys: pytest.Captur
     line = update_line({**row, "group_size_0": 12.0}, 70, 130.0)
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    explained = capsys.readouterr().out.partition("progress, a line")[2].partition("recipes that come")[0]
+    explained = capsys.readouterr().out.partition("progress lines")[2].partition("recipes that come")[0]
     figures = re.findall(r"^  (\S+)", explained, re.MULTILINE)
     assert figures == [word for word in line.replace("reward", " reward ").split() if word in figures]
     assert re.findall(r"[A-Za-z/]{4,}|KL", line.removesuffix("2 min left")) == figures

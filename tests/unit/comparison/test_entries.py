@@ -98,12 +98,14 @@ def test_runs_are_labelled_by_their_settings(tmp_path: Path, file: Path) -> None
 
 
 def test_an_evaluation_that_a_run_lacks_is_named_with_those_it_has(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no evaluation 'update-3'; RUN:NAME takes one of: after, before, held_out-2"):
+    with pytest.raises(
+        ValueError, match="no evaluation 'update-3'; RUN:NAME selects one of: after, before, held_out-2"
+    ):
         read_entries([f"{run}:update-3"])
     with pytest.raises(ValueError, match=r"has no evaluation '\.\./config'"):
         read_entries([f"{run}:../config"])
     empty = write_run(tmp_path / "empty", {})
-    with pytest.raises(ValueError, match="no evaluation of its training; RUN:NAME takes one of: none"):
+    with pytest.raises(ValueError, match="no evaluation of its training; RUN:NAME selects one of: none"):
         read_entries([str(empty)])
 
 

@@ -58,7 +58,7 @@ def test_none_can_be_written_and_is_kept(tmp_path):
         ("run.name=../x", "run.name"),
         ("verl.evaluate_only=true", "add --engine verl, or use `hgpo eval`"),
         ("critic.value_clip=0", "critic.value_clip"),
-        ("evaluation.seeds=5", "evaluation.seeds: a list is wanted, e.g. [5]"),
+        ("evaluation.seeds=5", "evaluation.seeds: must be a list, e.g. [5]"),
         ("training.epochs", "is not of the form section.name=value"),
         ("run.name.x=1", "is a value, not a section"),
     ],

@@ -163,7 +163,7 @@ def test_all_mistakes_are_named_wherever_they_stand(write) -> None:
     for line in (
         "training.update: unknown setting; did you mean training.updates? `hgpo train --settings` lists all",
         "training.epochs: Input should be greater than or equal to 1 (got -1)",
-        "evaluation.seeds: a list is wanted, e.g. [5] (got 5)",
+        "evaluation.seeds: must be a list, e.g. [5] (got 5)",
         "nonsense: unknown setting; `hgpo train --settings` lists all",
         "agent.history_length: Input should be greater than or equal to 0 (got -1)",
     ):

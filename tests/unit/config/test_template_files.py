@@ -77,7 +77,7 @@ def test_a_run_never_opens_a_file_that_its_settings_name(template: Path, tmp_pat
     )
     run.config.write_text(changed)
     for read in (open_run_directory, lambda path: settings_for(str(path), trusted=True)):
-        with pytest.raises(RunDirectoryError, match="read only where a recipe or a command names it"):
+        with pytest.raises(RunDirectoryError, match="is a path, which only a recipe or a command may name"):
             read(run.path)
     with pytest.raises(ValueError, match=r"agent\.template"):
         Config.model_validate({"policy": {"model": "m"}, "agent": {"template": str(template)}})

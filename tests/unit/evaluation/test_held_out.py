@@ -51,7 +51,7 @@ def test_one_that_is_gone_is_missed_where_the_run_was_finished_with_it(run: RunD
     assert held_out_results(run, updates=70).problems == ()  # nothing says that it ever was
     write_json(run.summary, {"evaluations": ["after", "before"]})
     (problem,) = held_out_results(run, updates=70).problems
-    assert f"{run.evaluation('after')} is gone" in problem
+    assert f"{run.evaluation('after')} is missing" in problem
     run.summary.write_text("{", encoding="utf-8")
     assert any("summary.json" in problem for problem in held_out_results(run, updates=70).problems)
 

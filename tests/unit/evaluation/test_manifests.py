@@ -231,13 +231,13 @@ DIGEST = "0" * 64
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a number for a text": ({"split": 3}, "'split': Input should be a valid string"),
     "no digest": ({"goals": [["kind", "12ab"]]}, "'goals.0.1': String should match"),
-    "an unknown goal": ({"tasks": [["a", 9, DIGEST, DIGEST, None]]}, "names a goal that is not there"),
+    "an unknown goal": ({"tasks": [["a", 9, DIGEST, DIGEST, None]]}, "names a goal that does not exist"),
     "a goal before the first": ({"tasks": [["a", -1, DIGEST, DIGEST, None]]}, "'tasks.0.1'"),
     "a short row": ({"tasks": [["a", 0, DIGEST]]}, "'tasks.0.3': Field required"),
     "a negative price": ({"tasks": [["a", 0, DIGEST, DIGEST, -1.0]]}, "'tasks.0.4'"),
     "an unknown key": ({"loss": 1}, "'loss': Extra inputs"),
     "no tasks": ({"tasks": []}, "'tasks': Tuple should have at least 1 item"),
-    "a task twice": ({"tasks": [["a", 0, DIGEST, DIGEST, None]] * 2}, "'tasks': Value error, a task is there twice"),
+    "a task twice": ({"tasks": [["a", 0, DIGEST, DIGEST, None]] * 2}, "'tasks': Value error, a task occurs twice"),
     "a long name": ({"id": "a" * 2000}, "'id': String should have at most 1000 characters"),
 }
 
@@ -286,10 +286,10 @@ WRONG = {
     "an unknown id": (["check", "alfworld-valid-seen-1"], "did you mean alfworld-valid_seen-1?"),
     "no manifest": (["check"], "check needs the file of a manifest"),
     "build without a split": (["build", "--env", "alfworld", "-o", "a.json"], "build needs --split"),
-    "another setting": (["check", "webshop-test-1", "run.seed=1"], "'run.seed=1' makes no task"),
-    "another ending": (["build", "--env", "webshop", "--split", "train", "-o", "a.txt"], "the name ends in .json"),
+    "another setting": (["check", "webshop-test-1", "run.seed=1"], "'run.seed=1' determines no task"),
+    "another ending": (["build", "--env", "webshop", "--split", "train", "-o", "a.txt"], "the name must end in .json"),
     "an option of build": (["list", "--split", "train"], "--split: only for build"),
-    "words of list": (["list", "webshop"], "list takes no 'webshop'"),
+    "words of list": (["list", "webshop"], "list takes no arguments, got 'webshop'"),
     "an unknown split": (["build", "--env", "webshop", "--split", "valid", "-o", "a.json"], "unknown split 'valid'"),
 }
 

@@ -91,4 +91,4 @@ def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -
     ):
         allow_imports(tmp_path, modules_named(config), trusted=False, say=said.append)
     allow_imports(tmp_path, modules_named(config), trusted=True, say=said.append)
-    assert said == ["Asking what the run names: 'openenv:http://127.0.0.1:1' (environment.name)"]
+    assert said == ["Contacting what the run names: 'openenv:http://127.0.0.1:1' (environment.name)"]

@@ -49,7 +49,7 @@ def test_a_tag_of_another_version(tag: str, project: Path) -> None:
         ("CITATION.cff", '"0.2.0"', '"0.1.0"', "CITATION.cff has version '0.1.0', not '0.2.0'"),
         ("CHANGELOG.md", "## 0.2.0 - 2026-11-23", "## 0.20.0 - 2026-11-23", 'no section "## 0.2.0 - YYYY-MM-DD"'),
         ("CHANGELOG.md", "0.2.0 - 2026-11-23", "0.2.0", "does not end with its date"),
-        ("CHANGELOG.md", "- A thing.", "", "lists nothing"),
+        ("CHANGELOG.md", "- A thing.", "", "has no entry"),
     ],
 )
 def test_what_else_stands_against_it(name: str, old: str, new: str, problem: str, project: Path) -> None:

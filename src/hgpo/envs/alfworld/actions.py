@@ -1,8 +1,8 @@
 """The state of a game and its legal commands.
 
 `Layout` numbers the fixed parts of a game, `World` is the state, and `LegalActions` lists the commands of a state.
-Objects and receptacles are numbered by their ids in lower case, the order in which the simulator lists things, so that
-listing them is sorting integers.
+Objects and receptacles are numbered in the order of their ids in lower case. The simulator lists things in this order,
+so a listing only sorts numbers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class World:
     """The state of one game; integers are numbers of its `Layout`.
 
     Attributes:
-        location: location of the agent.
+        location: id of the agent's location.
         held: the carried object, or None.
         contents: per receptacle, the objects in it.
         opened: the open receptacles.
         states: clean, hot, cool, sliced and toggled -> the objects in that state.
-        object_locations: per object, its own locations; a game file lists them in addition to its receptacle's,
-            and they can differ.
+        object_locations: per object, ids of its own locations; a game file states them in addition to the location of
+            the object's receptacle, and the two can differ.
         taken_from: per object, the receptacles it was taken from and not put back into.
     """
 
@@ -93,7 +93,7 @@ class Layout:
 
     @classmethod
     def of(cls, game: Game) -> Layout:
-        """Number a game; `ValueError` for an id that does not exist, or a name or id of two things."""
+        """Number the things of a game; `ValueError` for an unknown id, or a name or id that two things share."""
         receptacles = tuple(sorted(game.receptacles, key=_listing_key))
         objects = tuple(sorted(game.objects, key=_listing_key))
         things: list[Receptacle | GameObject] = [*receptacles, *objects]
@@ -192,18 +192,18 @@ def _check_unique(game_name: str, what: str, values: list[str]) -> None:
 def _lookup(numbers: dict[str, int], identifier: str, item: GameObject, game: Game) -> int:
     if identifier not in numbers:
         raise ValueError(
-            f"{game.name}: {item.id!r} is located in {identifier!r}, which the game does not have; "
-            "add the location to the game or remove the object"
+            f"{game.name}: {item.id!r} is located in {identifier!r}, which is not in the game; "
+            "add it to the game or remove the object"
         )
     return numbers[identifier]
 
 
 ON_RECEPTACLE = frozenset({"close", "examine receptacle", "go to", "open"})
-"""Verbs whose first argument is a receptacle; the others take an object."""
+"""Verbs whose first argument is a receptacle. The first argument of any other verb, if it has one, is an object."""
 
 
 class Action(NamedTuple):
-    """One legal command. `item` and `target` are the numbers of its arguments, -1 without one.
+    """One legal command. `item` and `target` are the numbers of its arguments, -1 for a missing one.
 
     Example: `take apple 1 from desk 1` has the apple's number as item and the desk's as target; `open desk 1` has
     the desk's as item.
@@ -249,7 +249,7 @@ class LegalActions:
         if actions is None:
             found = [self._word(verb) for verb in ("help", "inventory", "look")]
             for place, receptacle in enumerate(self._layout.receptacles):
-                # Going to a receptacle within reach would change nothing, and is not legal.
+                # Going to a receptacle at the agent's location would change nothing, and is not legal.
                 if receptacle.location != location:
                     found.append(self._word("go to", place))
             actions = self._always[location] = {action.command: action for action in found}
@@ -278,7 +278,7 @@ class LegalActions:
                 yield self._word(verb, held, place)
 
     def _with_held_object(self, world: World, held: int) -> Iterable[Action]:
-        # The published rules mean to allow this for objects within reach too, but misspell a type there.
+        # The published rules intend to allow `examine` for objects in reach too, but misspell a type there.
         yield self._word("examine object", held)
         if held in self._knives:
             for item in self._sliceable:

@@ -1,4 +1,4 @@
-"""The engine, which applies commands, answers them, and checks whether the game is won, and the environment.
+"""`Engine` applies commands, answers them and checks whether the game is won; `AlfworldEnv` is the environment.
 
 A command is legal exactly if `Engine.commands` has it. The legal commands of a location change only when something is
 taken, put down, opened or closed, so they are cached until then.
@@ -85,7 +85,7 @@ def win_condition(game: Game, layout: Layout) -> WinCondition:
 
 
 def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> WinCondition:
-    """`count` wanted objects are in the same target."""
+    """The condition: `count` wanted objects are in the same target."""
 
     def reached(world: World) -> bool:
         return any(len(wanted & world.contents[target]) >= count for target in targets)
@@ -94,7 +94,7 @@ def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int
 
 
 def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tuple[int, ...]) -> WinCondition:
-    """A wanted object that is clean, hot or cool is in a target."""
+    """The condition: a wanted object in the state `treatment` (clean, hot or cool) is in a target."""
 
     def reached(world: World) -> bool:
         treated = wanted & world.states[treatment]
@@ -106,7 +106,7 @@ def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tupl
 def _held_under_light(
     wanted: frozenset[int], lamps: frozenset[int], receptacles_at: dict[str, tuple[int, ...]]
 ) -> WinCondition:
-    """The agent carries a wanted object at the location of a lamp that was used."""
+    """The condition: the agent carries a wanted object at the location of a lamp that was used."""
 
     def reached(world: World) -> bool:
         if world.held not in wanted:
@@ -125,7 +125,7 @@ _CHANGES: dict[str, tuple[str, str | None]] = {
     "slice": ("sliced", None),
     "use": ("toggled", None),
 }
-"""Verb -> the state that it adds to an object and the one that it removes."""
+"""Verb -> (state that it adds to the object, state that it removes or None)."""
 
 
 class Engine:
@@ -160,7 +160,7 @@ class Engine:
 
     @property
     def commands(self) -> list[str]:
-        """The legal commands, sorted. The list is the engine's own: copy it before changing it."""
+        """The legal commands, sorted. The list is cached: copy it before changing it."""
         return self._legal_here()[1]
 
     def state_key(self) -> str:
@@ -256,7 +256,7 @@ class Engine:
         return text.facing([self._layout.receptacle_names[place] for place in here], self._names_of(self._beside(here)))
 
     def _beside(self, here: tuple[int, ...]) -> Iterable[int]:
-        """Objects listed next to the receptacles here, once for each of these that they were taken from."""
+        """Objects here that `look` lists, each once per receptacle in `here` from which it was taken."""
         world = self._world
         for item, sources in enumerate(world.taken_from):
             if sources and world.location in world.object_locations[item]:
@@ -328,7 +328,7 @@ class AlfworldEnv:
         return self._engine.state_key()
 
     def identity(self) -> dict[str, Any]:
-        """SHA-256 of the game's file; of the file that would be written for a generated game."""
+        """SHA-256 of the game file; for a generated game, of the file that `export_game` would write."""
         from hgpo.envs.alfworld.tw_pddl.writing import export_game  # it imports the generator
 
         return {"game": self.game.digest or hashlib.sha256(export_game(self.game).encode()).hexdigest()}

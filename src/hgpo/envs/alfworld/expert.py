@@ -35,8 +35,8 @@ class TaskSentence:
 
     Attributes:
         task_type: one of the six task types.
-        object_kind: in lower case, as the sentence has it.
-        target_kind: in lower case, as the sentence has it.
+        object_kind: kind of the object, in lower case as in the sentence.
+        target_kind: kind of the receptacle or lamp, in lower case as in the sentence.
         verb: clean, heat or cool; "" for other task types.
 
     Example: "put a hot cup in shelf." is
@@ -77,8 +77,8 @@ def kind_of(name: str) -> str:
 class Sightings:
     """What the expert knows from observations: places, their contents, the carried object and treatments.
 
-    `contents` has an entry for each receptacle that was seen open, `last_visited` is the receptacle observed last since
-    something was taken or put down. Without `recall`, `contents` is cleared then too.
+    `contents` has an entry for each receptacle whose contents were seen, `last_visited` is the last receptacle seen.
+    Taking or putting down an object sets `last_visited` to None and, without `recall`, clears `contents`.
     """
 
     def __init__(self, recall: bool) -> None:
@@ -146,12 +146,12 @@ _OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
 class Expert:
     """Searches the receptacles one after the other, opening closed ones, and then does the task.
 
-    It searches first where the wanted kind is usually found; a closed receptacle costs twice an open one. The order of
+    It searches first where the wanted kind is usually found; kinds of receptacles that open count half. The order of
     the search depends on the task and the room only, so a policy with a memory of two steps can infer the next place
     from the current one.
 
-    With `recall` it returns to objects seen before and searches no place twice. Without, it forgets contents when it
-    takes or puts down something, so that a short memory suffices; only tasks with a second search take longer.
+    With `recall` it returns to objects seen before and searches unseen places first. Without, it forgets all contents
+    when it takes or puts down an object, so a short memory suffices; only tasks with a second search take longer.
     """
 
     def __init__(self, recall: bool = True) -> None:
@@ -163,7 +163,7 @@ class Expert:
         self._seen = Sightings(self._recall)
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next command, after any command, not only its own. Call it once per step."""
+        """The next command. Earlier commands need not be the expert's own. Call it once per step."""
         commands: Sequence[str] = info["admissible_commands"]
         self._seen.read(observation, commands)
         return self._next(frozenset(commands))
@@ -208,7 +208,7 @@ class Expert:
         return uses[0] if uses else self._search(lamp, commands)
 
     def _target(self) -> str:
-        """The receptacle of the target kind with most wanted objects, the first of equals."""
+        """The receptacle of the target kind with the most wanted objects, or the first of several; "" without one."""
         kind = self._task.object_kind
         targets = [place for place in self._seen.places if kind_of(place) == self._task.target_kind]
         return max(targets, key=lambda place: self._seen.count(kind, place), default="")

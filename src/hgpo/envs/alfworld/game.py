@@ -1,7 +1,7 @@
 """The content of one household game: receptacles, objects and the goal.
 
-The readers of game files (`tw_pddl/reading.py`, `generation/game_files.py`) and the generator
-(`generation/furnishing.py`) produce a `Game`; `engine.py` runs it.
+The reader of game files (`tw_pddl/reading.py`) and the generator (`generation/furnishing.py`) produce a `Game`;
+`engine.py` runs it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Receptacle:
     """A fixed container of objects.
 
     Attributes:
-        id: in the game file, e.g. `"Fridge_bar_1"`.
-        name: in commands and observations, e.g. `"fridge 1"`.
-        kind: the PDDL type less its suffix, e.g. `"SinkBasin"`.
+        id: its id in the game file, e.g. `"Fridge_bar_1"`.
+        name: its name in commands and observations, e.g. `"fridge 1"`.
+        kind: the PDDL type without the suffix `Type`, e.g. `"SinkBasin"`.
         location: id of the location at which the agent reaches it.
         openable: whether it opens and closes.
         opened: whether it is open at the start.
@@ -44,15 +44,15 @@ class GameObject:
     """An object that is not a receptacle; most can be carried.
 
     Attributes:
-        id: in the game file.
-        name: in commands and observations.
-        kind: the PDDL type less its suffix.
+        id: its id in the game file.
+        name: its name in commands and observations.
+        kind: the PDDL type without the suffix `Type`.
         receptacles: ids of the receptacles it is in; a real game may name several.
         location: id of its own location; None if the game states none.
         inside: ids of the objects that contain it (`inReceptacleObject`).
         properties: PDDL predicates that are true of it at the start: `pickupable`, `cleanable`, `heatable`, `coolable`,
-            `sliceable`, `toggleable`, `isReceptacleObject`, `isClean`, `isHot`, `isCool`, `isSliced`, `isToggled`,
-            `isOn`.
+            `sliceable`, `toggleable`, `moveable`, `isReceptacleObject`, `isClean`, `isHot`, `isCool`, `isSliced`,
+            `isToggled`, `isOn`.
     """
 
     id: str
@@ -71,7 +71,7 @@ class Goal:
     Attributes:
         task_type: one of `TASK_TYPES`.
         object_kind: kind of the object to place or to examine.
-        target_kind: kind of the receptacle; for `look_at_obj_in_light` that of the lamp, `"DeskLamp"`.
+        target_kind: kind of the receptacle; for `look_at_obj_in_light` the kind of the lamp, `"DeskLamp"`.
     """
 
     task_type: str
@@ -84,17 +84,17 @@ class Game:
     """A whole game.
 
     Attributes:
-        name: of the game.
+        name: the game's name.
         task: the sentence after "Your task is to: ", full stop included.
         goal: the goal.
         receptacles: in the game file's order.
         objects: in the game file's order.
-        can_contain: pairs (receptacle kind, object kind).
+        can_contain: pairs (receptacle kind, object kind that it can contain).
         agent_location: id of the location where the agent starts.
         locations: ids of all locations.
         walkthrough: commands that solve the game.
         solvable: whether the game file marks it as solvable.
-        digest: SHA-256 of the game file; "" for a game that was read from none.
+        digest: SHA-256 of the game file; "" for a game that was not read from a file.
     """
 
     name: str

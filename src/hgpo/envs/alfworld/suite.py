@@ -30,15 +30,15 @@ def split_folder(data_dir: Path, split: str) -> Path | None:
 
 
 def find_games(folder: Path, split: str, task_types: Collection[str], skipped: Counter[str]) -> tuple[Task, ...]:
-    """Every playable game in a split's folder once, in `fair_order`.
+    """Every playable game in a split's folder, in `fair_order`.
 
-    Games not marked as solvable, and tasks with sliced objects or of other types than the six are left out, as in the
-    original environment, and counted in `skipped` by reason. A task's id is its path, `<split>/<task folder>/<trial>`.
-    Its kind is the first part of the task folder's name; in folders of other names the `task_type` in `traj_data.json`,
-    or else the type of the game's goal.
+    As in the original environment, games not marked as solvable, games with sliced objects and games of other types
+    than the six are left out; `skipped` counts them by reason. A task's id is `<split>/<task folder>/<trial>`.
+    Its kind is the task type at the start of the task folder's name, or else the `task_type` in `traj_data.json`, or
+    else the type of the game's goal.
 
     Raises:
-        GameFileError: a file is damaged; names it.
+        GameFileError: a file is damaged; the message names it.
     """
     tasks: list[Task] = []
     paths = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(GAME_FILE)}
@@ -94,7 +94,7 @@ class AlfworldSuite(TaskSplits):
     """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
 
     def expert(self) -> Expert:
-        """The expert for demonstrations; its commands need a short memory only."""
+        """The expert for demonstrations; a policy needs only a short memory to imitate it."""
         return Expert(recall=False)
 
 
@@ -110,10 +110,10 @@ def alfworld_suite(
 ) -> AlfworldSuite:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
-    `data_dir` is a folder of `alfworld-download` or of `generate_games`; `~` and `$VARIABLES` are expanded. Without it,
-    games are generated: of `size` (default "small"), with the numbers of games of the `..._games` options (default
-    2500, 200 and 200; 0 leaves a split out), by `seed` (default 0). If none of these options is given, the folder in
-    $ALFWORLD_DATA is used if the variable is set.
+    `data_dir` is a folder that `alfworld-download` or `generate_games` wrote; `~` and `$VARIABLES` are expanded.
+    Without it, games are generated: `size` (default "small") is their size, `seed` (default 0) the random seed, and the
+    `..._games` options give the number of games per split (default 2500, 200 and 200; 0 leaves a split out). If none of
+    these options is given and the variable ALFWORLD_DATA is set, its folder is used.
 
     `task_types` limits the tasks to some of the six types. Unsolvable games are left out and counted in `skipped`. The
     order of tasks is fixed: games in files by the SHA-256 of `<task folder>/<trial>` (see `fair_order`),
@@ -155,7 +155,7 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
     if not folders:
         raise FileNotFoundError(
             f"{data_dir}: no games here; looked for {', '.join(SPLITS)} as folders with game.tw-pddl files (also under "
-            "json_2.1.1 and the like). `alfworld-download` gets the real games, `hgpo generate-games` makes some"
+            "json_2.1.1 and the like). `alfworld-download` gets the real games, `hgpo generate-games` generates games"
         )
     skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
     make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}

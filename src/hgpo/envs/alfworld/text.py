@@ -75,7 +75,7 @@ def names_from_ids(ids: Iterable[str]) -> dict[str, str]:
         lowered = identifier.lower()
         kind, separator, _ = lowered.partition("_bar_")
         if not separator:
-            raise ValueError(f"the id {identifier!r} has no '_bar_', so no name follows from it")
+            raise ValueError(f"the id {identifier!r} has no '_bar_'; write it as Kind_bar_<position>")
         by_kind[kind + "basin" if "basin" in lowered else kind].append(identifier)
     return {
         identifier: f"{kind} {len(members) - position}"
@@ -94,7 +94,7 @@ def enumeration(parts: Sequence[str]) -> str:
 
 
 def enumeration_with_articles(names: Iterable[str]) -> str:
-    """The same with "a" before every name, vowels included."""
+    """As `enumeration`, with "a" before every name, also before a vowel."""
     return enumeration([f"a {name}" for name in names])
 
 
@@ -104,13 +104,13 @@ def first_text(surroundings: str, task: str) -> str:
 
 
 def middle_of_room(receptacles: Iterable[str]) -> str:
-    """Looking around away from any receptacle."""
+    """Answer to `look` in the middle of the room, and the start of a first observation."""
     seen = enumeration_with_articles(receptacles)
     return f"You are in the middle of a room. Looking quickly around you, you see {seen}."
 
 
 def facing(receptacles: Sequence[str], beside: Iterable[str]) -> str:
-    """Looking around in front of one or more receptacles."""
+    """Answer to `look` in front of one or more receptacles."""
     return f"You are facing the {enumeration(receptacles)}. Next to it, you see {enumeration_with_articles(beside)}."
 
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 RESTART = "Start it again; `hgpo train --resume RUN` then resumes from the newest checkpoint"
 TOO_MANY = (
     "Raise the server's number of sessions (`hgpo serve-env --max-sessions`; elsewhere max_concurrent_envs), or play "
-    "fewer at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"
+    "fewer episodes at once: rollout.tasks_per_update × rollout.group_size in training, up to 256 in an evaluation"
 )
 _CLOSE_SECONDS = 1.0
 MOST_BYTES = 1 << 20
-"""Longest message of a server."""
+"""The maximum size of a server's message, in bytes."""
 
 
 class RefusedByServer(EnvContractError):
@@ -56,7 +56,7 @@ class Connection:
         """Send a message and return the `data` of its answer.
 
         Raises:
-            EnvContractError: there is no valid answer, or it is an error.
+            EnvContractError: there is no valid answer, or the answer is an error.
         """
         from websockets.exceptions import ConnectionClosed
 
@@ -127,7 +127,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def read_page(address: Address, path: str, timeout: float) -> Json | None:
-    """A JSON page of the server, such as "/schema"; None if there is none."""
+    """A JSON page of the server, such as "/schema"; None if it cannot be read."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
     try:
         with opener.open(address.pages + path, timeout=timeout) as answer:
@@ -167,7 +167,7 @@ class Play:
     """Settings that all tasks of a server share.
 
     Attributes:
-        address: of the server.
+        address: address of the server.
         timeout: most seconds until an answer.
         action_field: the field of an action for the command.
         text_field: the field of an observation for its text; with None the usual names are tried.
@@ -185,8 +185,8 @@ class Play:
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
 
-        Fields `won`, `task`, `admissible_commands`, `tools` and `score` of the wrong type are left out,
-        and tools that are too long.
+        Fields `task`, `admissible_commands`, `tools` and `score` of the wrong type are left out, as are commands and
+        tools that are too long. Without a bool `won`, the reward decides (see `win_reward`).
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
@@ -256,19 +256,19 @@ class FirstSeen:
         """Compare a first observation with the last one of the same seed.
 
         Raises:
-            EnvContractError: they differ.
+            EnvContractError: the observations differ.
         """
         if self.text is not None and self.seed == seed and self.text != text:
             raise EnvContractError(
-                "the same task began in two ways: the server does not reset by its seed, and rollouts of one group "
-                "would not be comparable. If only words differ, set environment.options.same_start=false"
+                "two resets of this task gave different observations: the server's reset ignores the seed, so rollouts "
+                "of a group are not comparable. If only the wording differs, set environment.options.same_start=false"
             )
         self.seed, self.text = seed, text
 
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenEnvEnv:
-    """One session, opened by the first reset and closed at the end of an episode or by garbage collection.
+    """One session, opened by a reset and closed at the end of the episode or by garbage collection.
 
     Attributes:
         play: the shared settings.
@@ -283,7 +283,7 @@ class OpenEnvEnv:
     _running: bool = field(default=False, init=False)
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start over."""
+        """Start a new episode."""
         if self._connection is None:
             self._connection = Connection(self.play.address, self.play.timeout)
             weakref.finalize(self, self._connection.close)

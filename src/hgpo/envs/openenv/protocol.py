@@ -24,14 +24,14 @@ def read_json(text: str | bytes) -> Json:
     """The object in a message.
 
     Raises:
-        BadMessage: it is not JSON text, or not an object.
+        BadMessage: the message is not JSON text, or not an object.
     """
     if isinstance(text, bytes):
         raise BadMessage("INVALID_JSON", "messages are text, and this one is binary")
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage("INVALID_JSON", f"no JSON: {error}") from error
+        raise BadMessage("INVALID_JSON", f"not JSON: {error}") from error
     if not isinstance(message, dict):
         raise BadMessage("INVALID_JSON", "a message is a JSON object with `type` and `data`")
     return message
@@ -53,12 +53,12 @@ def error_message(code: str, reason: str, **more: object) -> Json:
 
 
 def _plain(value: object) -> object:
-    """Arrays and numbers of numpy, and sets, as values of JSON."""
+    """A JSON value for an array or number of numpy, or for a set."""
     if callable(item := getattr(value, "tolist", None)):
         return item()
     if isinstance(value, set | frozenset):
         return sorted(value)
-    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -71,8 +71,8 @@ class Address:
     Attributes:
         host: its host name or IP address.
         port: its port.
-        sessions: address of its WebSocket.
-        pages: beginning of the addresses of its HTTP pages.
+        sessions: URL of its WebSocket.
+        pages: base URL of its HTTP pages.
     """
 
     host: str
@@ -85,15 +85,15 @@ def parse_address(url: str, *, allow_remote: bool = False) -> Address:
     """Read the address of a server.
 
     Raises:
-        ValueError: an invalid address, a password in it, or another machine without `allow_remote`.
+        ValueError: the address is invalid, has a user or password, or is on another machine without `allow_remote`.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"{url!r} is no address: {error}") from error
+        raise ValueError(f"{url!r} is not an address: {error}") from error
     if parts.scheme not in _SCHEMES or not host or parts.query or parts.fragment:
-        raise ValueError(f"{url!r} is no address of a server; give one like http://127.0.0.1:8000")
+        raise ValueError(f"{url!r} is not the address of a server; give one like http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the address contains a user or password, and runs store their address; remove them")
     if not allow_remote and not is_loopback(host):

@@ -37,7 +37,7 @@ class Served:
         """Look up the tasks of every split, which may generate them.
 
         Raises:
-            ValueError: an unknown or empty split.
+            ValueError: a split is unknown or empty.
         """
         self.name = name
         self._tasks: dict[str, Sequence[Task]] = {split: suite.tasks(split) for split in splits}
@@ -55,7 +55,7 @@ class Served:
         """The split and task of a reset message: by number, else by seed, else the next task.
 
         Raises:
-            BadMessage: an unknown split or task.
+            BadMessage: the split or the task does not exist.
         """
         split = wanted.get("split", next(iter(self._tasks)))
         if not isinstance(split, str) or split not in self._tasks:
@@ -91,7 +91,7 @@ class Session:
         """The answer to a message; None ends the session.
 
         Raises:
-            BadMessage: the message is invalid; the session does not change.
+            BadMessage: the message is invalid, which does not change the session, or the environment failed.
         """
         kind, data = message.get("type"), message.get("data", {})
         if not isinstance(data, dict):
@@ -136,7 +136,7 @@ class Session:
         if not isinstance(action, str):
             raise BadMessage("VALIDATION_ERROR", f"{ACTION_FIELD}: give the command as text")
         if self._environment is None or not self._running:
-            raise BadMessage("EXECUTION_ERROR", "no episode is running; reset first")
+            raise BadMessage("EXECUTION_ERROR", "no episode is running; send reset first")
         try:
             observation, reward, terminated, truncated, info = self._environment.step(action)
         except EnvContractError as error:
@@ -148,7 +148,7 @@ class Session:
 
 
 def _observed(text: str, reward: float | None, info: Info, *, done: bool = False, truncated: bool = False) -> Json:
-    """An answer with the text and the values of `info`, but for the exact state, which no policy may see."""
+    """An answer with the text and the values of `info` except the exact state, which no policy may see."""
     shown = {name: value for name, value in info.items() if name != "state_key"}
     observation = {**shown, "won": bool(info["won"]), "truncated": truncated, "text": text}
     return {"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}}
@@ -187,7 +187,7 @@ class Limits:
         for name, most in {"sessions": 65_536, "message_bytes": 1 << 30, "idle_seconds": 10**7}.items():
             value = getattr(self, name)
             if not 0 < value <= most:
-                raise ValueError(f"{name.replace('_', '-')} = {value}: give a number above 0, {most} at most")
+                raise ValueError(f"{name.replace('_', '-')} = {value}: give a number above 0 and at most {most}")
 
 
 class EnvironmentServer:
@@ -239,7 +239,7 @@ class EnvironmentServer:
     def _http_response(self, connection: ServerConnection, request: Request) -> Response | None:
         """The response to a plain HTTP request; None starts a session."""
         if self._hosts is not None and request.headers.get("Host", "") not in self._hosts:
-            return connection.respond(HTTPStatus.FORBIDDEN, "This server is for its own machine.\n")
+            return connection.respond(HTTPStatus.FORBIDDEN, "This server answers only requests from its own machine.\n")
         path = request.path.partition("?")[0]
         if path == PATH:
             return None
@@ -275,7 +275,7 @@ class EnvironmentServer:
         most = self._limits.sessions
         try:
             if self._sessions >= most:
-                reason = f"all {most} sessions are taken; come again later"
+                reason = f"all {most} sessions are in use; try again later"
                 await self._send(connection, as_text(error_message("CAPACITY_REACHED", reason, max_sessions=most)))
                 return
             self._sessions += 1

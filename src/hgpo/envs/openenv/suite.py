@@ -25,7 +25,7 @@ from hgpo.utils.text import visible
 
 DEFAULT_SEEDS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _SEEDS_APART = 1_000_000
-"""The first seed of a server's second split; the third begins at twice as much."""
+"""The difference between the first seeds of consecutive splits."""
 
 
 class OpenEnvSuite(TaskSplits):
@@ -65,17 +65,17 @@ def openenv_suite(
     """A suite of the tasks of an OpenEnv server.
 
     A server of this package (`hgpo serve-env`) has splits, and tasks by number. The tasks of other servers are seeds:
-    `seeds` is the number of seeds of each split; splits share none.
+    `seeds` is the number of seeds of each split; no seed is in two splits.
 
     `allow_remote` allows another machine in `url`. `timeout` is in seconds; answers above 1 MiB are errors, texts above
     20,000 characters are cut. `text_field` and `action_field` name the fields of observations and actions; without them
-    the usual names are tried, and those in the server's schema. Observations may have `won`, `task`,
+    usual names are tried and, for actions, the server's schema is read. Observations may have `won`, `task`,
     `admissible_commands` and `score`, as `info` has; without `won`, an episode is won if it ends with a reward of at
-    least `win_reward`. `same_start` rejects servers whose resets do not follow their seed. `expert` names an installed
-    environment whose expert gives demonstrations.
+    least `win_reward`. With `same_start`, different first observations for one seed are an error. `expert` names an
+    installed environment whose expert gives demonstrations.
 
     Raises:
-        ValueError: an invalid option.
+        ValueError: an option is invalid.
         EnvContractError: the server does not follow the protocol.
     """
     address = parse_address(url, allow_remote=allow_remote)
@@ -127,12 +127,12 @@ def _splits_of(state: Json) -> dict[str, int] | None:
         return None
     for name, count in splits.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= 10**9 or len(name) > 100:
-            raise EnvContractError(f"the server's split {visible(name)!r} has {visible(str(count))} tasks")
+            raise EnvContractError(f"the server's {visible(name)!r} has {visible(str(count))} tasks, not 1 to 10^9")
     return {visible(name): count for name, count in splits.items()}
 
 
 class _Tasks(TasksByNumber):
-    """The tasks of a split, by their seeds from `first_seed` on or, with None, by number."""
+    """The tasks of a split, identified by seeds from `first_seed` on or, if that is None, by their numbers."""
 
     def __init__(self, split: str, size: int, play: Play, first_seed: int | None) -> None:
         super().__init__(size)

@@ -1,6 +1,6 @@
 """From text to index terms, as in Lucene's English analysis: words, no possessives, no stop words, stems.
 
-The stemmer is Porter's later version of his algorithm (1980), as in Lucene. No small library has this variant: the
+The stemmer is Porter's algorithm (1980) with his later changes, as in Lucene. No small library has this variant: the
 "porter" of Snowball lacks the later changes (`-bli` and `-logi` endings, words of one or two letters unchanged), on
 which the ranking depends. nltk's `MARTIN_EXTENSIONS` gives the same stems (docs/decisions/008-webshop-search.md).
 
@@ -125,7 +125,7 @@ a an and are as at be but by for if in into is it no not of on or such that the 
 will with
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""Lucene's English stop words: these 33."""
+"""Lucene's 33 English stop words."""
 
 _IDEOGRAPHS = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u3096\u309d-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -170,7 +170,7 @@ _POSSESSIVE = ("'s", "’s", "＇s")
 
 
 def words(text: str) -> list[str]:
-    """The words of a lower-case text, in order; longer words are split into pieces of 255 characters."""
+    """The words of a lower-case text, in order; words over 255 characters are split into pieces of 255."""
     if text.isascii():
         found = _ASCII_WORD.findall(text)
         if "_" in text:

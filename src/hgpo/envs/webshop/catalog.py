@@ -78,12 +78,12 @@ class Catalog:
         """Read the official JSON files; draw prices and goals as the official simulator does after `random.seed(seed)`.
 
         `products` is a list of products (`items_shuffle*.json`), `attributes` maps ids to attributes and
-        instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are those
-        that people wrote, else there is one for every combination of options.
+        instructions (`items_ins_v2*.json`). With `human_goals` (`items_human_ins.json`) the goals are instructions
+        that people wrote; otherwise each combination of a product's options makes a goal.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: a file is malformed; names file and record.
+            ValueError: a file is malformed; the message names the file and the record.
         """
         noun_tagger(nouns)  # reject an unknown tagger before reading
         facts, left_out = read_facts(Path(attributes)), Counter[str]()
@@ -105,7 +105,7 @@ class Catalog:
         return cls(found, np.array(prices), order, nouns=nouns, left_out=left_out)
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
-        """Write everything to a new folder, atomically, with `about` as its identity.
+        """Write everything to a new folder, atomically, with `about`, a description that `open` can check.
 
         An existing folder is a `FileExistsError`.
         """
@@ -126,7 +126,7 @@ class Catalog:
     def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:
         """Memory-map a folder that `save` wrote; processes share the memory.
 
-        `ValueError` if the folder has no complete catalogue, or its identity is not `about`.
+        `ValueError` if the folder has no complete catalogue, or was saved with another `about`.
         """
         folder = Path(folder)
         try:
@@ -157,7 +157,7 @@ class Catalog:
         return found.hexdigest()
 
     def having(self, field: str, value: str) -> list[int]:
-        """Positions of the products whose `category`, `query` or one of whose `attributes` is `value`."""
+        """Positions of the products whose `field` (`category`, `query` or one of the `attributes`) is `value`."""
         if field not in self._listings:
             self._listings[field] = _listing(self.products, field)
         return list(self._listings[field].get(value, ()))
@@ -191,7 +191,7 @@ class Records(Sequence[Record], Generic[Record]):
     """A sequence of dataclasses whose elements are decoded on access, with a cache.
 
     Args:
-        texts: one JSON list of its fields' values per record.
+        texts: per record, a JSON list of the values of its fields.
         kind: the dataclass.
         path: file of the texts, for error messages.
     """

@@ -44,9 +44,9 @@ _PAGE_KINDS = {"search_results": "results", "item_page": "item", "item_sub_page"
 
 
 def parse_action(action: str) -> tuple[str, str] | None:
-    """Verb and argument of `verb[argument]`, as the published pattern `(.+)\\[(.+)\\]` finds them from the start.
+    """Verb and argument of `verb[argument]`, as the published pattern `(.+)\\[(.+)\\]` matches them, or None.
 
-    The pattern itself would search from every `[` to the end, which is quadratic.
+    Matching the pattern itself takes quadratic time, since it searches from every `[` to the end.
     """
     line = action.partition("\n")[0]
     end = line.rfind("]")
@@ -168,7 +168,7 @@ class Session:
         self.clickables = clickables_of(self.pieces)
 
     def _page_kind(self) -> str:
-        """The kind of page by the first known name in its address, as published, even if it comes from the query."""
+        """The kind of page: as published, the first known name in the address, even if the query contains the name."""
         address = self.view.address
         return next((kind for name, kind in _PAGE_KINDS.items() if name in address), "search")
 
@@ -209,7 +209,7 @@ class WebShopEnv:
 
     Pages, available actions and reward are those of the published simulator. Actions are `search[words]` and
     `click[name]`; other text and unavailable clicks do not change the page. The reward, from 0 to 1, comes with the
-    click on `buy now`, which ends the episode; other steps give 0. Only `max_steps` ends an episode otherwise.
+    click on `buy now`, which ends the episode; other steps give 0. Otherwise only `max_steps` ends an episode.
 
     `observation_mode`: `text` and `text_rich` are published, `brief` is a short line for small models.
 

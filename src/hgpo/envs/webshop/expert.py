@@ -1,6 +1,6 @@
 """A rule-based expert that reads pages and the instruction, not the catalogue.
 
-In generated shops it almost always succeeds. In the official catalogue it follows the known heuristic: search for the
+In generated shops it almost always succeeds. In the official catalogue it is a simple heuristic: search for the
 instruction, open the first product within the price limit, choose the named options.
 """
 
@@ -51,10 +51,10 @@ def parse_instruction(sentence: str) -> Instruction:
 
 
 class Expert:
-    """Searches for the words, opens the first matching product, chooses the options, and buys it if it has all.
+    """Searches for the words, opens the first matching product, chooses the options, and buys it if it has them all.
 
-    A product without one of the options is not opened again. If no page has a match, it searches again and takes the
-    first product.
+    A product that lacks an option is not opened again. If no page of results has a match, the expert searches again and
+    buys the first product.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Expert:
         self._accepts_any = False
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
-        """The next action, after any action, not only its own. Call it once per step."""
+        """The next action. Earlier actions need not be the expert's own. Call it once per step."""
         available = info["available_actions"]
         clickables: Sequence[str] = available["clickables"]
         if "buy now" in clickables:
@@ -102,7 +102,7 @@ class Expert:
         return "click[buy now]"
 
     def _read_chosen(self, observation: str) -> set[str]:
-        """The chosen options on the page; `text` pages do not show them, so there the clicked ones."""
+        """The chosen options that a `brief` page shows; for other pages, the options that the expert clicked."""
         if pages.SEPARATOR in observation or "[button]" in observation:
             return self._chosen
         last = observation.split(brief.SEPARATOR)[-1]
@@ -146,7 +146,7 @@ def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
 
 
 def _read_brief_offers(observation: str, links: Sequence[str]) -> list[Offer]:
-    """Titles may contain any text, so the links give the starts of the entries."""
+    """The products on a `brief` page. Titles may contain any text, so the entries are found by their ids in `links`."""
     starts = [re.search(rf" {brief.ID_MARK}{re.escape(asin)} ", observation, re.IGNORECASE) for asin in links]
     offers = []
     for asin, start, following in zip(links, starts, [*starts, None][1:], strict=True):

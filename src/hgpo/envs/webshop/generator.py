@@ -35,12 +35,12 @@ class ShopSize:
     Attributes:
         products: number of products.
         kinds: number of kinds of products.
-        attributes: words before the kind in a title.
-        values: most values of an option.
-        page_size: products on a page of results.
-        results: most products of a search.
-        attribute_words: number of its department's words that a kind is described with.
-        description_words: invented words in each description, to load the search engine.
+        attributes: number of attribute words before the kind in a title.
+        values: maximum number of values of an option.
+        page_size: number of products on a page of results.
+        results: maximum number of products that a search finds.
+        attribute_words: number of words per department from which titles draw their attributes.
+        description_words: number of invented words in each description, to put load on the search engine.
     """
 
     products: int
@@ -77,7 +77,7 @@ SIZES: Mapping[str, ShopSize] = {
 
 
 def named_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
-    """A size by name or by its numbers (the default is the small size's); a `ShopSize` is returned unchanged."""
+    """A size by name or by its numbers (missing ones are those of "small"); a `ShopSize` is returned unchanged."""
     if isinstance(size, str) and size not in SIZES:
         example = "{ products = 40, kinds = 5, page_size = 3 }"
         raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")

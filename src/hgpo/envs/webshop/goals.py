@@ -6,7 +6,7 @@ A tagger is a function from a title to its nouns:
   pipeline. The rules of its tokenizer that affect alphabetic tokens are implemented here, without spaCy.
 - `"spacy:MODEL"`: tokens that a spaCy model tags NOUN or PROPN, as in the published simulator (`en_core_web_sm`).
 
-Scores differ between the two, so every `info` has the name of the tagger.
+Scores differ between the two, so every `info` names the tagger.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _ABBREVIATION = re.compile(
     r"|Prof|Rep|Rev|Sen|Sept?|St|Tenn|Va|Wash|Wis|co|vs|[a-zäöü])\.|['’](?:[Ss]|d|ll|re|em|nuff|bout|[Cc](?:ause|[ou]s|[ou]z))"
     r"|(?:[Dd]o|[Gg]o|[Hh]av|[Ll]ov|[NnMm]oth|[Nn]uth|[Ss]ometh)in['’]|[Oo]l['’]|w/o"
 )
-"""Kept whole, and so not alphabetic."""
+"""The tokenizer does not split these, so they are not alphabetic."""
 _CONTRACTION = re.compile(
     r"(?!(?:it?s|ill|ire|[hw]ell|were|she(?:d|ll)|whore)$)"
     r"(?:(ai|are|ca|could|dare|did|do|does|had|has|have|is|may|might|must|need|ought|sha|should|was|were|wo|would)(nt)(ve)?"
@@ -172,7 +172,7 @@ class Goal:
         asin: its id.
         instruction: the sentence that the agent reads.
         attributes: attributes of the wanted product.
-        options: name -> value for a synthetic goal, a list of values for a human one.
+        options: name -> value, or, in a human goal, possibly a list of values.
         price_upper: price limit.
         weight: relative probability of being drawn.
     """
@@ -239,8 +239,8 @@ def human_goals(
 ) -> list[Goal]:
     """The goals that people wrote, all of the same weight; one without attributes is left out and counted.
 
-    `instructions` maps ids to lists of `instruction`, `instruction_attributes` and `instruction_options`: values, or
-    names with their values, which the reward compares as (name, value).
+    `instructions` maps product ids to lists of objects with `instruction`, `instruction_attributes` and
+    `instruction_options`: a list of values, or names with values, which the reward compares as (name, value).
     """
     goals: list[Goal] = []
     for number, product in enumerate(products):
@@ -288,7 +288,7 @@ def in_official_order(goals: Sequence[Goal]) -> list[Goal]:
 
 
 def draw_price_limit(price: float, rng: random.Random) -> tuple[float, str]:
-    """The larger of two of the next four multiples of ten, and its text; no limit if fewer than two are left."""
+    """The larger of two of the next four multiples of ten (up to 990), and its text; no limit if fewer than two."""
     limits = [limit for limit in _PRICE_LIMITS if limit > price][:4]
     if len(limits) < 2:
         return NO_PRICE_LIMIT, ""

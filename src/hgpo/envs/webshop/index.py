@@ -23,8 +23,8 @@ def memory_map(path: Path) -> NDArray[Any]:
     It is a plain view, since slicing the subclass for mapped arrays is several times as slow.
 
     Raises:
-        ValueError: it is not such a file, or truncated.
-        OSError: it cannot be read.
+        ValueError: the file is not a `.npy` file, or is truncated.
+        OSError: the file cannot be read.
     """
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # type: ignore[no-any-return]
@@ -106,7 +106,7 @@ class TextArray(Sequence[str]):
 
 K1, B = 0.9, 0.4
 MAX_QUERY_TERMS = 1024
-"""Lucene rejects a query with more different terms; here the others are ignored."""
+"""Lucene rejects a query with more different terms; this index ignores the terms after the first 1,024."""
 _FREQUENT = 4096  # postings; adding up fewer is cheap
 
 
@@ -187,14 +187,14 @@ class SearchIndex:
             or rank.shape != (documents,)
             or not _all_below(document, documents)
         ):
-            raise ValueError(f"{', '.join(f'{name}.npy' for name in names)} are not one search index")
+            raise ValueError(f"{', '.join(f'{name}.npy' for name in names)} do not form one search index")
         return cls(vocabulary, start, document, saturation, rank)
 
     def _search(self, query: str, limit: int) -> tuple[int, ...]:
-        """Add up the rare terms first.
+        """Add the scores of rare terms first.
 
-        Once the frequent ones left cannot lift a document among the best, they are only looked up for the documents
-        that can still get there.
+        Once the remaining terms cannot bring any other document among the best, they are looked up only for the
+        documents that can still be among the best.
         """
         score_P = np.zeros(len(self._rank_P))
         weighted = sorted(self._weighted(query), key=lambda pair: pair[1].stop - pair[1].start)
@@ -263,7 +263,7 @@ class SearchIndex:
 def _least_of_best(score_P: NDArray[np.float64], limit: int) -> float:
     """The `limit`-th highest score, lowered slightly to keep scores that are equal in float32; 0 if there are fewer.
 
-    The value of a sample is a lower bound and reduces the candidates.
+    The same value of a sample is a lower bound; it reduces the number of candidates.
     """
     sample = score_P[:: max(1, len(score_P) // (limit * 64))]
     least = np.partition(sample, -limit)[-limit] if len(sample) >= limit else 0.0

@@ -1,8 +1,8 @@
 """The shop's pages as sequences of visible strings, and the published observation modes made from them.
 
 `text` joins the stripped strings with ` [SEP] `; `text_rich` marks clickable strings and has one string per line. Both
-equal those of the published simulator, which parses HTML: a string of white space is one space, or a line break, which
-is left out.
+equal those of the published simulator, which parses HTML: a string of white space becomes one space or, if it contains
+a line break, is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEPARATOR = " [SEP] "
 BACK, NEXT, PREVIOUS, BUY = "Back to Search", "Next >", "< Prev", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 HIDDEN_SUB_PAGE = "Attributes"
-"""A page without a button; an option value of that name opens it."""
+"""A page without a button; clicking an option value of that name opens it."""
 _BASE = "http://127.0.0.1:3000"
 _WHITE_SPACE = " \n\t\f\r"
 _INVISIBLE = ("", "\n")
@@ -82,7 +82,7 @@ class View:
 
     @property
     def address(self) -> str:
-        """The published simulator's URL, which determines the kind of page there and in `session.py`."""
+        """The published simulator's URL, which determines the kind of page there and in `env.py`."""
         words, asin = "+".join(self.keywords), self.product.asin if self.product else ""
         match self.kind:
             case "results":
@@ -116,7 +116,7 @@ def as_text(page: Collection[Piece]) -> str:
 
 
 def as_rich_text(page: Collection[Piece], address: str, visited: Collection[str]) -> str:
-    """The observation mode `text_rich`; `visited`: ids of the products clicked since the search page."""
+    """The observation mode `text_rich`; `visited` has the ids of the products clicked since the search page."""
     text = ""
     for piece in page:
         if piece.text in _INVISIBLE:

@@ -1,7 +1,7 @@
-"""Products, and how they are read from catalogue files: the official ones and those of other collections.
+"""Products, and functions that read them from catalogue files: the official ones and those of other collections.
 
-Large JSON files are read record by record. Errors name the file and the record. Numbers are read as their text; null
-and NaN, as pandas writes it, as nothing.
+Large JSON files are read record by record. Errors name the file and the record. Numbers are read as text; null and NaN
+(which pandas writes) count as missing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LARGEST_RECORD = 1 << 26
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
-    """One entry, an object or a list, per product id, from a JSON object; null entries are left out.
+    """Read a JSON object with one entry, an object or a list, per product id; null entries are left out.
 
-    A list of records, or one record per line, is read by the `asin` of each; those of one id become a list.
-    `ValueError` for anything else.
+    A list of records, or one record per line, is grouped by the records' `asin`; several records of one id become a
+    list. `ValueError` for anything else.
     """
     content: Any
     try:
@@ -59,14 +59,14 @@ def _by_id(path: Path, records: list[Any]) -> Mapping[str, Any]:
 def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """The file of attributes: per product id an object with `attributes` and perhaps an instruction.
 
-    A list of strings is taken for the attributes alone. `ValueError` names the file and the product.
+    An entry that is a list of strings has only attributes. `ValueError` names the file and the product.
     """
     facts = {}
     for asin, entry in read_mapping(path).items():
         found = {"attributes": entry} if isinstance(entry, list) else entry
         where = f"{path}: attributes of {asin}"
         if any(isinstance(value, Mapping) for value in entry):
-            raise ValueError(f"{where}: a list of {len(entry)} objects; if people wrote these goals, use human_goals")
+            raise ValueError(f"{where}: a list of {len(entry)} objects; if people wrote them as goals, use human_goals")
         if given(found, "attributes") is not None:
             texts(found["attributes"], where)
         facts[asin] = found
@@ -153,7 +153,7 @@ _UNREADABLE = (UnicodeDecodeError, RecursionError, EOFError, gzip.BadGzipFile, z
 
 MAX_ID_LENGTH = 10
 UNKNOWN_PRICE = 100.0
-"""The price of a product without one in the official simulator."""
+"""The official simulator's price for a product without a price."""
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _NOT_A_PRICE = re.compile(r"[^\d.]")
 _CURRENCY = r"(?:[^\w\s.,-]|[A-Z]{3}|Rs\.?)?"
@@ -208,10 +208,10 @@ def read_products(
     source: str = "products",
     left_out: Counter[str] | None = None,
 ) -> Iterator[Product]:
-    """The official file's records as products; a second record of an id, and one without a usable id, is left out.
+    """The official file's records as products, without repeated ids and records that have no usable id.
 
-    `attributes` maps ids to `{"attributes": [...]}`. A record that is not as it should be is a `ValueError` that
-    names `source`, the record's number and what is wrong. `left_out` counts the records left out, by reason.
+    `attributes` maps ids to `{"attributes": [...]}`. A malformed record is a `ValueError` that names `source`, the
+    record's number and the problem. `left_out` counts the records left out, by reason.
     """
     seen: set[str] = set()
     left_out = Counter() if left_out is None else left_out
@@ -239,7 +239,7 @@ def _is_nan(record: Any) -> bool:
 
 
 def parse_prices(value: object) -> tuple[float, ...]:
-    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; nothing -> `(100.0,)`; no price in it: `ValueError`.
+    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; missing or empty -> `(100.0,)`; without a price: `ValueError`.
 
     Also read: a number, a list of the ends of a range, and text without `$` such as `"12.50 EUR"`.
     """
@@ -299,7 +299,7 @@ def option_pairs(contents: Any, key: str) -> list[tuple[str, Any]]:
         return []
     pairs = list(contents.items()) if isinstance(contents, Mapping) else contents
     if not is_pairs(pairs):
-        raise ValueError(f"{key} is {type(contents).__name__}; it maps names to lists of values")
+        raise ValueError(f"{key} is {type(contents).__name__}; it must map names to lists of values")
     return [(as_text(name, f"{key}: a name"), values) for name, values in pairs]
 
 

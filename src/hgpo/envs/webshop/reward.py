@@ -51,7 +51,7 @@ def _words(phrase: str) -> list[str]:
 
 
 def _ratio(one: str, other: str) -> float:
-    """100 minus the per cent of characters to delete from both to make them equal; halves must be exact."""
+    """100 minus the per cent of characters to delete from both to make them equal; results ending in .5 are exact."""
     total = len(one) + len(other)
     return 100.0 - 100.0 * (total - 2 * _common_subsequence(one, other)) / total
 
@@ -151,7 +151,7 @@ def _categories(product: Product) -> set[str]:
 
 
 def _title_score(found: tuple[str, ...], wanted: tuple[str, ...]) -> float:
-    """Share of the wanted title's nouns, repetitions counted, that are in the other; 0.2 if it has none."""
+    """Number of different common nouns divided by the number of nouns in the wanted title; 0.2 if it has none."""
     return len(set(found) & set(wanted)) / len(wanted) if wanted else 0.2
 
 

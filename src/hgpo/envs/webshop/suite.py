@@ -40,13 +40,13 @@ Scheme = str | Mapping[str, Count]
 
 
 def split_ranges(scheme: Scheme) -> Mapping[str, tuple[int, int | None]]:
-    """Split -> first goal and end, the training split first; `ValueError` for an unknown scheme.
+    """Split -> (first goal, end or None), the training split first; `ValueError` for an unknown scheme.
 
-    A mapping has the numbers of goals of the held-out splits, which follow each other from goal 0.
+    A mapping gives the number of goals of each held-out split; these splits follow each other from goal 0.
     """
     if isinstance(scheme, Mapping):
         if not scheme or "train" in scheme:
-            raise ValueError(f"split_scheme={dict(scheme)}; name held-out splits only: goals after them are `train`")
+            raise ValueError(f"split_scheme={dict(scheme)}; name held-out splits only; all later goals are `train`")
         ends = list(itertools.accumulate(scheme.values()))
         held_out = dict(zip(scheme, itertools.pairwise([0, *ends]), strict=True))
         return {"train": (ends[-1], None), **held_out}
@@ -66,7 +66,7 @@ def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int,
         fitting = ", ".join(f"{name} = {len(goals) // 5}" for name in ranges if name != "train")
         raise ValueError(
             f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals ({numbers}); "
-            f"choose a split that has some, or other ranges, such as split_scheme={{{fitting}}}"
+            f"choose a split that has goals, or other ranges, such as split_scheme={{{fitting}}}"
         )
     if split != "train":
         return tuple(chosen)
@@ -75,9 +75,9 @@ def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int,
 
 
 def published_draw() -> tuple[int, ...]:
-    """Numbers of the 256 goals of a published training's first validation: two batches of 128 out of 500.
+    """Numbers of the 256 goals of the first validation in verl-agent's published training: two batches of 128 of 500.
 
-    The goals of a batch differ; 28 are in both batches, and so are played twice. Later validations there draw others.
+    The goals of a batch differ; 28 are in both batches, so they are played twice. Later validations draw other goals.
     """
     draws = np.random.RandomState(1000)  # the published seed of training is 0, and validation adds 1000
     return tuple(int(number) for _ in range(2) for number in draws.choice(_DRAWN_FROM, size=128, replace=False))
@@ -202,7 +202,7 @@ def _open(source: CatalogSource) -> Catalog:
 
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_SHOPS = 1_000_000
-"""Shops from this number are never used for training."""
+"""Shops with this number or a larger one are never used for training."""
 
 
 class WebShopSuite(TaskSplits):
@@ -243,15 +243,15 @@ def webshop_suite(
 
     **Official files.** `data_dir` holds `items_shuffle*.json` and `items_ins_v2*.json` (or name them with
     `products` and `attributes`), or is a folder that `Catalog.save` wrote. Files may have one record per line and be
-    compressed by gzip. `human_goals`: the goals that people wrote, from `items_human_ins.json` there or from the named
-    file. `keep_in`: a folder where the first run saves the catalogue; later runs map it and start at once.
-    `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation, and of its goals
-    validation_256, see `published_draw`), or the numbers of goals of the held-out splits, such as `{"test": 50}`, for
-    catalogues with few goals. Prices and goals are drawn by `seed`.
+    compressed by gzip. `human_goals`: use the goals that people wrote, from `items_human_ins.json` there or from the
+    named file. `keep_in`: a folder where the first run saves the catalogue; later runs map it and start at once.
+    `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation, and validation_256, drawn
+    from validation: see `published_draw`), or, for catalogues with few goals, the numbers of goals of the held-out
+    splits, such as `{"test": 50}`. Prices and goals are drawn by `seed`.
 
-    **Generated shops** (none of the above): of `size` ("small" is the default), with as many goals per split as
-    the `..._goals` options say (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has
-    other goals of the training shops, `valid_unseen` goals of other shops.
+    **Generated shops** (without the options above): `size` ("small" by default) is their size; the `..._goals` options
+    give the number of goals per split (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has other goals
+    of the training shops, `valid_unseen` goals of other shops.
 
     The default `observation_mode` is "text" with official files and "brief" in generated shops. `nouns` is the tagger
     of the title score. Without `max_steps` only a purchase ends an episode.

@@ -1,16 +1,16 @@
-/* View 5: steps taken to be in the same state that had different prompts, and what that did to their advantages. */
+/* View 5: steps in one group with different prompts, and the effect on their advantages. */
 
 const TOTALS = ["groups", "differ", "grouped_steps", "steps", "alone", "compared", "flipped", "change"];
 
 function consistencyView(data) {
   const heading = h("h1", {}, "Context consistency");
   if (!data.consistency.length) {
-    return [heading, h("p", { class: "notice" }, "These rollouts have no prompts, so nothing can be said about them.")];
+    return [heading, h("p", { class: "notice" }, "These rollouts have no prompts that could be compared.")];
   }
   const levels = totalsByLevel(data);
   return [
     heading,
-    h("p", {}, "A level of HGPO calls steps alike when their observations are. The policy saw prompts. For every group whose prompts are not all equal, the group is split by prompt and each step's advantage in its part is set beside the one in the whole group (paper's arithmetic, before weights)."),
+    h("p", {}, "HGPO's levels group steps by their observations, but the policy saw prompts. Every group whose prompts are not all equal is split by prompt, and each step's advantage among equal prompts is compared with its advantage in the whole group (paper's arithmetic, before weights)."),
     table(
       ["level", "groups with others", "different prompts", "steps in them", "no other has the step's prompt", "mean change of the rest", "sign flips", "returns told apart by prompts"],
       levels.map((level) => [

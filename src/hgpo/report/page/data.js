@@ -67,7 +67,7 @@ class Data {
     return this.trajectories.success[trajectory] === WON;
   }
 
-  /* How many won, "" where that is unknown. */
+  /* How many of the trajectories won; "" if it is unknown for one of them. */
   wonCount(trajectories) {
     if (trajectories.some((trajectory) => this.trajectories.success[trajectory] === UNKNOWN)) return "";
     return String(trajectories.filter((trajectory) => this.won(trajectory)).length);
@@ -125,8 +125,8 @@ class Data {
     return `#task=${this.tasks.update[task]}/${encodeURIComponent(this.taskId(task))}`;
   }
 
-  /* A task to begin with: trajectories that ended differently, as evenly as can be, of those the latest; else the
-     one whose returns differ most. */
+  /* The task to show first: the latest of those that balance wins and losses best or, if no task has both, the one
+     whose trajectories' returns differ most. */
   instructiveTask() {
     let [best, least] = [0, [-1, -1]];
     for (let task = 0; task < this.tasks.id.length; task++) {
@@ -139,7 +139,7 @@ class Data {
     return best;
   }
 
-  /* Its step with the largest advantage, up or down. */
+  /* The step of the task with the largest absolute advantage. */
   instructiveStep(task) {
     const advantage = this.estimators[0]?.advantage ?? [];
     const steps = range(this.taskStart[task], this.taskStart[task + 1]);

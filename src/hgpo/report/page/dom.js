@@ -1,4 +1,4 @@
-/* Elements and numbers. Whatever comes from the data becomes a text node: there is no other way in. */
+/* Elements and numbers. All text of the data becomes text nodes. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,14 +20,14 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/* Characters that act instead of being seen: controls (ANSI sequences begin with one), direction marks, invisible ones. */
+/* Characters that have an effect but no shape: controls (ANSI sequences begin with one), direction marks, invisible ones. */
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 function codePoint(character) {
   return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-/* Untrusted text as it is, acting characters by their number, its direction kept to itself. */
+/* Untrusted text; acting characters are shown as code points, and its direction does not affect other text. */
 function visible(text, attributes = {}) {
   if (text === null || text === "") return h("span", { class: "absent" }, text === null ? "none" : "empty");
   const parts = [];

@@ -19,8 +19,8 @@ const FILTER_HELP = [
   ["time:3", "fourth steps of trajectories"],
   ["won:yes, won:no", "steps of trajectories that won, or did not"],
   ["above:0.5, below:-0.5", "by advantage (of the first estimator)"],
-  ["unused:1", "level 1 had nothing to say"],
-  ["differs:0", "the group at level 0 has different prompts"],
+  ["unused:1", "steps for which level 1 was not used"],
+  ["differs:0", "steps whose group at level 0 has different prompts"],
 ];
 
 function levelAt(data, k) {
@@ -40,7 +40,7 @@ function parseQuery(query) {
   return { filters, wanted };
 }
 
-/* For each word, which texts contain it; every text is looked at once. */
+/* For each word, which texts contain it; every text is searched once. */
 function textsWith(data, wanted) {
   return wanted.map((word) => {
     const lineHas = data.lines.map((line) => line.toLowerCase().includes(word));

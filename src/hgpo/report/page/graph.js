@@ -1,4 +1,4 @@
-/* A task's trajectories as one graph: states are nodes, actions are edges. Places come from igraph (report/layout.py). */
+/* A task's trajectories as one graph: states are nodes, actions are edges. igraph places the nodes (report/document.py). */
 
 const COLUMN = 120;
 const ROW = 52;
@@ -81,7 +81,7 @@ function drawNode(data, node, share) {
   return node.steps.length ? svg("a", { href: data.stepLink(node.steps[0]), "aria-label": label }, group) : group;
 }
 
-/* Openings are alike in many environments; what tells states apart tends to stand at the beginning of the last line. */
+/* Observations often begin alike; states usually differ at the beginning of the last line. */
 function lastSentence(text) {
   return text === null ? "none" : text.trim().split("\n").pop();
 }

@@ -1,6 +1,6 @@
 /* Links and keys. */
 
-/* Nothing in this page may be built from a string of HTML; only emptying an element is let through. */
+/* Nothing in this page may be built from a string of HTML; only emptying an element is allowed. */
 if (window.trustedTypes) {
   window.trustedTypes.createPolicy("default", { createHTML: (text) => (text === "" ? "" : null) });
 }
@@ -78,7 +78,7 @@ function taskFromLink(value, estimator) {
 }
 
 function notShown(what) {
-  return [h("h1", {}, `This ${what} is not in the report`), h("p", {}, `Perhaps it was not among the tasks that fit${data.unit === "update" ? ": hgpo inspect --update N shows all of an update" : ""}.`)];
+  return [h("h1", {}, `This ${what} is not in the report`), h("p", {}, `It may not be among the sampled tasks${data.unit === "update" ? "; hgpo inspect --update N shows all tasks of an update" : ""}.`)];
 }
 
 function drawTabs(view) {
@@ -124,7 +124,7 @@ function focusLink(by) {
 function drawHelp() {
   const list = (entries) => h("dl", { class: "help" }, entries.map(([key, meaning]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, meaning)]));
   const help = document.getElementById("help");
-  help.append(h("h2", {}, "Keys"), list(KEYS), h("h2", {}, "What can be found"), list(FILTER_HELP), h("button", { type: "button", click: () => help.close() }, "close"));
+  help.append(h("h2", {}, "Keys"), list(KEYS), h("h2", {}, "Search"), list(FILTER_HELP), h("button", { type: "button", click: () => help.close() }, "close"));
 }
 
 /* From its first line: the button at its end, which gets the focus, would scroll there on a small screen. */
@@ -134,7 +134,7 @@ function showHelp() {
   help.scrollTop = 0;
 }
 
-/* Tasks and steps that say something, until others are chosen. */
+/* Choose the task and the step that the tabs show first. */
 function begin() {
   if (!data.size) return;
   place.task = data.instructiveTask();

@@ -1,4 +1,4 @@
-/* View 1: every update in metrics. They count all steps, also those that are not sampled. */
+/* View 1: the metrics of every update. They count all steps, including those that are not sampled. */
 
 function overviewView(data) {
   return [
@@ -36,8 +36,8 @@ function countsLine(data) {
   const whole = (count) => count.toLocaleString("en");
   const of = data.unit ? ` in ${data.updates.length} ${data.unit}${data.updates.length === 1 ? "" : "s"}` : "";
   const all = `${whole(steps)} steps of ${whole(tasks)} tasks${of}.`;
-  if (sampledSteps === steps) return `${all} All can be looked at.`;
-  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} tasks can be looked at: whole tasks${data.unit ? `, spread evenly over the ${data.unit}s` : ""}.`;
+  if (sampledSteps === steps) return `${all} All are in the report.`;
+  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} whole tasks are in the report${data.unit ? `, spread evenly over the ${data.unit}s` : ""}.`;
 }
 
 function noticesBox(data) {
@@ -45,7 +45,7 @@ function noticesBox(data) {
   return h(
     "details",
     { class: "notice", open: true, id: "notices" },
-    h("summary", {}, `${data.notices.length} thing${data.notices.length === 1 ? "" : "s"} could not be read`),
+    h("summary", {}, `${data.notices.length} problem${data.notices.length === 1 ? "" : "s"} in the input`),
     h("ul", {}, data.notices.map((notice) => h("li", {}, visible(notice)))),
   );
 }

@@ -1,4 +1,4 @@
-/* What a run says of itself: success on held-out tasks, and its settings. */
+/* Facts of the run: success on held-out tasks, and the settings. */
 
 function runBox(run) {
   return h("section", { id: "run", "aria-label": "the run" }, heldOutBox(run), settingsBox(run));
@@ -38,7 +38,7 @@ function settingsBox(run) {
     h("h2", {}, "Settings"),
     h("dl", { class: "facts small" }, run.headlines.map(({ name, value }) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))),
     h("details", { id: "all-settings" },
-      h("summary", {}, `all ${run.settings.length}, ${changed.length} of them not the default`),
+      h("summary", {}, `all ${run.settings.length}, ${changed.length} changed from the default`),
       table(["setting", "value", "meaning"], [...changed, ...run.settings.filter((setting) => !setting.changed)].map(({ name, value, changed, meaning }) =>
         [changed ? h("b", {}, name) : name, visible(value), h("span", { class: "note" }, visible(meaning))]), { class: "settings" })));
 }

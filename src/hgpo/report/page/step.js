@@ -1,4 +1,4 @@
-/* View 3: one step, whom it was compared with at every level, and where its advantage came from. */
+/* View 3: one step, the steps it was compared with at every level, and where its advantage came from. */
 
 function stepView(data, step, key) {
   const estimator = data.estimator(key);

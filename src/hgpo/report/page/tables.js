@@ -1,5 +1,5 @@
-/* Tables of plain cells. Rows that lead somewhere hold a link, so that the keyboard reaches them. A heading over figures
-   stands where they stand, to the right. */
+/* Tables of plain cells. Rows with a target contain a link, so that the keyboard reaches them. Numbers and their headings
+   are aligned to the right. */
 
 function table(headings, rows, attributes = {}) {
   const cells = rows.map((row) => row.map(cell));
@@ -22,7 +22,7 @@ function cell(value) {
   return h("td", { class: isText(value) && "said" }, value);
 }
 
-/* What was said, or a link that says it: such a column is not squeezed to a few letters a line. */
+/* Whether a cell is free text, or a link with free text: such a column keeps a minimum width. */
 function isText(value) {
   const inner = value instanceof Element && value.localName === "a" ? value.firstElementChild : value;
   return inner instanceof Element && inner.localName === "bdi";

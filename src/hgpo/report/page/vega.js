@@ -26,7 +26,7 @@ async function draw(element, spec) {
   }
 }
 
-/* A figure with its title, the drawing, what it shows in words for those who do not see it, and its values. */
+/* A figure: title, drawing, a description for screen readers, and the values. */
 function chart(title, note, spec, id) {
   const element = h("div", { class: "chart", id: `chart-${id}` });
   requestAnimationFrame(() => draw(element, spec));
@@ -49,7 +49,7 @@ function chartField(spec) {
   return spec.layer.map((layer) => layer.encoding.y.field).find((field) => field !== "smooth" && field !== "low" && !field?.endsWith("_p10"));
 }
 
-/* The values as a table, made when it is asked for. */
+/* The values as a table, made when it is opened. */
 function valuesOf(spec, title) {
   const values = spec.data.values;
   if (!values.length || !("update" in values[0])) return "";

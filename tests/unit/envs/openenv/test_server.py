@@ -215,7 +215,7 @@ REFUSED = '{"type": "error", "data": {"message": "\\u001b[2J no", "code": "EXECU
 @pytest.mark.parametrize(
     ("answers", "options", "message"),
     [
-        ({"reset": "hello"}, {}, "no JSON"),
+        ({"reset": "hello"}, {}, "not JSON"),
         ({"reset": "[]"}, {}, "JSON object"),
         ({"reset": '{"type": "observation"}'}, {}, "no `data`"),
         ({"reset": None}, {}, "connection ended"),

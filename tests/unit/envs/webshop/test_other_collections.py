@@ -83,7 +83,7 @@ def test_options_of_a_product(tmp_path: Path, written: Any, options: Mapping[str
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("color: navy", "customization_options is str; it maps names to lists"),
+        ("color: navy", "customization_options is str; it must map names to lists"),
         (["navy"], "customization_options is list"),  # rejected before
         ({"color": [None]}, "customization_options, 'color': a value is NoneType"),
         ({"color": [{"value": None}]}, "customization_options, 'color': a value is NoneType"),
@@ -182,7 +182,7 @@ def test_several_files_of_other_names_are_a_question(tmp_path: Path) -> None:
         ),
         ({"B1": {"attributes": {"color": "blue"}}}, "attributes of B1 is not a list of strings but dict"),
         ({"B1": {"attributes": [None]}}, "attributes of B1 is not a list of strings: element 0"),
-        ({"B1": [ANN]}, "attributes of B1: a list of 1 objects; if people wrote these goals, use human_goals"),
+        ({"B1": [ANN]}, "attributes of B1: a list of 1 objects; if people wrote them as goals, use human_goals"),
         ({"B1": {"instruction": 1, "instruction_attributes": "blue"}}, "instruction_attributes of B1"),
         ({"B1": {"instruction": ["a"], "instruction_attributes": ["blue"]}}, "instruction of B1 is list, not text"),
         ([{"attributes": ["blue"]}], "element 0: expected an object with the id of its product, 'asin'"),

@@ -223,7 +223,7 @@ def test_missing_files_and_variables(tmp_path: Path) -> None:
         webshop_suite(tmp_path)
     with pytest.raises(FileNotFoundError, match="attributes: no such file: none named"):
         webshop_suite(products=official_files(tmp_path) / "items_shuffle_1000.json")
-    with pytest.raises(FileNotFoundError, match="the variable is not set"):
+    with pytest.raises(FileNotFoundError, match="contains a variable that is not set"):
         webshop_suite("$NO_SUCH_VARIABLE_HERE")
 
 

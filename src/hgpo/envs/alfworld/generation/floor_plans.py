@@ -82,7 +82,7 @@ def _possible_targets(task_type: str, properties: ObjectKind, present: frozenset
 
 PLANS_PER_ROOM = 20
 _UNSEEN_EVERY = 5  # every fifth plan of a room is held out
-_MOST_RECEPTACLES = 35  # every room has at least as many
+_MOST_RECEPTACLES = 35  # every kind of room has space for at least this many
 _WHOLE_ROOM = 10  # from this many receptacles, a room has all kinds of its anchors
 
 
@@ -124,7 +124,7 @@ class FloorPlan:
     """A room with its receptacles.
 
     Attributes:
-        name: of the layout, such as `living03`.
+        name: name of the floor plan, such as `living03`.
         room: the kind of room.
         counts: pairs (receptacle kind, number), sorted by kind.
         unseen: whether it is only in the unseen split.

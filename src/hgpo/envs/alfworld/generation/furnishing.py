@@ -19,7 +19,7 @@ from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_
 
 
 def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence[GameObject]) -> tuple[str, ...]:
-    """A short solution, if no object of the goal's kind starts in a target receptacle.
+    """Commands that solve the game. Objects that only have to be moved must not start in a target receptacle.
 
     Example: `("go to countertop 1", "take apple 1 from countertop 1", "go to fridge 1", "open fridge 1",
     "move apple 1 to fridge 1")`.
@@ -99,7 +99,7 @@ def make_game(
     size: str | Size | Mapping[str, Any] = "small",
     object_kinds: frozenset[str] = _ALL_KINDS,
 ) -> Game:
-    """A game of a task instance, with its objects and others of `object_kinds` that fit the room."""
+    """A game of a task instance: the objects that the task needs, and others of `object_kinds` that fit the room."""
     goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
     wanted = _kinds_to_place(instance, rng, named_size(size), object_kinds)
@@ -208,6 +208,6 @@ def _object(kind: str, number: int, place: Receptacle) -> GameObject:
 
 
 def _identifier(kind: str, number: int) -> str:
-    """An id that gives the same name by the simulator's rule, which numbers the ids of a kind downwards."""
+    """The id that `names_from_ids`, which numbers the ids of a kind downwards, turns into the name `kind number`."""
     part = f"_bar_{kind}" if kind.endswith("Basin") else ""
     return f"{kind.removesuffix('Basin')}_bar_{_MOST_OF_A_KIND - number:03d}{part}"

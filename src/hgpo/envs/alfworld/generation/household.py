@@ -43,7 +43,7 @@ OBJECT_KINDS: Mapping[str, ObjectKind] = {
     name: ObjectKind(tuple(table["rooms"]), frozenset(["pickupable", *table.get("properties", ())]), table["places"])
     for name, table in _TABLES["objects"].items()
 }
-"""The order matters: games are drawn from it."""
+"""The order matters: random draws of generated games refer to positions in it."""
 
 ROOMS: Mapping[str, Room] = {
     name: Room(table["receptacles"], tuple(map(tuple, table["anchors"]))) for name, table in _TABLES["rooms"].items()

@@ -5,7 +5,7 @@
 - `valid_unseen`: held-out floor plans and object-target pairs, with only kinds and words of the training set: only the
   combinations are new.
 
-No split contains the same game twice, and the first games of `train` do not depend on how many there are.
+No split contains the same game twice, and the first games of `train` do not depend on the number of training games.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
 """More training games than the default warm start needs: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500
-_REMEDY = "ask for fewer, for a larger size, for more task types or for more training games"
+_REMEDY = "request fewer games, a larger size, more task types or more training games"
 
 
 def generate_splits(
@@ -44,16 +44,16 @@ def generate_splits(
 
 
 class GeneratedGames:
-    """The games of each split, made on request; the training games, on which all depend, are made once.
+    """The games of each split, made on request. The training games are made once, since the other splits need them.
 
     Args:
-        seed: of all random draws.
+        seed: seed of all random draws.
         counts: split -> number of games; other splits get none.
-        size: of the games.
+        size: size of the games.
         task_types: types of the tasks.
 
     Raises:
-        ValueError: an invalid request; too many games are an error when they are made.
+        ValueError: the request is invalid. `of` raises it if a split cannot have as many different games.
     """
 
     def __init__(self, seed: int, counts: Mapping[str, int], size: Size, task_types: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class GeneratedGames:
         self._seed, self._counts, self._size, self._task_types = seed, counts, size, task_types
 
     def of(self, split: str) -> tuple[Game, ...]:
-        """The games of a split; they do not depend on the other requests."""
+        """The games of a split; they do not depend on which splits were requested before."""
         made = self._made if split == "train" else self._draw(split, self._source_of(split), taken=self._made)
         return tuple(game for _, game in made)
 
@@ -92,7 +92,7 @@ class GeneratedGames:
             turn = number % len(task_types) if task_types else 0
             found = _draw_new(rng, task_types[turn:] + task_types[:turn], source, known)
             if found is None:
-                raise ValueError(f"{split}: found only {number} different games of the {count} asked for; {_REMEDY}")
+                raise ValueError(f"{split}: found only {number} different games of {count} requested; {_REMEDY}")
             known.add(game_key(found[1]))
             made.append(found)
         return made
@@ -118,7 +118,7 @@ class _Source:
     """The distribution of the games of a split.
 
     Attributes:
-        size: of the games.
+        size: size of the games.
         instances: task type -> its task instances.
         object_kinds: kinds that may be placed.
         words: words that the games may use; None for any.
@@ -173,7 +173,7 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
             raise ValueError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
         check_whole_number(f"games in {split}", count)
     if any(counts.values()) and not counts.get("train"):
-        raise ValueError("validation games are defined relative to the training games; ask for some, e.g. train=100")
+        raise ValueError("validation games depend on the training games; request some of these too, e.g. train=100")
     check_task_types(task_types)
 
 

@@ -116,7 +116,7 @@ def _conditions(section: list[Expression]) -> Iterator[_Condition]:
 
 
 def _unify(patterns: list[_Condition], conditions: frozenset[_Condition], binding: _Binding) -> _Binding | None:
-    """Bind every pattern to a different condition, so that none is left."""
+    """Bind each pattern to a different condition so that no condition is left; None if that is impossible."""
     if len(patterns) != len(conditions):
         return None
     if not patterns:
@@ -234,7 +234,7 @@ class ProblemReader:
                 raise ValueError(f"unknown predicate {predicate!r} in {_brief(fact)}")
             arguments = fact[1:]
             if len(arguments) != len(expected):
-                raise ValueError(f"{_brief(fact)} has {len(arguments)} arguments, not {len(expected)}")
+                raise ValueError(f"{_brief(fact)} has {len(arguments)} arguments; {predicate} takes {len(expected)}")
             result[predicate].append(
                 tuple(self._check(argument, kind, fact) for argument, kind in zip(arguments, expected, strict=True))
             )

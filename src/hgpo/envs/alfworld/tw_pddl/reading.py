@@ -113,7 +113,7 @@ def _read(text: str | bytes, name: str) -> Game:
     _check_command_words(grammar)
     walkthrough = _entry(entries, "walkthrough", list)
     if not all(isinstance(command, str) for command in walkthrough):
-        raise ValueError("'walkthrough' holds something that is not text")
+        raise ValueError("'walkthrough' has an element that is not text")
     _check_characters("'walkthrough'", "".join(walkthrough))
     problem = _entry(entries, "pddl_problem", str)
     try:

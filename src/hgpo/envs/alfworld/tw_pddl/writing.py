@@ -1,7 +1,7 @@
 """Writes games as `game.tw-pddl` files, which this engine, ALFWorld and TextWorld read: one game, or generated splits.
 
-The rules (`household.pddl`) and the wording (`household.twl2`) are the project's own and the same in every file; the
-problem is the game.
+The rules (`household.pddl`) and the wording (`household.twl2`) are the project's own and the same in every file; only
+the problem describes the game.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hgpo.utils.files import exclusive_folder, flush_everything, scratch_folder,
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"
 _NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-_MARKUP = re.compile(r'[#{}\[\]|;"<>\\]|[^\x20-\x7e]')  # signs of the text grammar
+_MARKUP = re.compile(r'[#{}\[\]|;"<>\\]|[^\x20-\x7e]')  # characters with a meaning in the text grammar
 
 _VARIABLES = {
     "object": ("?item", "?lamp", "?other"),
@@ -99,7 +99,7 @@ def _check(game: Game) -> None:
                 "choose another id"
             )
     if sign := _MARKUP.search(game.task):
-        raise ValueError(f"{game.name}: the task sentence holds {sign[0]!r}, which a game file's text cannot")
+        raise ValueError(f"{game.name}: the task sentence contains {sign[0]!r}, which no game file can; remove it")
 
 
 def _problem(game: Game) -> str:
@@ -199,7 +199,7 @@ def generate_games(
 ) -> dict[str, Path]:
     """Write generated games to a folder and return the folder of each split.
 
-    They are the games of a suite with the same options, each in
+    The games are those of `alfworld_suite` with the same options. Each is written to
     `<split>/<task>-<object>-None-<target>-<layout>/trial_<number>/game.tw-pddl`, which ALFWorld reads too.
 
     A folder that is not empty is a `FileExistsError` unless `overwrite` is true; then its generated games are replaced

@@ -35,5 +35,5 @@ def test_ids_and_names_stand_for_one_thing(field: str) -> None:
 def test_dangling_ids_are_named(change: dict[str, object]) -> None:
     game = kitchen()
     lost = replace(game.objects[0], **change)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'Apple_bar_1' is located in 'Attic_bar_1', which the game does not have"):
+    with pytest.raises(ValueError, match="'Apple_bar_1' is located in 'Attic_bar_1', which is not in the game"):
         Layout.of(replace(game, objects=(lost,)))

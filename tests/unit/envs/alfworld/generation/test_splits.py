@@ -77,7 +77,7 @@ def test_only_the_task_types_asked_for() -> None:
     [
         ({"test": 5}, TASK_TYPES, "unknown split 'test'"),
         ({"train": -1}, TASK_TYPES, "games in train = -1; give a whole number"),
-        ({"valid_seen": 5}, TASK_TYPES, "relative to the training games"),
+        ({"valid_seen": 5}, TASK_TYPES, "depend on the training games"),
         ({"train": 5}, [], "task_types"),
         ({"train": 5}, ["pick_and_throw"], "pick_and_throw"),
         ({"train": 5}, [TASK_TYPES[0], TASK_TYPES[0]], "each once"),
@@ -92,5 +92,5 @@ TINY = {"receptacles": [4, 4], "objects": [1, 1], "copies": 1}
 
 
 def test_more_games_than_there_are_is_an_error_that_says_so() -> None:
-    with pytest.raises(ValueError, match=r"valid_seen: found only \d+ different games of the 500"):
+    with pytest.raises(ValueError, match=r"valid_seen: found only \d+ different games of 500 requested"):
         generate_splits(0, {"train": 5, "valid_seen": 500}, size=TINY, task_types=["pick_and_place_simple"])

@@ -56,7 +56,7 @@ def test_costs_are_passed_over_and_open_receptacles_are_open() -> None:
         ("(pickupable Ghost_bar_1)", r"'Ghost_bar_1' in \(pickupable Ghost_bar_1\) is not declared as object"),
         ("(inReceptacle Apple_bar_1 Plate_bar_1)", "'Plate_bar_1' .* is not declared as receptacle"),
         ("(pickupable (Apple_bar_1))", "is not declared as object"),
-        ("(pickupable)", "has 0 arguments, not 1"),
+        ("(pickupable)", "has 0 arguments; pickupable takes 1"),
         ("()", "has no predicate"),
         ("word", "has no predicate"),
         ("(objectType Apple_bar_1 ForkType)", "'Apple_bar_1' has two values of objectType"),
@@ -114,7 +114,7 @@ def test_every_entry_is_needed(key: str) -> None:
         (game_file(walkthrough=["\ud800"]), "'walkthrough' contains an unpaired surrogate"),
         (game_file(grammar=grammar("x") + "\ud800"), "the entry 'grammar' contains an unpaired surrogate"),
         (game_file(grammar=grammar(r"\ud800")), "the task sentence contains an unpaired surrogate"),
-        (game_file(walkthrough=[1]), "'walkthrough' holds something that is not text"),
+        (game_file(walkthrough=[1]), "'walkthrough' has an element that is not text"),
         (game_file(pddl_domain="(:action fly)"), "another version of the game"),
         (
             game_file(grammar=grammar("x").replace("move {o} to", "put {o} in/on")),
