@@ -68,8 +68,8 @@ def test_on_cuda_auto_is_vllm_where_it_is_installed_and_a_line_says_so(folder: P
     chosen, line = choose_sampler(settings(folder).policy)
     if installed:
         assert chosen.backend == "vllm"
-        assert line.startswith("Sampler: vLLM (policy.backend = auto on CUDA) with 30% of the card")
-        assert "not measured on GPUs. policy.backend=transformers replaces it" in line
+        assert line.startswith("Sampler: vLLM (policy.backend = auto on CUDA) with 30% of the GPU memory")
+        assert "not measured on GPUs. To use transformers instead, set policy.backend=transformers" in line
     else:
         assert chosen.backend == "transformers"
         assert line.startswith(
@@ -99,7 +99,7 @@ def test_options_of_the_other_sampler_decide(folder: Path, monkeypatch: pytest.M
     assert "max_batch_size" in line
     chosen, line = choose_sampler(settings(folder, "policy.options.gpu_memory_utilization=0.45").policy)
     assert chosen.backend == "vllm"
-    assert "with 45% of the card" in line
+    assert "with 45% of the GPU memory" in line
 
 
 @pytest.mark.usefixtures("cuda", "installed")
