@@ -225,7 +225,7 @@ def test_on_a_cpu_it_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_not_freed_while_requests_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, *_ = started(monkeypatch, tiny_model())
     policy._waiting["0"] = None
-    with pytest.raises(RuntimeError, match=r"'vllm' is asked to free its memory while requests are open \(1\)"):
+    with pytest.raises(RuntimeError, match=r"'vllm' cannot free its memory while requests are open \(1\)"):
         policy.release_memory()
 
 
