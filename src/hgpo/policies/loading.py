@@ -201,7 +201,7 @@ def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[
     except Exception as error:  # e.g. KeyError, RecursionError, or a bare Exception of the tokenizers
         problem = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or it is not a model"
+            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged or not a model's"
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
