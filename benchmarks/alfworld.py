@@ -8,8 +8,7 @@ Python in which alfworld 0.4.2 and textworld 1.7.0 are installed; tests/parity/a
 
 Commands are drawn once, by a random verb and then a random admissible command with it; both engines carry out these
 commands. Every step includes the list of admissible commands. Times are CPU seconds of one process with one thread, so
-that other work on the machine does not count; no game is warmed up. Exit status 1: a target was missed, or an answer
-differs.
+that other work on the machine does not count; no game is warmed up. Exit status 1: a missed target or unequal answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hierarchy-of-groups policy optimisation for language-model agents.
 
-`import hgpo` imports no other package: public names are imported on first use. The core needs only numpy.
+`import hgpo` imports no third-party package: public names are imported on first use. The core needs only numpy.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def open_policy(
     warn: Callable[[str], None] = warnings.warn,
     say: Callable[[str], object] = lambda line: None,
 ) -> tuple[AsyncPolicy, str, str]:
-    """Open the policy of a run, a model or a server.
+    """Open a run's, model's or server's policy; return it, its name, and the name of a run's checkpoint (else "").
 
     Args:
         source: see `hgpo.runs.load_settings.settings_for`.
@@ -242,9 +242,6 @@ def open_policy(
         checkpoint: "newest", "start" or an update's number; used only for runs.
         warn: called with a message if a server deviates from the settings.
         say: called with a line about the backend that `policy.backend` "auto" selects on CUDA.
-
-    Returns:
-        The policy, its name, and the name of the run's checkpoint ("" if `source` is not a run).
 
     Raises:
         ValueError: there is no such policy, or a package that it needs is not installed.

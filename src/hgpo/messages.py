@@ -1,8 +1,7 @@
 """The input of a model (one message or the turns of a conversation), and the thoughts in its responses.
 
-Thinking models write thoughts between tags before the answer; the thoughts are not part of the answer. Some chat
-templates write the opening tag, so the response has only the closing tag; a response that is cut at the token limit has
-only the opening tag.
+Thinking models write thoughts between tags before the answer. If the chat template writes the opening tag, the response
+has only the closing tag; a response that is cut at the token limit has only the opening tag.
 """
 
 from __future__ import annotations

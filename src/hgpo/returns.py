@@ -27,9 +27,8 @@ def discounted_returns(batch: StepBatch, gamma: float) -> FloatArray:
 
         R_t = sum_{j=t}^{T-1} gamma^(j-t) r_j - penalty_t
 
-    The penalty is subtracted after discounting, so it does not affect earlier steps. Sources: arXiv 2602.22817 §3 for
-    the sum, the published recipe for the penalty. Without penalties, steps with the same rewards from there to the end
-    of the trajectory have bit-identical returns.
+    The penalty, which is the published recipe's, does not affect earlier steps; arXiv 2602.22817 §3 has the sum. Steps
+    with the same penalty and the same rewards up to the end have bit-identical returns, wherever they are in the batch.
 
     Raises:
         ValueError: gamma outside [0, 1].

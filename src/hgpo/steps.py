@@ -128,9 +128,8 @@ class StepBatch:
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
 
         Raises:
-            ValueError: The batch is empty, columns have unequal lengths, or a value does not meet its description
-                above, such as an unhashable key, a key with NaN, a masked value, a number that is not finite, a
-                duplicate or missing step, or a trajectory in two groups. The message names the column and the row.
+            ValueError: The batch is empty, columns have unequal lengths, a value does not meet its description or is
+                masked or not finite, or a key is unhashable or contains NaN. The message names the column and the row.
         """
         given = {
             "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,

@@ -78,8 +78,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """The JSON object in an untrusted text that contains nothing else.
 
     Raises:
-        ToolCallError: the text is not one JSON object, exceeds `MAX_CALL_CHARACTERS`, or has a repeated key, NaN, an
-            infinite number or a lone surrogate.
+        ToolCallError: the text is not one JSON object, is too long, or has a repeated key, NaN, Infinity or surrogate.
     """
     value, end = _decode(text)
     if text[end:].strip():

@@ -101,7 +101,7 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
 
 
 def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, float | None]:
-    """Among groups of two or more members, the share (of groups, of steps) with different prompts; None if no groups.
+    """Of the groups with two or more members: the share of groups, and of steps, with unequal prompts; None: no groups.
 
     Example: prompts 0, 0 | 0, 1, 1 | 2: one of two groups, with three of five steps, so (1 / 2, 3 / 5).
     """

@@ -65,8 +65,7 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
         A_graph:   x = success_reward * distance_gamma ** d(next node) - penalty (`graph_returns`), compared over the
                    steps taken in the same node; 0 for a single step
 
-    Each term is (x - mean) / (std + 1e-6) with unbiased std (ddof 1); with mode="mean_norm" it is x - mean. gamma
-    affects only `.returns`.
+    Each term is (x - mean) / (unbiased std + 1e-6), or x - mean with mode="mean_norm". gamma affects only `.returns`.
     """
     groups = group_steps(batch, history_length=0)
     gain_N = graph_returns(transition_graph(batch), options)

@@ -32,10 +32,7 @@ class ReinforceOptions:
 
 
 def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Advantages:
-    """A = R - mean(R), with "mean_std_norm" divided by (std(R) + 1e-6), float64[N]; mean and std are over the batch.
-
-    R is the discounted return minus the step's own penalty.
-    """
+    """A = R - mean(R) or (R - mean(R)) / (std(R) + 1e-6), over the batch, float64[N]; R: return - penalty."""
     return_N = discounted_returns(batch, gamma)
     starts_N = np.zeros(len(batch), dtype=np.bool_)
     starts_N[0] = True

@@ -6,8 +6,7 @@ here allocates its memory once, for prompts and responses, in the data type of t
 
 A model's output is used where tokens are predicted: in the last column while a prompt is read, and in the columns of
 the responses while training. The last layer needs the keys and values of all columns, but queries, attention and MLP
-only for these columns. The restriction saves a third of the time in a tiny model of two or three layers, and little in
-large models.
+only for these columns. The restriction saves a third of the time in tiny models of 2 or 3 layers, in large ones little.
 
 Shape suffixes: B rows, H key heads, C capacity in tokens, S visible tokens, Q new tokens, L columns, D head size,
 M moved rows; in batches P prompt and T response tokens; in layouts U prompts, G beginnings, P columns, N prompts in
@@ -35,8 +34,7 @@ from hgpo.policies.weights import base_model
 class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values in fixed buffers.
 
-    The model sees a window of the buffers: some rows, and a range of tokens. `keys` and `values` [B, H, S, D] are the
-    window.
+    The model sees a window of the buffers, some rows and a range of tokens: `keys` and `values` [B, H, S, D].
     """
 
     is_sliding = False
@@ -145,10 +143,7 @@ def cache_name(model: Any) -> str:
 
 
 def last_columns(model: Any, columns: int) -> dict[str, int]:
-    """Keywords with which a Qwen2 model computes its last layer only for the last `columns` columns; others: empty.
-
-    The last layer of a Qwen2 model becomes a `LastLayer`, in place.
-    """
+    """Keywords for Qwen2 models: the last layer, made a `LastLayer`, computes only `columns` columns. Others: empty."""
     layers = getattr(base_model(model).base_model, "layers", None)
     if not layers or not isinstance(layers[-1], Qwen2DecoderLayer):
         return {}

@@ -160,9 +160,7 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
     """The folder or hub name, and the keywords for transformers."""
     path = Path(source)
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
-        raise ValueError(
-            f"{source} contains an adapter without its model: merge both, e.g. with hgpo export RUN -o FOLDER --merge"
-        )
+        raise ValueError(f"{source} contains an adapter without its model: merge both with hgpo export --merge")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     is_gguf = path.suffix.lower() == ".gguf"
     if revision is not None and (is_gguf or path.is_dir()):

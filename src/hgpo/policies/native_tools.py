@@ -30,8 +30,7 @@ def native_tools(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def native_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages of a prompt in the protocol's form, without the text of its tools. The turn after a call is sent as
-    the call's result."""
+    """A prompt's messages in the protocol's form, without the tools' text; the turn after a call is its result."""
     written: list[dict[str, Any]] = []
     open_call = ""
     for number, message in enumerate(messages):

@@ -163,10 +163,7 @@ class ServerError:
         return self.status == 400 and "output limit was reached" in self.text
 
     def concerns_all(self, answered: bool) -> bool:
-        """Whether every request fails: wrong key, model or address, or an empty account.
-
-        `answered` says whether an earlier request has succeeded.
-        """
+        """Whether every request fails: wrong key, model or address, or empty account. `answered`: one has succeeded."""
         if self.status == 403 and _MODERATION.search(self.text):
             return False
         if self.status in (401, 402, 403, 404) or self.codes & _ALL_CODES or _ACCOUNT.search(self.text):

@@ -1,8 +1,7 @@
 """Splits training samples into batches that fit into memory and computes common prefixes once.
 
-All prompts of a batch begin with the same instructions, prompts of one task continue with the same goal, and responses
-to one prompt often begin with the same words. A row can therefore be a tree, in which every token follows its
-predecessor:
+All prompts begin with the same instructions, prompts of one task continue with the same goal, and responses to one
+prompt often begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
 
     go to fridge 1        go ─ to ┬ fridge ─ 1
     go to sink 1                  └ sink ─ 1
@@ -66,9 +65,7 @@ class Sample:
         if len(self.prompt_ids) == 0:
             raise ValueError("a sample needs at least one prompt token")
         if self.response_ids.shape != self.log_probs.shape or self.response_ids.ndim != 1:
-            raise ValueError(
-                f"response_ids and log_probs need equal lengths, got {self.response_ids.shape}, {self.log_probs.shape}"
-            )
+            raise ValueError(f"response_ids {self.response_ids.shape} and log_probs {self.log_probs.shape} differ")
         if not isfinite(self.advantage) or not np.isfinite(self.log_probs).all():
             raise ValueError(f"advantage {self.advantage} and log_probs must be finite")
 
@@ -80,8 +77,7 @@ class Sample:
 
 SharePrefixes = Literal[True, False, "auto"]
 ROW_TOKENS = 512
-"""Width of a row of trees, unless twice the longest sample is more. Wider rows cost more attention; in narrower rows,
-samples share fewer tokens."""
+"""Width of a row of trees, unless twice the longest sample is more: wider rows cost attention, narrower share less."""
 _WIDE_ENOUGH = 256  # hidden size from which computing tokens takes longer than laying out trees
 logger = logging.getLogger(__name__)
 _LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap changes them by far more

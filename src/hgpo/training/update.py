@@ -149,9 +149,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettings, update: int) -> None:
-    """Set the learning rate of update number `update`, from 1.
-
-    The rate rises linearly to `learning_rate` at update warmup_updates + 1, and then stays constant or falls.
+    """Set the rate of update 1, 2, …: it rises to `learning_rate` at update warmup_updates + 1, then stays or falls.
 
     AdamW divides a gradient by the root of a running mean of squared gradients. While that mean has few terms, every
     weight moves by about the whole learning rate, in a noisy direction. A falling rate reduces the noise of the last
@@ -205,10 +203,7 @@ def update_policy(
     model, reference = trained.model, trained.reference
     is_itself = reference is model and not has_adapter(model)
     if settings.kl_coefficient > 0 and (reference is None or is_itself):
-        raise ValueError(
-            f"training.kl_coefficient = {settings.kl_coefficient} needs a reference model other than the trained one; "
-            "set it to 0 to train without a KL penalty"
-        )
+        raise ValueError(f"kl_coefficient {settings.kl_coefficient} needs a reference model; set it to 0 to do without")
     answered = [sample for sample in samples if len(sample.response_ids)]
     if not answered:
         raise ValueError("there is no sample with a non-empty response to train on")

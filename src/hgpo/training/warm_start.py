@@ -60,9 +60,8 @@ class WarmStart:
 
     The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
     Training stops when success is in the target window ("target"). If success jumps over the window, model and
-    optimiser are reset to the previous probe and continue with half as many updates between probes. "overshoot" means
-    that a single update jumps over the window, "budget" that `max_updates` is reached. In both cases the model whose
-    success was closest to the window is kept.
+    optimiser are reset to the previous probe and continue with half as many updates between probes. After "overshoot"
+    (a single update jumps over the window) and "budget" (`max_updates` is reached), the closest model is kept.
 
     Args:
         language_model: the trained model.
@@ -101,8 +100,7 @@ class WarmStart:
 
         Args:
             demonstrations: the pairs.
-            evaluate: returns the current model's success rate in [0, 1]; called every `evaluate_every` updates, and
-                more often after rollbacks.
+            evaluate: returns the model's success rate in [0, 1] now; called at least every `evaluate_every` updates.
             on_update: called after every update with the number of updates, rolled-back ones included, and the loss.
             on_rollback: called after every rollback, with the success rate that was too high, the update that the
                 model is at again, and the number of updates to the next evaluation.
