@@ -31,7 +31,7 @@ class Chat:
 
 
 class PromptEncoder:
-    """Encodes prompts with a chat template; conversations become one user message if it does not support their turns.
+    """Encodes prompts with a chat template. If the template leaves out turns of a conversation, it is one user message.
 
     Prompts are untrusted: a control token in their text becomes ordinary text. An encoder is a `PromptCounter`.
 
@@ -178,7 +178,7 @@ def _check_chat(tokenizer: Any, chat: Chat) -> bool:
     template = str(tokenizer.chat_template)  # or several by name
     unread = [option for option in chat.options if not re.search(rf"\b{re.escape(option)}\b", template)]
     if unread:
-        raise ValueError(f"policy.chat_template_options: {name} does not use {', '.join(unread)}; leave it out")
+        raise ValueError(f"policy.chat_template_options: {name} does not read {', '.join(unread)}; leave it out")
     problems = []
     for as_parts in (False, True):
         try:

@@ -1,4 +1,4 @@
-"""Collects the episodes of an update: groups of rollouts, in which groups of equal total rewards can be replaced."""
+"""Collects the episodes of an update: groups of rollouts. Groups with equal total rewards can be replaced by others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Collector:
         self._rules, self._settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
 
     def collect(self, update: int, tasks_drawn: int) -> Collected:
-        """Play one update's groups; up to `resample_uniform_groups` times, those with equal rewards are replaced."""
+        """Play one update's groups; replace groups of equal total rewards, at most `resample_uniform_groups` times."""
         settings = self._settings
         temperature = sampling_temperature(settings, update, self._updates)
         steps = self._play(f"{update}/", tasks_drawn, settings.tasks_per_update, temperature)

@@ -34,7 +34,7 @@ def check_model(policy: PolicySettings) -> None:
     """Check that the language model exists and has a usable chat template; no weights are loaded.
 
     Raises:
-        ConfigError: it does not; the message names what is missing.
+        ConfigError: there is no such model, or its chat template is missing or not usable.
     """
     if policy.model == "tiny":
         return

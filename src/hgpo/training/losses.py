@@ -54,7 +54,7 @@ class Clip:
     Attributes:
         low: the lower bound is 1 - low.
         high: the upper bound is 1 + high.
-        dual: upper bound where the advantage is negative, used by PPO only; None: no bound.
+        dual: for PPO only: upper bound where the advantage is negative; None: no bound.
     """
 
     low: float = 0.2

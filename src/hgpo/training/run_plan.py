@@ -74,8 +74,8 @@ def _learning_rate_notes(
         )
     if parameters >= _TINY and whole and training.learning_rate >= _FAST:
         notes.append(
-            f"training.learning_rate = {training.learning_rate:g} suits a tiny policy, and a language model forgets "
-            "what it knew: the published recipe has 1e-6, smollm2 4e-5"
+            f"training.learning_rate = {training.learning_rate:g} suits a tiny policy; with it, a language model "
+            "forgets what it knew: the published recipe has 1e-6, smollm2 4e-5"
         )
     if parameters >= _TINY and whole and start.enabled and start.learning_rate >= _FAST_IMITATION:
         notes.append(
