@@ -235,9 +235,7 @@ def test_a_start_that_fails_names_the_other_sampler(monkeypatch: pytest.MonkeyPa
 
     _install(monkeypatch, True)
     monkeypatch.setattr(vllm, "_start", fail)
-    with pytest.raises(
-        ValueError, match=r"does not start \(NotImplementedError: .*policy\.backend=transformers samples"
-    ):
+    with pytest.raises(ValueError, match=r"does not start \(NotImplementedError: .*set policy\.backend=transformers"):
         make_policy("vllm", tiny_model())
 
 
